@@ -1,0 +1,50 @@
+"""Names of people and towns that nobody bears, built from syllables.
+
+There are far more of them than sentences, so most names of a test set were never trained on: they
+can only be copied, piece by piece. None ends in a hissing sound, so each takes a plain German
+genitive: Belonas Haus.
+"""
+
+from dice import Dice
+from meaning import Name
+
+ONSETS = "b br d dr f fl g gr j k kl l m n p r s sch st t tr v w"
+INNER_ONSETS = "b l m v"
+VOWELS = "a a e e i o u"
+RARE_VOWELS = "ä ö ü é"
+CODAS = "l n r m nd rn"
+GIVEN_ENDINGS = "la na ra mira lina ria dan rin mon tor bert"
+FAMILY_ENDINGS = "wick mann berg feld ner ler hoff kamp son ling rell dahl"
+TOWN_ENDINGS = "heim ford burg vik mora tal dorf stadt wald brück hafen stein"
+
+
+def stem(dice: Dice) -> str:
+    """Make the one or two syllables that come before an ending."""
+    vowel = dice.pick((RARE_VOWELS if dice.chance(4) else VOWELS).split())
+    inner = dice.pick(INNER_ONSETS.split()) + dice.pick(VOWELS.split()) if dice.chance(45) else ""
+    coda = dice.pick(CODAS.split()) if dice.chance(40) else ""
+    return dice.pick(ONSETS.split()) + vowel + inner + coda
+
+
+def given_name(dice: Dice) -> str:
+    return (stem(dice) + dice.pick(GIVEN_ENDINGS.split())).capitalize()
+
+
+def family_name(dice: Dice) -> str:
+    """Make Tarkamp, now and then Tarkamp-Bolberg."""
+    name = (stem(dice) + dice.pick(FAMILY_ENDINGS.split())).capitalize()
+    return f"{name}-{family_name(dice)}" if dice.chance(5) else name
+
+
+def person_name(dice: Dice) -> Name:
+    """Name somebody: Belona, Belona Tarkamp, Mr. Tarkamp, Dr. Tarkamp."""
+    form = dice.weigh([(55, "given"), (20, "full"), (9, "Mr."), (9, "Mrs."), (7, "Dr.")])
+    if form == "given":
+        return Name(given_name(dice))
+    if form == "full":
+        return Name(f"{given_name(dice)} {family_name(dice)}")
+    return Name(family_name(dice), title=form)
+
+
+def town_name(dice: Dice) -> str:
+    return (stem(dice) + dice.pick(TOWN_ENDINGS.split())).capitalize()

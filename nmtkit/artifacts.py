@@ -1,0 +1,220 @@
+"""Artifacts: directories that are published whole, found by fingerprint and never overwritten.
+
+An artifact is written in a draft beside its place, which holds a lock against a second writer. Publishing it means:
+hash and sync every file, write the manifest last, rename the draft. So a directory under its final name is whole,
+whatever was killed or filled up when; and a manifest holds no time, host or path, so that equal inputs give equal bytes.
+What was measured (wall time, speed, memory) stands beside it in `measurements.json`, outside that promise.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from nmtkit.errors import UserError
+
+MANIFEST = "manifest.json"
+MEASUREMENTS = "measurements.json"
+UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")  # metrics.jsonl holds seconds beside its losses
+FORMAT = 1  # of manifests; another one is refused
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published directory and its manifest."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """The hash of all that it depends on."""
+        return str(self.manifest["fingerprint"])
+
+
+def fingerprint(kind: str, depends_on: Mapping[str, Any]) -> str:
+    """The name of the artifact of this `kind` that follows from `depends_on`: 16 hexadecimal digits."""
+    content = canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
+    return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
+
+
+def canonical_json(value: object) -> str:
+    """The one way in which a value is written, so that equal values are equal bytes."""
+    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` to `path`, canonically."""
+    path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read what `write_json` wrote.
+
+    Raises:
+        UserError: the file is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); delete its folder and run again") from None
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Store:
+    """The artifacts under one folder: `<folder>/<kind>/<fingerprint>/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def place(self, kind: str, fingerprint: str) -> Path:
+        """Where that artifact is, or will be."""
+        return self.folder / kind / fingerprint
+
+    def find(self, kind: str, fingerprint: str) -> Artifact | None:
+        """That artifact, if it was published.
+
+        Raises:
+            UserError: a file of it is missing or has another size.
+        """
+        path = self.place(kind, fingerprint)
+        return open_directory(path) if path.is_dir() else None
+
+    @contextmanager
+    def draft(self, kind: str, fingerprint: str, *, resume: bool = False) -> Iterator[Path]:
+        """A folder to write that artifact in, locked against a second writer; `resume` keeps what a killed one left.
+
+        Raises:
+            UserError: another process is writing it.
+        """
+        place = self.place(kind, fingerprint)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
+            partial = place.with_suffix(".partial")
+            if partial.exists() and not resume:
+                shutil.rmtree(partial)
+            partial.mkdir(exist_ok=True)
+            yield partial
+
+    def publish(
+        self, kind: str, fingerprint: str, *, depends_on: Mapping[str, Any], measurements: Mapping[str, Any]
+    ) -> Artifact:
+        """Give the draft of that artifact its place."""
+        place = self.place(kind, fingerprint)
+        partial = place.with_suffix(".partial")
+        write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
+        publish_directory(partial, place, {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on})
+        return open_directory(place)
+
+
+def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
+    """Turn the folder `draft` into the whole and synced folder `place`, which must not exist."""
+    files = {}
+    for path in sorted(draft.rglob("*")):
+        name = path.relative_to(draft).as_posix()
+        if path.is_file():
+            if name not in UNHASHED:
+                files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+            _sync(path)
+    write_json(draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": versions()})
+    _sync(draft / MANIFEST)
+    for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
+        _sync(folder)
+    draft.rename(place)
+    _sync(place.parent)
+
+
+def open_directory(path: Path) -> Artifact:
+    """The published folder at `path`, its files there with the sizes that the manifest tells.
+
+    Raises:
+        UserError: it was never published, or is damaged, or another version of nmtkit made it.
+    """
+    if not (path / MANIFEST).is_file():
+        raise UserError(f"{path} is no finished artifact: it has no {MANIFEST}; name another or make it again")
+    manifest = read_json(path / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise UserError(
+            f"{path} has format {manifest.get('format')!r} and this nmtkit reads {FORMAT}; make it again"
+        )
+    for name, expected in manifest["files"].items():
+        file = path / name
+        size = file.stat().st_size if file.is_file() else None
+        if size != expected["bytes"]:
+            seen = "is missing" if size is None else f"has {size:,} bytes"
+            raise UserError(
+                f"{file} {seen} where {expected['bytes']:,} were written; delete {path} and run again"
+            )
+    return Artifact(path, manifest)
+
+
+def verify(artifact: Artifact) -> Artifact:
+    """Hash every file of `artifact` and return it.
+
+    Raises:
+        UserError: a file is not what was published.
+    """
+    for name, expected in artifact.manifest["files"].items():
+        seen = sha256_of(artifact.path / name)
+        if seen != expected["sha256"]:
+            raise UserError(
+                f"{artifact.path / name} was altered (sha256 {seen[:12]}..., published as "
+                f"{expected['sha256'][:12]}...); delete {artifact.path} and run again"
+            )
+    return artifact
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What makes artifacts here: nmtkit, the hash of its code, Python and the libraries that results depend on."""
+    package = Path(__file__).parent
+    code = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        code.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    libraries = ("nmtkit", "torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
+    return {
+        "code": code.hexdigest()[:16],
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in libraries},
+    }
+
+
+@contextmanager
+def _lock(path: Path, what: str) -> Iterator[None]:
+    """Hold `path` locked; the system lets go of it when the process ends, however it ends."""
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise UserError(
+                f"{what} is being made by {holder} (lock {path}); wait until it ends, or stop it"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

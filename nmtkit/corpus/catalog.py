@@ -1,0 +1,150 @@
+"""The public corpora that a recipe may name: where their files lie, how large, with which hash."""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nmtkit.errors import UserError
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class RemoteFile(_Entry):
+    """A download, known to the byte."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
+    n_bytes: Annotated[int, Field(gt=0)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Text(_Entry):
+    """One side as the catalog file writes it: a download by name, or a path beside the catalog."""
+
+    file: str | None = None
+    path: str | None = None
+    member: str | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.file is None) == (self.path is None):
+            raise ValueError("a text has either a `file` or a `path`")
+        return self
+
+
+class _Corpus(_Entry):
+    licence: str
+    n_pairs: Annotated[int, Field(gt=0)] | None = None
+    texts: dict[str, dict[str, _Text]]
+
+    @model_validator(mode="after")
+    def _two_languages(self) -> Self:
+        for pair, sides in self.texts.items():
+            if sorted(sides) != sorted(pair.split("-")) or len(sides) != 2:
+                raise ValueError(f"the texts of {pair} are {', '.join(sides)}")
+        return self
+
+
+class _File(_Entry):
+    files: dict[str, RemoteFile]
+    corpora: dict[str, _Corpus]
+
+    @model_validator(mode="after")
+    def _known_files(self) -> Self:
+        for name, entry in self.corpora.items():
+            for sides in entry.texts.values():
+                for text in sides.values():
+                    if text.file is not None and text.file not in self.files:
+                        raise ValueError(f"{name} reads a file {text.file} that is not listed")
+        return self
+
+
+class CatalogText(_Entry):
+    """One side of a corpus: a download or a local file, or one member of such an archive."""
+
+    file: RemoteFile | Path
+    member: str | None
+
+
+class CatalogCorpus(_Entry):
+    """A corpus in one direction. `n_pairs` is None where no count was published."""
+
+    name: str
+    licence: str
+    n_pairs: int | None
+    src: CatalogText
+    tgt: CatalogText
+
+
+class Catalog:
+    """The corpora of one catalog file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read and check the file.
+
+        Raises: UserError when it is missing, or not as a catalog should be.
+        """
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            file = _File.model_validate(content)
+        except OSError as error:
+            raise UserError(f"cannot read the catalog {path}: {error.strerror}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise UserError(f"the catalog {path} is wrong at {place}: {first['msg']}") from None
+        except ValueError as error:  # not TOML, or not UTF-8
+            raise UserError(f"the catalog {path} is no TOML file: {error}") from None
+        self._folder = path.parent
+        self._files = file.files
+        self._corpora = file.corpora
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all corpora."""
+        return list(self._corpora)
+
+    def corpus(self, name: str, src_lang: str, tgt_lang: str) -> CatalogCorpus:
+        """Return a corpus in one direction.
+
+        Raises: UserError when the name is unknown, with the nearest one, or the corpus does not
+            have both languages, with the pairs that it has.
+        """
+        if name not in self._corpora:
+            near = difflib.get_close_matches(name, self._corpora, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._corpora)}"
+            raise UserError(f"the catalog has no corpus {name!r} ({hint})")
+        entry = self._corpora[name]
+        for sides in entry.texts.values():
+            if src_lang != tgt_lang and {src_lang, tgt_lang} == set(sides):
+                return CatalogCorpus(
+                    name=name,
+                    licence=entry.licence,
+                    n_pairs=entry.n_pairs,
+                    src=self._resolve(sides[src_lang]),
+                    tgt=self._resolve(sides[tgt_lang]),
+                )
+        pairs = ", ".join(entry.texts)
+        raise UserError(f"the corpus {name} has no {src_lang}-{tgt_lang}; it has {pairs}")
+
+    def _resolve(self, text: _Text) -> CatalogText:
+        if text.file is not None:
+            return CatalogText(file=self._files[text.file], member=text.member)
+        assert text.path is not None
+        return CatalogText(file=self._folder / text.path, member=text.member)
+
+
+def load_catalog() -> Catalog:
+    """Read the catalog that comes with nmtkit."""
+    return Catalog(data_dir() / "catalog.toml")
+
+
+def data_dir() -> Path:
+    """Return the folder of the catalog and the demo corpus, in a checkout or an installed wheel."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "data"
+    return installed if installed.is_dir() else package.parent / "data"

@@ -1,0 +1,165 @@
+"""Token ids of one side of a corpus on disk, memory-mapped: 4.5 million sentences open in no time.
+
+A side named `train.src` is three files: `train.src.ids`, all sentences end to end, little-endian,
+2 bytes an id where the vocabulary allows it; `train.src.offsets`, where each sentence starts and
+the last one ends, int64; `train.src.json`, written last: what the other two must hold.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from nmtkit.errors import UserError
+
+IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+OffsetArray = npt.NDArray[np.int64]
+
+OFFSET_DTYPE = np.dtype("<i8")
+
+
+def id_dtype(n_tokens: int) -> np.dtype[Any]:
+    """Return the narrowest type that holds ids below `n_tokens`."""
+    return np.dtype("<u2" if n_tokens <= 2**16 else "<u4")
+
+
+@dataclass(frozen=True)
+class PackedIds:
+    """Some sentences end to end: what a worker process hands back, cheap to send."""
+
+    ids: IdArray  # (sum of lengths,)
+    lengths: OffsetArray  # (n_sentences,)
+
+
+def pack(sequences: Sequence[Sequence[int]], n_tokens: int) -> PackedIds:
+    """Lay sentences of ids below `n_tokens` end to end."""
+    lengths = np.fromiter(map(len, sequences), OFFSET_DTYPE, len(sequences))
+    ids = np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum()))
+    assert not len(ids) or (ids.min() >= 0 and ids.max() < n_tokens), "an id outside the vocabulary"
+    return PackedIds(ids.astype(id_dtype(n_tokens)), lengths)
+
+
+@dataclass(frozen=True)
+class _Header:
+    dtype: str
+    n_sentences: int
+    n_ids: int
+
+
+class IdsWriter:
+    """Writes sentences as they come; the files are whole when the `with` block ends well."""
+
+    def __init__(self, prefix: Path, n_tokens: int) -> None:
+        self._prefix = prefix
+        self._dtype = id_dtype(n_tokens)
+        self._n_sentences = 0
+        self._n_ids = 0
+
+    def __enter__(self) -> Self:
+        self._ids_file = _path(self._prefix, "ids").open("wb")
+        self._offsets_file = _path(self._prefix, "offsets").open("wb")
+        self._offsets_file.write(np.zeros(1, OFFSET_DTYPE).tobytes())
+        return self
+
+    def append(self, packed: PackedIds) -> None:
+        """Add sentences after those that are there."""
+        assert packed.ids.dtype == self._dtype
+        assert len(packed.ids) == packed.lengths.sum()
+        self._ids_file.write(packed.ids.tobytes())
+        ends = self._n_ids + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
+        self._offsets_file.write(ends.tobytes())
+        self._n_ids += len(packed.ids)
+        self._n_sentences += len(packed.lengths)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self._ids_file.close()
+        self._offsets_file.close()
+        if kind is None:
+            header = _Header(self._dtype.str, self._n_sentences, self._n_ids)
+            text = json.dumps(asdict(header)) + "\n"
+            _path(self._prefix, "json").write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_ids(prefix: Path, sequences: Iterable[Sequence[int]], n_tokens: int) -> None:
+    """Write all sentences of a side that fits in memory."""
+    with IdsWriter(prefix, n_tokens) as writer:
+        writer.append(pack(list(sequences), n_tokens))
+
+
+class Ids:
+    """The sentences of one side, read from disk as they are asked for.
+
+    `ids` (n_ids,) holds them end to end; sentence i is `ids[offsets[i] : offsets[i + 1]]`.
+    """
+
+    def __init__(self, ids: IdArray, offsets: OffsetArray) -> None:
+        self.ids = ids
+        self.offsets = offsets
+
+    @classmethod
+    def open(cls, prefix: Path) -> Self:
+        """Map the files of a side.
+
+        Raises: UserError when one is missing, cut short, or does not fit the others.
+        """
+        header = _read_header(_path(prefix, "json"))
+        ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
+        ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)
+        offsets = _map(offsets_path, OFFSET_DTYPE, header.n_sentences + 1)
+        if offsets[0] != 0 or offsets[-1] != header.n_ids or (np.diff(offsets) < 0).any():
+            raise UserError(f"{offsets_path} is damaged: its offsets do not cover {ids_path.name}")
+        return cls(ids, offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> IdArray:
+        """Return sentence i, a view of the mapped file."""
+        assert 0 <= i < len(self)
+        return self.ids[self.offsets[i] : self.offsets[i + 1]]
+
+    @property
+    def lengths(self) -> OffsetArray:
+        """Return the number of ids of every sentence, the end symbol counted."""
+        return np.diff(self.offsets)
+
+
+def _path(prefix: Path, suffix: str) -> Path:
+    """Return a file of a side; `with_suffix` would cut the ".src" of "train.src"."""
+    return prefix.with_name(f"{prefix.name}.{suffix}")
+
+
+def _read_header(path: Path) -> _Header:
+    try:
+        match json.loads(path.read_bytes()):
+            case {"dtype": "<u2" | "<u4" as dtype, "n_sentences": int(n), "n_ids": int(n_ids)} if (
+                n >= 0 and n_ids >= 0
+            ):
+                return _Header(dtype, n, n_ids)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:  # neither JSON nor text
+        pass
+    raise UserError(f"{path} is damaged: it does not describe token ids; prepare the corpus again")
+
+
+def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
+    """Map a file that must hold exactly `length` values."""
+    try:
+        n_bytes = path.stat().st_size
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    if n_bytes != length * dtype.itemsize:
+        expected = length * dtype.itemsize
+        raise UserError(f"{path} is damaged: {n_bytes:,} bytes where {expected:,} are expected")
+    if length == 0:  # an empty file cannot be mapped
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, mode="r"))

@@ -1,0 +1,133 @@
+"""Tokens to ids and back: one interface over BPE and sentencepiece (section 5.1)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from nmtkit.corpus.bpe import CONTINUES, Bpe, Pair, read_codes, words_of, write_codes
+from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
+from nmtkit.errors import UserError
+from nmtkit.symbols import SPECIALS, UNK_ID
+
+CODES = "codes.bpe"
+VOCABULARY = "vocabulary.tsv"
+MAX_CACHED_WORDS = 2**18  # about 60 MB a process; nearly every running word is among them
+
+
+class Subword(Protocol):
+    """Splits tokenized text into the units that the model reads."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the size of the vocabulary, special symbols counted, padding rows not."""
+
+    def encode(self, tokens: str) -> list[int]:
+        """Return the ids of space-separated tokens; no end symbol."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the space-separated tokens of ids, special symbols left out."""
+
+    def save(self, directory: Path) -> None:
+        """Write what `load_subword` reads."""
+
+
+class BpeSubword:
+    """Byte-pair encoding, with every unit of the training text in the vocabulary."""
+
+    def __init__(self, merges: Sequence[Pair], pieces: Mapping[str, int]) -> None:
+        """Take the merges and the counts of pieces in id order, special symbols left out."""
+        self._merges = merges
+        self._counts = pieces
+        self._bpe = Bpe(merges)
+        self._pieces = [*SPECIALS, *pieces]
+        self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the size of the vocabulary, special symbols counted, padding rows not."""
+        return len(self._pieces)
+
+    def encode(self, tokens: str) -> list[int]:
+        """Return the ids of space-separated tokens; no end symbol."""
+        ids: list[int] = []
+        cached = self._cache.get
+        for word in words_of(tokens):
+            ids.extend(cached(word) or self._encode_word(word))
+        return ids
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        ids = tuple(id_ for piece in self._bpe.split(word) for id_ in self._known(piece))
+        if len(self._cache) >= MAX_CACHED_WORDS:
+            self._cache.clear()
+        self._cache[word] = ids
+        return ids
+
+    def _known(self, piece: str) -> list[int]:
+        """Return the id of a piece, or the ids of what it was merged from where it has none.
+
+        This is subword-nmt's own way with a vocabulary; no piece of the training text needs it.
+        """
+        if piece in self._id:
+            return [self._id[piece]]
+        parts = self._bpe.unmerge(piece)
+        return [UNK_ID] if parts is None else [id_ for part in parts for id_ in self._known(part)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the space-separated tokens of ids, special symbols left out."""
+        text = " ".join(self._pieces[id_] for id_ in ids if id_ >= len(SPECIALS))
+        return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
+
+    def save(self, directory: Path) -> None:
+        """Write the codes and the vocabulary."""
+        write_codes(directory / CODES, self._merges)
+        rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
+        text = "".join(f"{piece}\t{count}\n" for piece, count in rows)
+        (directory / VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
+
+
+def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:
+    """Count the pieces of the training text, most frequent first, ties in order of the pieces.
+
+    Every character of the text is there inside and at the end of a word, be it with count 0, so
+    that none is ever unknown.
+    """
+    counts: Counter[str] = Counter()
+    for word, count in word_counts.items():
+        for piece in bpe.split(word):
+            counts[piece] += count
+    for character in {character for word in word_counts for character in word}:
+        counts[character] += 0
+        counts[character + CONTINUES] += 0
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def load_subword(directory: Path) -> Subword:
+    """Load what a `Subword` saved.
+
+    Raises: UserError when the files are missing or damaged.
+    """
+    if (directory / MODEL_FILE).exists():
+        return SentencePieceSubword.load(directory)
+    return BpeSubword(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Read the pieces that follow the special symbols, and their counts."""
+    try:
+        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+    except OSError as error:
+        raise UserError(f"cannot read the vocabulary {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"the vocabulary {path} is not UTF-8 text") from None
+    rows = [line.rsplit("\t", 1) for line in lines]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2 or not row[1].isdecimal():
+            raise UserError(f"{path}, line {number}: no piece, tab and count: {row[0][:80]!r}")
+    if tuple(row[0] for row in rows[: len(SPECIALS)]) != SPECIALS:
+        raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
+    pieces = {piece: int(count) for piece, count in rows[len(SPECIALS) :]}
+    if len(pieces) != len(rows) - len(SPECIALS):
+        raise UserError(f"{path} lists a piece twice")
+    return pieces

@@ -1,0 +1,1 @@
+"""How the model translates (section 6.1 of the paper)."""

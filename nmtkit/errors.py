@@ -1,0 +1,16 @@
+"""What is shown to a person without a traceback."""
+
+
+class UserError(Exception):
+    """A mistake that the user can mend.
+
+    The message is one sentence: what is wrong, where, the value seen, what to do.
+    """
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """Work was stopped by a signal and can be gone on with."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

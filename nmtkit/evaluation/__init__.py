@@ -1,0 +1,1 @@
+"""BLEU, counted each way that the field counts it."""

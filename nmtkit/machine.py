@@ -1,0 +1,61 @@
+"""Facts of the machine: they change the speed of a result, never the result."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nmtkit.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+# Most tokens a side of a micro-batch. On a CPU some 2,000 keep what a layer makes in the caches; a GPU wants long rows,
+# and 25,000 tokens of the base model, a whole update, take about 12 GiB.
+CPU_MAX_TOKENS = 2_048
+GPU_TOKENS_PER_GIB = 2_000
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where to work and with what."""
+
+    runs_dir: Path
+    mirror: Path | None
+    device: str  # "auto", or a name that torch knows
+    max_tokens: int | None  # of a micro-batch; None: what fits this machine
+    workers: int  # processes that prepare text
+
+    def torch_device(self) -> "torch.device":
+        """The device to compute on.
+
+        Raises:
+            UserError: it does not exist here.
+        """
+        import torch  # noqa: PLC0415 - 1.6 s that `nmtkit --help` does without
+
+        if self.device == "auto":
+            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            device = torch.device(self.device)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError):
+            raise UserError(
+                f"--device {self.device} is not to be had on this machine; leave it out, or say cpu"
+            ) from None
+        return device
+
+    def tokens_per_micro_batch(self, device: "torch.device") -> int:
+        """The most tokens a side that one forward and backward pass takes at a time."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        if device.type != "cuda":
+            return CPU_MAX_TOKENS
+        import torch  # noqa: PLC0415
+
+        return int(torch.cuda.get_device_properties(device).total_memory / 2**30) * GPU_TOKENS_PER_GIB
+
+
+def default_workers() -> int:
+    """One process for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,1 @@
+"""The Transformer (section 3 of the paper); tensors only."""

@@ -1,0 +1,308 @@
+"""Recipes: one experiment, complete, in one TOML file of `pipelines/`.
+
+A recipe is typed, frozen and strict. It has no defaults: what a result depends on stands in the file, with the
+paper's section beside it. `--set section.key=value` overrides a value; facts of the machine are no part of it.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from nmtkit.errors import UserError
+
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """One table of a recipe."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FilePair(Section):
+    """A user's own parallel text: two files, line by line translations of each other."""
+
+    src: str
+    tgt: str
+
+
+Source = str | FilePair  # a name of the catalog, or files
+
+
+class CorpusConfig(Section):
+    """What text is read, and how raw text becomes tokens (section 5.1)."""
+
+    src_lang: Annotated[str, Field(min_length=2)]
+    tgt_lang: Annotated[str, Field(min_length=2)]
+    train: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
+    dev: Source
+    test: Source
+    normalize_punctuation: bool
+    lowercase: bool
+    tokenizer: Literal["moses", "none"]
+    aggressive_hyphens: bool  # tokenizer.perl -a: "well-known" becomes "well @-@ known"
+    min_tokens: Count  # a training pair with a side outside min..max is dropped (clean-corpus-n.perl)
+    max_tokens: Count
+    max_ratio: Positive
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}")
+        if self.src_lang == self.tgt_lang:
+            raise ValueError(f"src_lang and tgt_lang are both {self.src_lang!r}")
+        return self
+
+
+class BpeConfig(Section):
+    """Byte-pair encoding, learned on both sides together (section 5.1)."""
+
+    method: Literal["bpe"]
+    n_merges: Count
+
+
+class SentencePieceConfig(Section):
+    """A vocabulary of sentencepiece, in the place of the paper's word-pieces (section 5.1)."""
+
+    method: Literal["sentencepiece"]
+    n_tokens: Annotated[int, Field(ge=8)]
+
+
+class ModelConfig(Section):
+    """The Transformer (section 3), with every freedom of Table 3."""
+
+    n_layers: Count  # N, in the encoder and again in the decoder
+    d_model: Count
+    d_ff: Count
+    n_heads: Count  # h
+    d_k: Count
+    d_v: Count
+    dropout: Share  # P_drop, on each sub-layer's output and on the embeddings
+    positions: Literal["sinusoid", "learned"]
+    max_positions: Count  # rows of the learned positions, and the longest sentence of training
+    norm: Literal["post", "pre"]
+    tie_embeddings: bool  # source, target and pre-softmax matrix are one (section 3.4)
+    vocabulary_multiple: Count  # the matrix has the vocabulary's size, rounded up to a multiple of this
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.positions == "sinusoid" and self.d_model % 2:
+            raise ValueError(f"d_model = {self.d_model} is odd, and sinusoids come in pairs")
+        return self
+
+
+class TrainingConfig(Section):
+    """Batches, schedule, optimizer and regularization (section 5)."""
+
+    seed: CountOrZero
+    max_steps: Count
+    src_tokens_per_update: Count  # the most real tokens of one update, end symbols counted
+    tgt_tokens_per_update: Count
+    warmup_steps: Count
+    learning_rate_scale: Positive  # 1.0 is equation 3
+    adam_beta1: Share
+    adam_beta2: Share
+    adam_epsilon: Positive
+    label_smoothing: Share  # epsilon_ls
+    checkpoint_every_steps: CountOrZero  # 0: not by steps
+    checkpoint_every_minutes: Annotated[float, Field(ge=0)]  # 0: not by the clock
+    keep_checkpoints: Count
+    dev_every_steps: CountOrZero  # dev perplexity; 0: only at the end
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.checkpoint_every_steps and not self.checkpoint_every_minutes:
+            raise ValueError(
+                "checkpoint_every_steps and checkpoint_every_minutes are both 0, so that nothing would be saved"
+            )
+        return self
+
+
+class AveragingConfig(Section):
+    """The last checkpoints whose mean is the model (section 6.1)."""
+
+    n_checkpoints: Count
+
+
+class DecodingConfig(Section):
+    """Beam search (section 6.1)."""
+
+    beam_size: Count
+    length_penalty: Annotated[float, Field(ge=0)]  # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
+    max_extra_tokens: CountOrZero  # longest output: the source's length + this
+
+
+class ScoringConfig(Section):
+    """What the hypotheses and references go through before they are compared."""
+
+    lowercase: bool
+    normalize_punctuation: bool  # tokenized BLEU alone: both sides through normalize-punctuation.perl
+
+
+class Recipe(Section):
+    """One experiment, from the names of its corpora to the way its BLEU is counted."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
+    description: str
+    corpus: CorpusConfig
+    subword: Annotated[BpeConfig | SentencePieceConfig, Field(discriminator="method")]
+    model: ModelConfig
+    training: TrainingConfig
+    averaging: AveragingConfig
+    decoding: DecodingConfig
+    scoring: ScoringConfig
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.averaging.n_checkpoints > self.training.keep_checkpoints:
+            raise ValueError(
+                f"averaging.n_checkpoints = {self.averaging.n_checkpoints} is more than "
+                f"training.keep_checkpoints = {self.training.keep_checkpoints}"
+            )
+        return self
+
+    def section(self, name: str) -> dict[str, Any]:
+        """The values of one table, as they go into a fingerprint and a manifest."""
+        values: dict[str, Any] = getattr(self, name).model_dump(mode="json")
+        return values
+
+
+def recipes_dir() -> Path:
+    """Where the recipes that come with nmtkit lie: the repository's `pipelines/`, or the wheel's copy."""
+    package = Path(__file__).resolve().parent
+    inside = package / "pipelines"
+    return inside if inside.is_dir() else package.parent / "pipelines"
+
+
+def bundled_recipes() -> list[Path]:
+    """The recipes that come with nmtkit, by name."""
+    return sorted(recipes_dir().glob("*.toml"))
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by bare name or by path, with `section.key=value` overrides.
+
+    Raises:
+        UserError: no such recipe, bad TOML, an unknown key, a wrong type, an impossible value.
+    """
+    path = _find(name_or_path)
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid TOML: {error}; mend the file") from None
+    document = _with_absolute_files(document, path.resolve().parent)
+    for override in overrides:
+        _override(document, override)
+    try:
+        return Recipe.model_validate(document)
+    except ValidationError as error:
+        raise UserError(_explain(error, path, document)) from None
+
+
+def _find(name_or_path: str) -> Path:
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        if not path.is_file():
+            raise UserError(f"there is no recipe file {name_or_path!r}; give a path that exists or a bare name")
+        return path
+    known = {recipe.stem: recipe for recipe in bundled_recipes()}
+    if name_or_path not in known:
+        hint = _nearest(name_or_path, known)
+        raise UserError(
+            f"there is no recipe {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with nmtkit, "
+            "and a file of your own is named by its path, such as ./mine.toml"
+        )
+    return known[name_or_path]
+
+
+def _with_absolute_files(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A user's own files are named relative to the recipe that names them."""
+
+    def absolute(source: Any) -> Any:
+        if not isinstance(source, dict):
+            return source
+        return {
+            key: str(folder / value) if key in FilePair.model_fields and isinstance(value, str) else value
+            for key, value in source.items()
+        }
+
+    corpus = document.get("corpus")
+    if isinstance(corpus, dict):
+        if isinstance(corpus.get("train"), list):
+            corpus["train"] = [absolute(source) for source in corpus["train"]]
+        corpus.update({split: absolute(corpus[split]) for split in ("dev", "test") if split in corpus})
+    return document
+
+
+def _override(document: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UserError(f"--set takes section.key=value, not {override!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string: --set model.norm=pre
+    table = document
+    for part in parts[:-1]:
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {override!r}: {part!r} is a value, not a section")
+        table = inner
+    table[parts[-1]] = value
+
+
+def _nearest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _explain(error: ValidationError, path: Path, document: Mapping[str, Any]) -> str:
+    """The first thing wrong, in one sentence: file, key, value and the nearest right key."""
+    # An unknown key explains a missing one: a misspelling makes both.
+    first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    tags = {"bpe", "sentencepiece", "FilePair", "str", "function-after"}
+    where = [part for part in first["loc"] if part not in tags]
+    section, key = ".".join(str(p) for p in where[:-1]), str(where[-1]) if where else ""
+    name = f"[{section}] {key}" if section else key
+    value = _shown(first["input"])
+    if first["type"] == "extra_forbidden":
+        hint = _nearest(key, _keys_of(where[:-1], document))
+        kind = "key" if section else "section or key"
+        return f"{path}: unknown {kind} {name} = {value}{hint}; remove it or correct its name"
+    if first["type"] == "missing":
+        return f"{path}: {name} is missing; a recipe is complete, so give it a value"
+    if first["type"] == "value_error":
+        reason = str(first["ctx"]["error"])
+        return f"{path}: {name + ': ' if name else ''}{reason}; change one of them"
+    message = first["msg"][0].lower() + first["msg"][1:]
+    return f"{path}: {name} = {value} is not possible: {message}"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _keys_of(where: Sequence[int | str], document: Mapping[str, Any]) -> list[str]:
+    """The keys that the table at `where` may have."""
+    if not where:
+        return list(Recipe.model_fields)
+    annotation = Recipe.model_fields[str(where[0])].annotation
+    if where[0] == "subword":
+        method = document.get("subword", {}).get("method")
+        annotation = SentencePieceConfig if method == "sentencepiece" else BpeConfig
+    if len(where) > 1:
+        annotation = FilePair
+    is_section = get_origin(annotation) is None and isinstance(annotation, type)
+    if is_section and issubclass(annotation, Section):
+        return list(annotation.model_fields)
+    return [key for part in get_args(annotation) for key in getattr(part, "model_fields", ())]

@@ -1,0 +1,153 @@
+"""The chain of stages: what each depends on, what is fresh, what is missing."""
+
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Artifact, Store
+from nmtkit.corpus.catalog import CatalogText, load_catalog
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.recipe import FilePair, Recipe, Source
+
+# A stage, the recipe sections that it depends on beyond those of the stages before it.
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("corpus", "subword"),
+    "train": ("model", "training"),
+    "average": ("averaging",),
+    "translate": ("decoding",),
+    "score": ("scoring",),
+}
+
+
+@dataclass(frozen=True)
+class Text:
+    """One side of a corpus that the recipe names."""
+
+    catalog: CatalogText | None  # None: the user's own file
+    path: Path | None  # None: to be downloaded
+
+    def identity(self) -> str:
+        """What its bytes are known by: a hash, and the member of the archive."""
+        if self.path is None:
+            assert self.catalog is not None
+            file = self.catalog.file
+            assert not isinstance(file, Path)
+            return f"{file.sha256}:{self.catalog.member or ''}"
+        if not self.path.is_file():
+            raise UserError(f"there is no file {self.path}; correct [corpus] in the recipe")
+        return artifacts.sha256_of(self.path)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A corpus that the recipe names, in its direction."""
+
+    name: str
+    src: Text
+    tgt: Text
+
+
+class Chain:
+    """One recipe on one machine: its artifacts, found or made."""
+
+    def __init__(self, recipe: Recipe, machine: Machine, command: str) -> None:
+        """`command` is the recipe as the user named it, for messages that say what to type."""
+        self.recipe = recipe
+        self.machine = machine
+        self.command = command
+        self.store = Store(machine.runs_dir)
+
+    @property
+    def downloads_dir(self) -> Path:
+        """Where downloads are kept, by hash; all recipes share them."""
+        return self.machine.runs_dir / "downloads"
+
+    @cached_property
+    def corpora(self) -> dict[str, tuple[Corpus, ...]]:
+        """The corpora of each split."""
+        corpus = self.recipe.corpus
+        splits = {"train": corpus.train, "dev": (corpus.dev,), "test": (corpus.test,)}
+        return {
+            split: tuple(_corpus(source, corpus.src_lang, corpus.tgt_lang) for source in sources)
+            for split, sources in splits.items()
+        }
+
+    @cached_property
+    def _inputs(self) -> dict[str, list[list[str]]]:
+        return {
+            split: [[corpus.src.identity(), corpus.tgt.identity()] for corpus in corpora]
+            for split, corpora in self.corpora.items()
+        }
+
+    def depends_on(self, stage: str) -> dict[str, Any]:
+        """All that an artifact of `stage` follows from."""
+        names = list(STAGES)
+        depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
+        if stage == names[0]:
+            # Where a user's files lie is no part of it, what they hold is.
+            for split in ("train", "dev", "test"):
+                del depends["corpus"][split]
+            depends["inputs"] = self._inputs
+        else:
+            upstream = names[names.index(stage) - 1]
+            depends["upstream"] = {upstream: self.fingerprint(upstream)}
+        return depends
+
+    def fingerprint(self, stage: str) -> str:
+        """The fingerprint of the artifact that this recipe has at `stage`."""
+        return artifacts.fingerprint(stage, self.depends_on(stage))
+
+    def find(self, stage: str) -> Artifact | None:
+        """The artifact of `stage`, if it is there."""
+        return self.store.find(stage, self.fingerprint(stage))
+
+    def need(self, stage: str) -> Artifact:
+        """The artifact of `stage`, its files verified.
+
+        Raises:
+            UserError: it was not made yet, or is damaged.
+        """
+        artifact = self.find(stage)
+        if artifact is None:
+            raise UserError(
+                f"recipe {self.recipe.name}: nothing from `{stage}` is in {self.machine.runs_dir} yet; "
+                f"run `nmtkit {stage} {shlex.quote(self.command)}` first, or `nmtkit run` for all stages"
+            )
+        return artifacts.verify(artifact)
+
+    def make(
+        self, stage: str, build: Callable[[Path], Mapping[str, Any]], *, resume: bool = False
+    ) -> Artifact:
+        """The artifact of `stage`: found, or else built by `build(draft)`, which returns its measurements."""
+        fingerprint = self.fingerprint(stage)
+        if existing := self.store.find(stage, fingerprint):
+            return existing
+        with self.store.draft(stage, fingerprint, resume=resume) as draft:
+            if existing := self.store.find(stage, fingerprint):  # made while this waited for the lock
+                return existing
+            begin = time.monotonic()
+            measurements = build(draft)
+            seconds = round(time.monotonic() - begin, 3)
+            return self.store.publish(
+                stage,
+                fingerprint,
+                depends_on=self.depends_on(stage),
+                measurements={"seconds": seconds, **measurements},
+            )
+
+
+def _corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
+    if isinstance(source, FilePair):
+        return Corpus(source.src, Text(None, Path(source.src)), Text(None, Path(source.tgt)))
+    entry = load_catalog().corpus(source, src_lang, tgt_lang)
+    return Corpus(source, _catalog_text(entry.src), _catalog_text(entry.tgt))
+
+
+def _catalog_text(text: CatalogText) -> Text:
+    return Text(text, text.file if isinstance(text.file, Path) else None)

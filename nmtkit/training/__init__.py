@@ -1,0 +1,1 @@
+"""How the model is trained (section 5 of the paper)."""

@@ -1,0 +1,166 @@
+"""Which sentence pairs make an update (section 5.1), and how they are packed.
+
+The updates of an epoch are a pure function of (seed, epoch, lengths). Neither the number of devices nor that of
+micro-batches is known here, so the order of the data cannot depend on them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from nmtkit.errors import UserError
+from nmtkit.model.packing import Layout
+from nmtkit.symbols import BOS_ID
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A corpus of token ids: sentence i is ids[offsets[i]:offsets[i + 1]], with its end symbol."""
+
+    src_ids: npt.NDArray[np.unsignedinteger]
+    src_offsets: Ints
+    tgt_ids: npt.NDArray[np.unsignedinteger]
+    tgt_offsets: Ints
+
+    @cached_property
+    def src_lengths(self) -> Ints:
+        """(pairs,) tokens of each source."""
+        return np.diff(self.src_offsets)
+
+    @cached_property
+    def tgt_lengths(self) -> Ints:
+        """(pairs,) tokens of each target."""
+        return np.diff(self.tgt_offsets)
+
+
+@dataclass(frozen=True)
+class Update:
+    """The sentence pairs of one optimizer step."""
+
+    epoch: int  # from 0
+    index: int  # within the epoch, from 0
+    pairs: Ints  # their numbers in the corpus
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs packed into one row a side: S source tokens, T target tokens."""
+
+    src: Tensor  # (S,)
+    src_layout: Layout
+    tgt_in: Tensor  # (T,) <s> and all but the end symbol
+    tgt_out: Tensor  # (T,) what is to be predicted
+    tgt_layout: Layout
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device."""
+        return Batch(
+            self.src.to(device),
+            self.src_layout.to(device),
+            self.tgt_in.to(device),
+            self.tgt_out.to(device),
+            self.tgt_layout.to(device),
+        )
+
+
+def updates(
+    pairs: Pairs,
+    *,
+    seed: int,
+    max_length: int,
+    src_tokens: int,
+    tgt_tokens: int,
+    epoch: int = 0,
+    index: int = 0,
+) -> Iterator[Update]:
+    """Yield updates without end, from the `index`-th of `epoch` on.
+
+    Each holds at most `src_tokens` and `tgt_tokens` real tokens and as many pairs as fit. Pairs with a side longer than
+    `max_length` are left out; every other pair comes once an epoch, in an order of that epoch's own.
+
+    Deviation: the paper batches pairs of like length together, which keeps padding low; packed rows have no padding, so
+    an update is a random sample of the corpus.
+
+    Raises:
+        UserError: no pair is short enough.
+    """
+    src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
+    usable = np.flatnonzero((src_lengths <= max_length) & (tgt_lengths <= max_length))
+    if not len(usable):
+        raise UserError(
+            f"none of the {len(src_lengths):,} training pairs has both sides within "
+            f"[model] max_positions = {max_length} tokens; raise it or cut the text into sentences"
+        )
+    while True:
+        order = usable[shuffled(len(usable), seed=seed, epoch=epoch)]
+        groups = cut(order, [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)])
+        for i in range(index, len(groups)):
+            yield Update(epoch, i, groups[i])
+        epoch, index = epoch + 1, 0
+
+
+def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
+    """A permutation of 0 .. n - 1 that is the same on every machine and with every version of every library.
+
+    It sorts by SplitMix64 (Steele et al. 2014) of (seed, epoch, number), because numpy's generators may change.
+    """
+    with np.errstate(over="ignore"):
+        key = _splitmix64(np.array([seed], dtype=np.uint64))
+        key = _splitmix64(key + np.uint64(epoch))
+        keys = _splitmix64(key + np.arange(n, dtype=np.uint64))
+    return np.argsort(keys, kind="stable")
+
+
+def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def cut(order: Ints, limits: Sequence[tuple[Ints, int]]) -> list[Ints]:
+    """Cut `order` into runs as long as each (lengths, most tokens) of `limits` allows; a run has at least one pair."""
+    ends = [np.cumsum(lengths[order]) for lengths, _ in limits]
+    groups, start = [], 0
+    while start < len(order):
+        used = [end[start - 1] if start else 0 for end in ends]
+        stops = [
+            int(np.searchsorted(end, before + most, side="right"))
+            for end, before, (_, most) in zip(ends, used, limits, strict=True)
+        ]
+        stop = max(min(stops), start + 1)
+        groups.append(order[start:stop])
+        start = stop
+    return groups
+
+
+def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int) -> list[Ints]:
+    """Split the pairs of an update into micro-batches of at most `max_tokens` a side, like lengths together.
+
+    Each side by side has little padding where attention wants rectangles; the sum over them is the update's all the same.
+    """
+    src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
+    by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
+    return cut(by_length, [(src_lengths, max_tokens), (tgt_lengths, max_tokens)])
+
+
+def pack(pairs: Pairs, chosen: Ints) -> Batch:
+    """Lay the chosen pairs end to end."""
+    src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen)
+    tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen)
+    tgt_in = tgt_out.roll(1)
+    tgt_in[tgt_layout.cu_seqlens[:-1]] = BOS_ID
+    return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout)
+
+
+def _row(ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints) -> tuple[Tensor, Layout]:
+    row = np.concatenate([ids[offsets[i] : offsets[i + 1]] for i in chosen])
+    layout = Layout.of_lengths(torch.from_numpy(offsets[chosen + 1] - offsets[chosen]))
+    return torch.from_numpy(row.astype(np.int64)), layout

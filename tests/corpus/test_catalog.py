@@ -1,0 +1,140 @@
+"""The catalog that ships, and catalogs that are wrong."""
+
+import gzip
+import hashlib
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from nmtkit.corpus.catalog import Catalog, CatalogCorpus, RemoteFile, data_dir, load_catalog
+from nmtkit.errors import UserError
+
+PAIRS = {
+    ("en", "de"): [
+        *("europarl-v7", "commoncrawl", "news-commentary-v9", "newstest2013", "newstest2014"),
+        *("multi30k-train", "multi30k-val", "multi30k-test2016", "multi30k-test2017"),
+        *("demo-train", "demo-dev", "demo-test"),
+    ],
+    ("en", "fr"): [
+        *("europarl-v7", "commoncrawl", "news-commentary-v9", "un", "giga-fren"),
+        *("newstest2013", "newstest2014"),
+    ],
+}
+
+TINY = """
+[files.a]
+url = "http://localhost/a.tgz"
+n_bytes = 7
+sha256 = "{sha256}"
+
+[corpora.tiny]
+licence = "free"
+
+[corpora.tiny.texts.de-en]
+de = {{ file = "a", member = "a.de" }}
+en = {{ path = "a.en" }}
+""".format(sha256="0" * 64)
+
+
+def corpora() -> list[CatalogCorpus]:
+    catalog = load_catalog()
+    return [catalog.corpus(name, *pair) for pair, names in PAIRS.items() for name in names]
+
+
+def test_every_corpus_is_there_in_both_directions() -> None:
+    catalog = load_catalog()
+    assert sorted({name for names in PAIRS.values() for name in names}) == sorted(catalog.names)
+    for corpus in corpora():
+        assert corpus.src != corpus.tgt
+    forth, back = (catalog.corpus("newstest2014", *pair) for pair in (("en", "fr"), ("fr", "en")))
+    assert (forth.src, forth.tgt) == (back.tgt, back.src)
+
+
+def test_every_text_names_its_own_language() -> None:
+    for (src_lang, tgt_lang), names in PAIRS.items():
+        for name in names:
+            corpus = load_catalog().corpus(name, src_lang, tgt_lang)
+            for text, lang in ((corpus.src, src_lang), (corpus.tgt, tgt_lang)):
+                place = text.file.url if isinstance(text.file, RemoteFile) else text.file.name
+                name_of_text = text.member or place
+                assert f".{lang}" in f"{name_of_text}."[-8:], name_of_text
+
+
+def test_every_file_has_its_own_url_and_hash() -> None:
+    files = {
+        text.file
+        for corpus in corpora()
+        for text in (corpus.src, corpus.tgt)
+        if isinstance(text.file, RemoteFile)
+    }
+    assert len({file.url for file in files}) == len({file.sha256 for file in files}) == len(files)
+
+
+def test_multi30k_has_the_hashes_of_its_original_files(shared_data: Path) -> None:
+    catalog = load_catalog()
+    for name in PAIRS["en", "de"]:
+        if not name.startswith("multi30k"):
+            continue
+        corpus = catalog.corpus(name, "en", "de")
+        for text in (corpus.src, corpus.tgt):
+            assert isinstance(text.file, RemoteFile)
+            url = urlsplit(text.file.url)
+            content = (shared_data / "mirror" / url.netloc / url.path.strip("/")).read_bytes()
+            assert len(content) == text.file.n_bytes
+            assert hashlib.sha256(content).hexdigest() == text.file.sha256
+            assert gzip.decompress(content).count(b"\n") == corpus.n_pairs
+
+
+def test_the_demo_lies_beside_the_catalog() -> None:
+    corpus = load_catalog().corpus("demo-dev", "de", "en")
+    assert corpus.src.file == data_dir() / "demo" / "dev.de"
+    assert corpus.tgt.file == data_dir() / "demo" / "dev.en"
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'news-comentary-v9' \(did you mean news-commentary-v9\?"):
+        load_catalog().corpus("news-comentary-v9", "en", "de")
+
+
+@pytest.mark.parametrize("pair", [("en", "cs"), ("de", "fr"), ("de", "de")])
+def test_a_language_that_is_not_there_is_answered_with_the_pairs(pair: tuple[str, str]) -> None:
+    with pytest.raises(UserError, match=f"{pair[0]}-{pair[1]}; it has de-en, fr-en"):
+        load_catalog().corpus("europarl-v7", *pair)
+
+
+def test_a_catalog_of_ones_own_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.toml"
+    path.write_text(TINY, encoding="utf-8")
+    corpus = Catalog(path).corpus("tiny", "en", "de")
+    assert corpus.src.file == tmp_path / "a.en"
+    assert corpus.tgt.file == RemoteFile(url="http://localhost/a.tgz", n_bytes=7, sha256="0" * 64)
+    assert corpus.tgt.member == "a.de"
+    assert corpus.n_pairs is None
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("licence", "license", r"wrong at corpora\.tiny\.license: Extra inputs|licence: Field"),
+        ("n_bytes = 7", 'n_bytes = "7"', r"files\.a\.n_bytes"),
+        ("n_bytes = 7", "n_bytes = 0", r"files\.a\.n_bytes"),
+        ("0" * 64, "0" * 63, r"files\.a\.sha256"),
+        ("http://", "file://", r"files\.a\.url"),
+        ('file = "a"', 'file = "b"', "tiny reads a file b"),
+        ('path = "a.en"', 'member = "a.en"', "either a `file` or a `path`"),
+        ("de-en", "de-fr", "the texts of de-fr are de, en"),
+        ("[files.a]", "[files.a", "no TOML file"),
+    ],
+)
+def test_a_wrong_catalog_is_refused(tmp_path: Path, right: str, wrong: str, message: str) -> None:
+    path = tmp_path / "catalog.toml"
+    assert right in TINY
+    path.write_text(TINY.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        Catalog(path)
+
+
+def test_a_missing_catalog_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"catalog\.toml: No such file"):
+        Catalog(tmp_path / "catalog.toml")

@@ -1,0 +1,132 @@
+"""Several processes do what one does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.corpus.chunks import map_chunks, read_chunks
+from nmtkit.errors import UserError
+
+
+class Doubler:
+    """Doubles numbers, and carries what a worker would load once."""
+
+    def __init__(self) -> None:
+        self.n_calls = 0
+
+    def __call__(self, chunk: list[int]) -> tuple[list[int], int]:
+        self.n_calls += 1
+        time.sleep(0.02 * (chunk[0] % 3))  # later chunks may be done before earlier ones
+        return [2 * number for number in chunk], self.n_calls
+
+
+def process_id(_: int) -> int:
+    return os.getpid()
+
+
+def fail_at_three(number: int) -> int:
+    if number == 3:
+        raise UserError("three is not a number")
+    return number
+
+
+def die_at_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@given(st.lists(st.integers()), st.integers(1, 9))
+def test_chunks_laid_end_to_end_are_the_items(items: list[int], size: int) -> None:
+    chunks = list(read_chunks(items, size))
+    assert [item for chunk in chunks for item in chunk] == items
+    assert all(len(chunk) == size for chunk in chunks[:-1])
+    assert all(chunks)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_order_for_any_number_of_workers(workers: int) -> None:
+    results = list(map_chunks(Doubler(), read_chunks(range(20), 3), workers=workers))
+    assert [number for result, _ in results for number in result] == list(range(0, 40, 2))
+    assert max(n_calls for _, n_calls in results) > 1  # the function lives on between chunks
+
+
+def test_one_worker_stays_in_this_process() -> None:
+    assert list(map_chunks(process_id, [1, 2], workers=1)) == [os.getpid()] * 2
+
+
+def test_several_workers_are_other_processes() -> None:
+    assert os.getpid() not in set(map_chunks(process_id, range(4), workers=2))
+
+
+def test_only_a_few_chunks_are_read_ahead() -> None:
+    n_read = 0
+
+    def chunks() -> Iterator[int]:
+        nonlocal n_read
+        while True:
+            n_read += 1
+            yield n_read
+
+    results = map_chunks(process_id, chunks(), workers=2)
+    next(results)
+    assert n_read == 4
+    results.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_worker_is_raised_here(workers: int) -> None:
+    with pytest.raises(UserError, match="three is not a number"):
+        list(map_chunks(fail_at_three, range(6), workers=workers))
+
+
+def test_an_error_while_reading_is_raised_here() -> None:
+    def chunks() -> Iterator[int]:
+        yield 1
+        raise UserError("the file ends here")
+
+    with pytest.raises(UserError, match="the file ends here"):
+        list(map_chunks(process_id, chunks(), workers=2))
+
+
+def test_a_killed_worker_is_told_and_not_waited_for() -> None:
+    with pytest.raises(UserError, match="2 worker processes was killed"):
+        list(map_chunks(die_at_three, range(50), workers=2))
+
+
+PARENT = """
+import os, sys, time
+sys.path.insert(0, {folder!r})
+from test_chunks import process_id
+from nmtkit.corpus.chunks import map_chunks
+
+if __name__ == "__main__":
+    for pid in map_chunks(process_id, iter(int, 1), workers=2):
+        print(pid, flush=True)
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT.format(folder=str(Path(__file__).parent)), encoding="utf-8")
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        workers = {int(parent.stdout.readline()) for _ in range(20)}
+        parent.send_signal(number)
+        parent.stdout.read()
+        assert parent.wait(timeout=10) != 0
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlives its parent"
+        time.sleep(0.05)

@@ -1,0 +1,52 @@
+"""Cleaning against the rules of clean-corpus-n.perl, written down as the script has them."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.corpus.cleaning import Cleaning
+
+CLEANING = Cleaning(min_tokens=2, max_tokens=7, max_ratio=1.5)
+
+sides = st.lists(st.sampled_from(["a", "bc", "", "\u00a0", "x" * 1000, "y" * 1001]), max_size=9)
+
+
+def kept_by_the_script(src: str, tgt: str, low: int, high: int, ratio: float) -> bool:
+    """Follow the script line by line, with its variables e and f."""
+    e, f = (re.sub(r"^ | $", "", re.sub(r"\s+", " ", side)) for side in (tgt, src))
+    if f == "" or e == "":
+        return False
+    ec, fc = len(e.split(" ")), len(f.split(" "))
+    if ec > high or fc > high or ec < low or fc < low:
+        return False
+    if ec / fc > ratio or fc / ec > ratio:
+        return False
+    return not (re.search(r"[^\s|]{1001}", e) or re.search(r"[^\s|]{1001}", f))
+
+
+@given(sides, sides)
+def test_the_same_pairs_are_kept_as_by_the_script(src: list[str], tgt: list[str]) -> None:
+    pair = (" ".join(src), " ".join(tgt))
+    assert (CLEANING.reason_to_drop(*pair) is None) == kept_by_the_script(*pair, 2, 7, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "reason"),
+    [
+        ("a b", "c d", None),
+        ("", "c d", "empty"),
+        ("a b", " \u00a0 ", "empty"),
+        ("a b c d e f g h", "c d", "too_long"),
+        ("a b c d e f g", "a b c d e", None),
+        ("a", "c d", "too_short"),
+        ("a b c d", "c d", "ratio"),
+        ("a b c", "c d", None),
+        ("a " + "b" * 1001, "c d", "long_word"),
+        ("a " + "b" * 1000, "c d", None),
+    ],
+)
+def test_the_reason_is_told(src: str, tgt: str, reason: str | None) -> None:
+    assert CLEANING.reason_to_drop(src, tgt) == reason
+    assert CLEANING.reason_to_drop(tgt, src) == reason

@@ -1,0 +1,191 @@
+"""The Moses text tools against the output of the Perl scripts."""
+
+# ruff: noqa: RUF001 - look-alike signs are what the scripts are about
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sacremoses import MosesTokenizer
+
+from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
+
+TEXT = st.text(
+    "abzEX019  ..,''\"-()[]<>&|%:;!?`$«»“”„’‘–…\u00a0äéß中한\x01\t\u0085\u2028\U0001f600"
+)
+
+
+def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
+    return Tokenization(
+        lang,
+        normalize_punctuation=False,
+        lowercase=False,
+        tokenizer="moses",
+        aggressive_hyphens=aggressive_hyphens,
+    )
+
+
+def lines(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return file.read().removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize("lang", ["en", "de", "fr"])
+@pytest.mark.parametrize("script", ["tok", "tok-a", "norm", "unipunct", "detok"])
+def test_every_line_of_newstest2013_equals_the_perl_scripts(
+    script: str, lang: str, shared_data: Path
+) -> None:
+    goldens = shared_data / "goldens" / "moses"
+    if script == "detok":
+        source = lines(goldens / f"newstest2013.tok.{lang}")
+    else:
+        source = lines(shared_data / "newstest" / f"newstest2013.{lang}")[:2000]
+    tools: dict[str, Callable[[str], str]] = {
+        "tok": moses(lang).tokenize,
+        "tok-a": moses(lang, aggressive_hyphens=True).tokenize,
+        "norm": partial(normalize_punctuation, lang=lang),
+        "unipunct": replace_unicode_punctuation,
+        "detok": moses(lang).detokenize,
+    }
+    assert [tools[script](line) for line in source] == lines(
+        goldens / f"newstest2013.{script}.{lang}"
+    )
+
+
+# What the Perl scripts print for these lines, here and below.
+@pytest.mark.parametrize(
+    ("lang", "line", "tokens"),
+    [
+        (
+            "en",
+            "The cat's 1,000 toys (A&B) don't cost $5.50, e.g. at 3 p.m.",
+            "The cat &apos;s 1,000 toys ( A &amp; B ) don &apos;t cost $ 5.50 , e.g. at 3 p.m.",
+        ),
+        ("en", 'He said: "Wait..."', "He said : &quot; Wait ... &quot;"),
+        ("en", "in 1990's [sic] style.", "in 1990 &apos;s &#91; sic &#93; style ."),
+        ("en", "well-known", "well-known"),
+        ("de", "Am 3. Mai z.B. geht's um 5,5 %.", "Am 3. Mai z.B. geht &apos; s um 5,5 % ."),
+        ("fr", "L'école d'aujourd'hui : 5 €!", "L&apos; école d&apos; aujourd&apos; hui : 5 € !"),
+    ],
+)
+def test_tokens_are_those_of_tokenizer_perl(lang: str, line: str, tokens: str) -> None:
+    assert moses(lang).tokenize(line) == tokens
+
+
+def test_aggressive_hyphens_part_only_letters_and_digits() -> None:
+    tokens = moses("en", aggressive_hyphens=True).tokenize("state-of-the-art - a-1")
+    assert tokens == "state @-@ of @-@ the @-@ art - a @-@ 1"
+
+
+def test_control_characters_go_and_other_spaces_become_one_space() -> None:
+    line = "a|b\x01\x1f \x1f c\td\u00a0\u2028e\u0085"
+    assert moses("en").tokenize(line) == "a &#124; b c d e"
+
+
+def test_no_space_stays_after_a_final_quote() -> None:
+    assert moses("en").tokenize("say 'yes.'") == "say &apos; yes . &apos;"
+
+
+@pytest.mark.parametrize("aggressive", [False, True])
+@pytest.mark.parametrize("lang", ["en", "de", "fr", "it"])
+@given(line=TEXT)
+def test_the_short_cuts_change_nothing_of_sacremoses(
+    lang: str, aggressive: bool, line: str
+) -> None:
+    plain = _plain_tokenizer(lang)
+    expected = plain(line, aggressive_dash_splits=aggressive, return_str=False)
+    tokens = moses(lang, aggressive_hyphens=aggressive).tokenize(line)
+    assert tokens == " ".join(expected)
+
+
+_PLAIN = {lang: MosesTokenizer(lang) for lang in ("en", "de", "fr", "it")}
+
+
+def _plain_tokenizer(lang: str) -> Callable[..., list[str]]:
+    tokenize: Callable[..., list[str]] = _PLAIN[lang].tokenize
+    return tokenize
+
+
+@pytest.mark.parametrize(
+    ("lang", "tokens", "text"),
+    [
+        (
+            "en",
+            "The cat &apos;s ( A &amp; B ) &quot; $ 5 &quot; , &#91; well @-@ known &#93; .",
+            'The cat\'s (A & B) "$5", [well-known].',
+        ),
+        ("de", "geht &apos; s um „ alles “ ( 5 % ) .", "geht 's um „alles“ (5%)."),
+        (
+            "fr",
+            "L&apos; école , c&apos; est &quot; ça &quot; : oui !",
+            "L'école, c'est \"ça\" : oui !",
+        ),
+    ],
+)
+def test_text_is_that_of_detokenizer_perl(lang: str, tokens: str, text: str) -> None:
+    assert moses(lang).detokenize(tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("langs", "line", "normalized"),
+    [
+        ("en", "„Ja“, sagt er", '"Ja," sagt er'),
+        ("de fr ro cs", "„Ja“, sagt er", '"Ja", sagt er'),
+        ("en cs", '"Ja, gern," und "Nein."', '"Ja, gern," und "Nein."'),
+        ("de fr ro", '"Ja, gern," und "Nein."', '"Ja, gern", und "Nein".'),
+        ("de fr ro", '"Nein."<b>', '"Nein."<b>'),
+        ("de fr ro", 'a.".".', 'a"..".'),
+        ("de fr cs", "5\u00a0000\u00a0%", "5,000%"),
+        ("en ro", "5\u00a0000\u00a0%", "5.000%"),
+        ("en de", "«\u00a0oui\u00a0» :\u00a0non\u00a0?", '"oui":\u00a0non?'),
+        ("en de", "l’a’b ‘x’ 7 %— (so)", "l'a\"b 'x\" 7% - (so) "),
+        ("en de", "a  ( b ) . c\r", "a (b). c"),
+    ],
+)
+def test_punctuation_is_that_of_normalize_punctuation_perl(
+    langs: str, line: str, normalized: str
+) -> None:
+    for lang in langs.split():
+        assert normalize_punctuation(line, lang) == normalized
+
+
+@given(line=TEXT.map(lambda text: text.encode("ascii", "ignore").decode()))
+@pytest.mark.parametrize("lang", ["en", "de", "cs"])
+def test_ascii_lines_lose_nothing_by_their_shorter_table(lang: str, line: str) -> None:
+    # A letter that no rule knows brings the whole table into play.
+    assert normalize_punctuation("ж" + line, lang) == "ж" + normalize_punctuation(line, lang)
+
+
+def test_unicode_punctuation_is_that_of_replace_unicode_punctuation_perl() -> None:
+    line = "“Ｘ１，”…’„–。 　．ok（％）"
+    assert replace_unicode_punctuation(line) == '"Ｘ1,"...\'„–. 　. ok(%)'
+
+
+def test_each_step_runs_in_order_if_asked() -> None:
+    line = "\u00a0“Die A-B”  & Co."
+    plain = Tokenization("de", False, False, "none", False)
+    assert plain.tokenize(line) == "“Die A-B” & Co."
+    assert Tokenization("de", True, False, "none", False).tokenize(line) == '"Die A-B" & Co.'
+    assert Tokenization("de", False, True, "none", False).tokenize(line) == "“die a-b” & co."
+    full = Tokenization("de", True, True, "moses", True)
+    assert full.tokenize(line) == "&quot; die a @-@ b &quot; &amp; co ."
+    assert plain.detokenize("a &amp; b @-@ c .") == "a &amp; b @-@ c ."
+
+
+@given(line=TEXT)
+def test_tokens_stand_one_space_apart(line: str) -> None:
+    for tokenizer in ("moses", "none"):
+        tokens = Tokenization("en", True, True, tokenizer, True).tokenize(line)
+        assert " ".join(tokens.split()) == tokens
+
+
+def test_a_tokenization_travels_to_worker_processes() -> None:
+    tokenization = moses("de")
+    tokenization.tokenize("erst benutzt, dann verschickt")
+    copy = pickle.loads(pickle.dumps(tokenization))
+    assert copy == tokenization
+    assert copy.tokenize("Ja, gut.") == "Ja , gut ."

@@ -1,0 +1,122 @@
+"""What is written is what is read; what is damaged is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.corpus.store import Ids, IdsWriter, id_dtype, pack, write_ids
+from nmtkit.errors import UserError
+
+SENTENCES = [[5, 6, 7, 2], [2], [9, 8, 2]]
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Path:
+    write_ids(tmp_path / "train.src", SENTENCES, n_tokens=11)
+    return tmp_path / "train.src"
+
+
+def file(prefix: Path, suffix: str) -> Path:
+    return prefix.parent / f"{prefix.name}.{suffix}"
+
+
+@given(
+    n_tokens=st.sampled_from([256, 2**16, 2**16 + 1, 2**20]),
+    chunks=st.lists(st.lists(st.lists(st.floats(0, 1, exclude_max=True), max_size=5), max_size=4)),
+)
+def test_sentences_survive_the_disk(
+    tmp_path_factory: pytest.TempPathFactory, n_tokens: int, chunks: list[list[list[float]]]
+) -> None:
+    prefix = tmp_path_factory.mktemp("ids") / "dev.tgt"
+    sentences = [[[int(x * n_tokens) for x in s] for s in chunk] for chunk in chunks]
+    with IdsWriter(prefix, n_tokens) as writer:
+        for chunk in sentences:
+            writer.append(pack(chunk, n_tokens))
+    flat = [sentence for chunk in sentences for sentence in chunk]
+    ids = Ids.open(prefix)
+    assert len(ids) == len(flat)
+    assert [ids[i].tolist() for i in range(len(ids))] == flat
+    assert ids.lengths.tolist() == [len(sentence) for sentence in flat]
+    assert ids.ids.dtype == id_dtype(n_tokens)
+
+
+def test_chunks_do_not_show_in_the_files(tmp_path: Path, prefix: Path) -> None:
+    with IdsWriter(tmp_path / "again", 11) as writer:
+        for sentence in SENTENCES:
+            writer.append(pack([sentence], 11))
+    for suffix in ("ids", "offsets", "json"):
+        assert file(prefix, suffix).read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize(("n_tokens", "n_bytes"), [(65_536, 2), (65_537, 4)])
+def test_ids_take_two_bytes_where_that_is_enough(n_tokens: int, n_bytes: int) -> None:
+    packed = pack([[0, n_tokens - 1]], n_tokens)
+    assert packed.ids.itemsize == n_bytes
+    assert packed.ids.tolist() == [0, n_tokens - 1]
+
+
+@pytest.mark.parametrize("id_", [-1, 11])
+def test_an_id_outside_the_vocabulary_is_a_mistake(id_: int) -> None:
+    with pytest.raises(AssertionError):
+        pack([[3, id_]], 11)
+
+
+def test_ids_are_mapped_and_not_read(prefix: Path) -> None:
+    ids = Ids.open(prefix)
+    assert isinstance(ids.ids.base, np.memmap)
+    assert np.shares_memory(ids[0], ids.ids)
+
+
+def test_a_failed_write_leaves_nothing_to_open(tmp_path: Path) -> None:
+    def fail_midway() -> None:
+        with IdsWriter(tmp_path / "train.src", 11) as writer:
+            writer.append(pack(SENTENCES, 11))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_midway()
+    with pytest.raises(UserError, match=r"train\.src\.json: No such file"):
+        Ids.open(tmp_path / "train.src")
+
+
+@pytest.mark.parametrize("suffix", ["ids", "offsets", "json"])
+def test_a_missing_file_is_named(prefix: Path, suffix: str) -> None:
+    file(prefix, suffix).unlink()
+    with pytest.raises(UserError, match=rf"train\.src\.{suffix}: No such file"):
+        Ids.open(prefix)
+
+
+@pytest.mark.parametrize("suffix", ["ids", "offsets", "json"])
+@pytest.mark.parametrize("kept", [0, 1, 7])
+def test_a_file_cut_short_is_refused(prefix: Path, suffix: str, kept: int) -> None:
+    path = file(prefix, suffix)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(UserError, match=rf"train\.src\.{suffix} is damaged"):
+        Ids.open(prefix)
+
+
+@pytest.mark.parametrize("offsets", [[0, 9, 5, 8], [1, 4, 5, 8], [0, 4, 5, 9], [0, -4, 5, 8]])
+def test_offsets_that_do_not_fit_are_refused(prefix: Path, offsets: list[int]) -> None:
+    file(prefix, "offsets").write_bytes(np.array(offsets, "<i8").tobytes())
+    with pytest.raises(UserError, match=r"train\.src\.offsets is damaged"):
+        Ids.open(prefix)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[]",
+        "\x00\x01",
+        '{"dtype": "O", "n_sentences": 3, "n_ids": 8}',
+        '{"dtype": "<u2", "n_sentences": -1, "n_ids": 8}',
+        '{"dtype": "<u2", "n_sentences": 1e18, "n_ids": 8}',
+        '{"dtype": "<u2", "n_sentences": 1000000000000000000, "n_ids": 8}',
+    ],
+)
+def test_a_header_that_makes_no_sense_is_refused(prefix: Path, header: str) -> None:
+    file(prefix, "json").write_text(header, encoding="utf-8")
+    with pytest.raises(UserError, match="is damaged"):
+        Ids.open(prefix)

@@ -1,0 +1,215 @@
+"""Both subword methods behind their one interface."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from subword_nmt import apply_bpe
+
+from nmtkit.corpus.bpe import Bpe, learn_bpe
+from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
+from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary, load_subword
+from nmtkit.errors import UserError
+from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+
+ALPHABET = "abcdeßñ\U0001f600"
+lines = st.lists(st.text(ALPHABET, min_size=1, max_size=8), max_size=12).map(" ".join)
+
+TEXT = [
+    "ein kleines Haus steht am See .",
+    "zwei kleine Häuser stehen am See .",
+    "das Haus am See ist klein &amp; alt .",
+    "die Seen sind klein .",
+]
+
+
+def word_counts(text: list[str]) -> Counter[str]:
+    return Counter(word for line in text for word in line.split(" ") if word)
+
+
+def bpe_subword(text: list[str], n_merges: int = 20) -> BpeSubword:
+    counts = word_counts(text)
+    merges = learn_bpe(counts, n_merges)
+    return BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), counts))
+
+
+def sentencepiece_subword() -> SentencePieceSubword:
+    return SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 310))
+
+
+@pytest.fixture(params=["bpe", "sentencepiece"])
+def subword(request: pytest.FixtureRequest) -> Subword:
+    return bpe_subword(TEXT) if request.param == "bpe" else sentencepiece_subword()
+
+
+def test_text_survives_encoding(subword: Subword) -> None:
+    for line in TEXT:
+        ids = subword.encode(line)
+        assert all(len(SPECIALS) <= id_ < subword.n_tokens for id_ in ids)
+        assert subword.decode(ids) == line
+
+
+def test_an_empty_line_has_no_ids(subword: Subword) -> None:
+    assert subword.encode("") == []
+    assert subword.decode([]) == ""
+
+
+def test_special_symbols_are_not_decoded(subword: Subword) -> None:
+    ids = subword.encode("das Haus")
+    assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "das Haus"
+
+
+def test_special_symbols_in_the_text_are_text(subword: Subword) -> None:
+    ids = subword.encode("</s> <pad> <s>")
+    assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
+
+
+def test_a_saved_subword_encodes_as_before(subword: Subword, tmp_path: Path) -> None:
+    subword.save(tmp_path)
+    loaded = load_subword(tmp_path)
+    assert type(loaded) is type(subword)
+    assert loaded.n_tokens == subword.n_tokens
+    for line in [*TEXT, "nie gesehen : Öl"]:
+        assert loaded.encode(line) == subword.encode(line)
+
+
+@given(st.lists(lines, min_size=1, max_size=8), st.integers(0, 30))
+def test_bpe_decodes_what_it_encoded(text: list[str], n_merges: int) -> None:
+    subword = bpe_subword(text, n_merges)
+    for line in text:
+        assert subword.decode(subword.encode(line)) == line
+
+
+@given(st.lists(lines, min_size=1, max_size=8))
+def test_a_known_character_is_never_unknown(text: list[str]) -> None:
+    subword = bpe_subword(text)
+    characters = sorted(set("".join(text)) - {" "})
+    for first in characters:
+        for second in characters:
+            word = first + second + first
+            assert UNK_ID not in subword.encode(word)
+            assert subword.decode(subword.encode(word)) == word
+
+
+def test_an_unknown_character_is_unknown() -> None:
+    assert bpe_subword(TEXT).encode("Ж") == [UNK_ID]
+
+
+def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_path: Path) -> None:
+    text = ["lower lower newer newer newer lowest widest widest", "lowered west"]
+    subword = bpe_subword(text, 30)
+    subword.save(tmp_path)
+    rows = [row.split("\t") for row in (tmp_path / "vocabulary.tsv").read_text("utf-8").split("\n")]
+    pieces = [row[0] for row in rows[:-1]]
+    with (tmp_path / "codes.bpe").open(encoding="utf-8") as codes:
+        expected = apply_bpe.BPE(codes, vocab=set(pieces[len(SPECIALS) :]))
+    n_taken_apart = 0
+    for word in ["lowestnewer", "newe", "wideslower", "lowerwest", "owe", "rest", "low"]:
+        split = expected.segment_tokens([word])
+        assert [pieces[id_] for id_ in subword.encode(word)] == split
+        n_taken_apart += split != list(Bpe(learn_bpe(word_counts(text), 30)).split(word))
+    assert n_taken_apart > 0
+
+
+def test_the_vocabulary_is_ordered_by_count_and_then_by_piece() -> None:
+    counts = {"aab": 3, "ab": 5, "c": 3}
+    pieces = build_bpe_vocabulary(Bpe([("a", "b</w>")]), counts)
+    assert list(pieces.items()) == [
+        ("ab", 8),
+        ("a@@", 3),
+        ("c", 3),
+        ("a", 0),
+        ("b", 0),
+        ("b@@", 0),
+        ("c@@", 0),
+    ]
+
+
+def test_the_vocabulary_counts_the_encoded_text() -> None:
+    counts = word_counts(TEXT)
+    merges = learn_bpe(counts, 20)
+    pieces = build_bpe_vocabulary(Bpe(merges), counts)
+    bpe = Bpe(merges)
+    encoded = Counter(
+        piece for line in TEXT for word in line.split(" ") for piece in bpe.split(word)
+    )
+    assert {piece: count for piece, count in pieces.items() if count} == encoded
+
+
+def test_a_piece_that_spells_a_special_symbol_has_its_own_id(tmp_path: Path) -> None:
+    subword = bpe_subword(["</s> </s> </s>"], 10)
+    (id_,) = subword.encode("</s>")
+    assert id_ >= len(SPECIALS)
+    subword.save(tmp_path)
+    assert load_subword(tmp_path).encode("</s>") == [id_]
+
+
+def test_the_cache_does_not_change_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [bpe_subword(TEXT).encode(line) for line in TEXT]
+    monkeypatch.setattr("nmtkit.corpus.subword.MAX_CACHED_WORDS", 2)
+    subword = bpe_subword(TEXT)
+    assert [subword.encode(line) for line in TEXT for _ in range(2)][::2] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na 3\n", "line 5"),
+        ("<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na\t-3\n", "line 5"),
+        ("<pad>\t0\n<s>\t0\n<unk>\t0\na\t3\n", "does not start with"),
+        ("<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na\t3\na\t2\n", "twice"),
+    ],
+)
+def test_a_damaged_vocabulary_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    bpe_subword(TEXT).save(tmp_path)
+    (tmp_path / "vocabulary.tsv").write_text(content, encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=message):
+        load_subword(tmp_path)
+
+
+def test_a_folder_without_subwords_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"codes\.bpe: No such file"):
+        load_subword(tmp_path)
+
+
+def test_a_damaged_sentencepiece_model_is_refused(tmp_path: Path) -> None:
+    sentencepiece_subword().save(tmp_path)
+    path = tmp_path / "sentencepiece.model"
+    path.write_bytes(b"no model")
+    with pytest.raises(UserError, match=r"sentencepiece\.model is no sentencepiece model"):
+        load_subword(tmp_path)
+
+
+def test_sentencepiece_models_depend_on_counts_alone() -> None:
+    counts = word_counts(TEXT)
+    backwards = dict(reversed(counts.items()))
+    assert learn_sentencepieces(counts, 310) == learn_sentencepieces(backwards, 310)
+    assert learn_sentencepieces(counts, 310) != learn_sentencepieces(counts, 311)
+
+
+def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:
+    counts = word_counts(TEXT)
+    assert learn_sentencepieces({**counts, "a\tb": 50}, 310) == learn_sentencepieces(counts, 310)
+
+
+def test_sentencepiece_knows_every_character() -> None:
+    subword = sentencepiece_subword()
+    assert UNK_ID not in subword.encode("Ж \U0001f600")
+    assert subword.decode(subword.encode("Ж \U0001f600")) == "Ж \U0001f600"
+
+
+def test_sentencepiece_has_the_size_asked_for() -> None:
+    assert sentencepiece_subword().n_tokens == 310
+
+
+def test_a_vocabulary_too_large_for_the_text_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot make 9,000 pieces from 19 different words"):
+        learn_sentencepieces(word_counts(TEXT), 9000)
+
+
+def test_a_line_break_in_bytes_stays_on_the_line() -> None:
+    subword = sentencepiece_subword()
+    newline = subword.encode("a\nb")
+    assert subword.decode(newline) == "a b"

@@ -1,0 +1,352 @@
+"""The search against brute force, a plain-Python beam search and greedy decoding."""
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmtkit.decoding.beam_search import Hypothesis, beam_search, gnmt_length_penalty
+
+BOS, EOS = 1, 0
+Prefix = tuple[int, ...]
+NextLogProbs = Callable[[int, Prefix], list[float]]  # of a sentence's key and what it has so far
+
+
+@dataclass
+class PrefixModel:
+    """Knows each beam's whole prefix, so that a beam put in the wrong place gives itself away."""
+
+    next_log_probs: NextLogProbs
+    sentences: list[int]
+    prefixes: list[list[Prefix]] = field(init=False)
+    batch_sizes: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.prefixes = [[()] for _ in self.sentences]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        self.batch_sizes.append(len(tokens))
+        if not self.batch_sizes[1:]:
+            assert tokens.tolist() == [[BOS]] * len(self.sentences)
+        else:
+            self.prefixes = [
+                [(*prefix, token) for prefix, token in zip(beams, newest, strict=True)]
+                for beams, newest in zip(self.prefixes, tokens.tolist(), strict=True)
+            ]
+        return torch.tensor(
+            [
+                [self.next_log_probs(sentence, prefix) for prefix in beams]
+                for sentence, beams in zip(self.sentences, self.prefixes, strict=True)
+            ]
+        )
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        kept = sentences.tolist()
+        self.sentences = [self.sentences[row] for row in kept]
+        self.prefixes = [
+            [self.prefixes[row][beam] for beam in order]
+            for row, order in zip(kept, beams.tolist(), strict=True)
+        ]
+
+
+def search(
+    next_log_probs: NextLogProbs,
+    max_lengths: list[int],
+    beam_size: int,
+    alpha: float,
+    n_best: int = 1,
+    sentences: list[int] | None = None,
+) -> list[list[Hypothesis]]:
+    keys = list(range(len(max_lengths))) if sentences is None else sentences
+    return beam_search(
+        PrefixModel(next_log_probs, keys),
+        torch.tensor(max_lengths),
+        beam_size=beam_size,
+        length_penalty=alpha,
+        bos_id=BOS,
+        eos_id=EOS,
+        n_best=n_best,
+    )
+
+
+def random_model(
+    seed: int, vocab: int, spread: float = 1.0, impossible: float = 0.0
+) -> NextLogProbs:
+    """Draw a distribution for each prefix; `impossible` is the share of tokens of probability 0."""
+
+    @cache
+    def next_log_probs(sentence: int, prefix: Prefix) -> list[float]:
+        rng = random.Random(f"{seed} {sentence} {prefix}")
+        logits = torch.tensor([rng.gauss(0, spread) for _ in range(vocab)])
+        barred = torch.tensor([rng.random() < impossible for _ in range(vocab)])
+        barred[rng.randrange(vocab)] = False
+        values: list[float] = logits.masked_fill(barred, -math.inf).log_softmax(0).tolist()
+        return values
+
+    return next_log_probs
+
+
+def tied_model(seed: int, vocab: int) -> NextLogProbs:
+    """Draw from few values, so that many sums are equal, and exactly so."""
+
+    @cache
+    def next_log_probs(sentence: int, prefix: Prefix) -> list[float]:
+        rng = random.Random(f"{seed} {sentence} {prefix}")
+        values, weights = [0.0, -0.5, -1.0, -2.0, -math.inf], [1, 1, 2, 4, vocab / 4]
+        return rng.choices(values, weights, k=vocab)
+
+    return next_log_probs
+
+
+def one_hot(vocab: int, token: int) -> list[float]:
+    return [0.0 if other == token else -math.inf for other in range(vocab)]
+
+
+def peaked(vocab: int, token: int) -> list[float]:
+    """Give all but about a hundred-thousandth of the probability to one token."""
+    logits = [12.0 if other == token else 0.0 for other in range(vocab)]
+    log_probs: list[float] = torch.tensor(logits).log_softmax(0).tolist()
+    return log_probs
+
+
+def penalized(log_prob: float, length: int, alpha: float) -> float:
+    return log_prob / math.pow((5 + length) / 6, alpha)
+
+
+def all_translations(
+    next_log_probs: NextLogProbs, sentence: int, vocab: int, max_length: int, alpha: float
+) -> list[tuple[Prefix, float]]:
+    """Score every sequence of at most `max_length` tokens, best first."""
+    scored = []
+    for length in range(max_length + 1):
+        for tokens in itertools.product(range(1, vocab), repeat=length):
+            ended = (*tokens, EOS)
+            log_prob = sum(
+                next_log_probs(sentence, ended[:place])[token] for place, token in enumerate(ended)
+            )
+            scored.append((tokens, penalized(log_prob, len(ended), alpha)))
+    return sorted(scored, key=lambda pair: -pair[1])
+
+
+def plain_search(
+    next_log_probs: NextLogProbs, sentence: int, max_length: int, beam_size: int, alpha: float
+) -> list[tuple[Prefix, float]]:
+    """Search one sentence with lists and loops, always up to the maximum length."""
+    live: list[tuple[Prefix, float]] = [((), 0.0)]
+    finished: list[tuple[Prefix, float]] = []
+    for length in range(max_length + 1):
+        candidates = [
+            ((*prefix, token), log_prob + value)
+            for prefix, log_prob in live
+            for token, value in enumerate(next_log_probs(sentence, prefix))
+            if length < max_length or token == EOS
+        ]
+        candidates.sort(key=lambda pair: -pair[1])  # stable: equals by beam, then by token
+        candidates = [pair for pair in candidates[: 2 * beam_size] if pair[1] > -math.inf]
+        live = [pair for pair in candidates if pair[0][-1] != EOS][:beam_size]
+        finished += [
+            (prefix[:-1], penalized(log_prob, length + 1, alpha))
+            for prefix, log_prob in candidates
+            if prefix[-1] == EOS
+        ]
+    return sorted(finished, key=lambda pair: -pair[1])[:beam_size]
+
+
+def assert_same(found: list[Hypothesis], expected: list[tuple[Prefix, float]]) -> None:
+    assert [tuple(hypothesis.tokens) for hypothesis in found] == [tokens for tokens, _ in expected]
+    assert [hypothesis.score for hypothesis in found] == pytest.approx(
+        [score for _, score in expected], rel=1e-5, abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "alpha", "expected"),
+    [
+        (1, 0.6, 1.0),
+        (7, 0.0, 1.0),
+        (7, 0.5, 1.4142136),  # sqrt(12 / 6)
+        (7, 0.6, 1.5157166),  # 2 ** 0.6
+        (7, 1.0, 2.0),
+        (13, 2.0, 9.0),
+        (19, 0.6, 2.2973967),  # 4 ** 0.6
+        (7, -1.0, 0.5),
+    ],
+)
+def test_length_penalty_is_that_of_gnmt(length: int, alpha: float, expected: float) -> None:
+    assert gnmt_length_penalty(length, alpha) == pytest.approx(expected, rel=1e-7)
+
+
+@pytest.mark.parametrize("alpha", [-0.7, 0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize(("vocab", "max_lengths"), [(3, [4, 1, 3, 0]), (5, [2, 3]), (4, [1, 3, 2])])
+def test_a_beam_that_holds_everything_equals_brute_force(
+    vocab: int, max_lengths: list[int], alpha: float
+) -> None:
+    model = random_model(vocab, vocab)
+    beam_size = vocab ** max(max_lengths)
+    found = search(model, max_lengths, beam_size, alpha, n_best=beam_size)
+    for sentence, max_length in enumerate(max_lengths):
+        expected = all_translations(model, sentence, vocab, max_length, alpha)
+        assert_same(found[sentence], expected)
+        (best,) = search(model, [max_length], beam_size, alpha, sentences=[sentence])
+        assert_same(best, expected[:1])
+
+
+@settings(deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vocab=st.integers(2, 7),
+    max_lengths=st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    beam_size=st.integers(1, 5),
+    alpha=st.sampled_from([-1.0, -0.2, 0.0, 0.6, 1.0, 1.8]),
+    impossible=st.sampled_from([0.0, 0.3, 0.7]),
+    data=st.data(),
+)
+def test_the_search_equals_a_plain_one_that_never_stops_early(
+    seed: int,
+    vocab: int,
+    max_lengths: list[int],
+    beam_size: int,
+    alpha: float,
+    impossible: float,
+    data: st.DataObject,
+) -> None:
+    n_best = data.draw(st.integers(1, beam_size))
+    model = random_model(seed, vocab, spread=2.0, impossible=impossible)
+    found = search(model, max_lengths, beam_size, alpha, n_best)
+    for sentence, max_length in enumerate(max_lengths):
+        expected = plain_search(model, sentence, max_length, beam_size, alpha)
+        assert_same(found[sentence], expected[:n_best])
+
+
+def test_a_beam_that_only_its_length_will_redeem_is_not_given_up() -> None:
+    """The short end scores log 0.7 = -0.36 at once, the long one log 0.3 / (26 / 6) = -0.28."""
+
+    def now_or_late(_: int, prefix: Prefix) -> list[float]:
+        if not prefix:
+            return [math.log(0.7), -math.inf, math.log(0.3)]
+        return one_hot(3, EOS if len(prefix) == 20 else 2)
+
+    ((late,),) = search(now_or_late, [30], beam_size=2, alpha=1.0)
+    assert late.tokens == [2] * 20
+    assert late.score == pytest.approx(math.log(0.3) / (26 / 6))
+
+
+# 64 tokens are one block of the search for the best tokens, 700 are ten and an odd end.
+@pytest.mark.parametrize("vocab", [2, 5, 64, 700])
+@pytest.mark.parametrize("seed", range(4))
+def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -> None:
+    model = tied_model(seed, vocab)
+    max_lengths = [4, 6, 3]
+    found = search(model, max_lengths, beam_size=4, alpha=0.0, n_best=4)
+    for sentence, max_length in enumerate(max_lengths):
+        assert_same(found[sentence], plain_search(model, sentence, max_length, 4, 0.0))
+
+
+@pytest.mark.parametrize("vocab", [9, 64, 150, 700])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_tokens_of_any_vocabulary_are_found_in_order(vocab: int, seed: int) -> None:
+    rng = random.Random(seed)
+    first = [-math.inf] + [-rng.randrange(vocab // 4) / 4 for _ in range(1, vocab)]
+    (found,) = search(
+        lambda _, prefix: one_hot(vocab, EOS) if prefix else first, [3], 7, alpha=0.0, n_best=7
+    )
+    best = sorted(range(vocab), key=lambda token: (-first[token], token))[:7]
+    assert found == [Hypothesis([token], first[token], first[token]) for token in best]
+
+
+def test_the_last_token_of_an_odd_vocabulary_is_found() -> None:
+    (best,) = search(lambda _, prefix: one_hot(150, EOS if prefix else 149), [5], 3, 0.6)
+    assert best == [Hypothesis([149], score=0.0, log_prob=0.0)]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10**6), alpha=st.sampled_from([0.0, 0.6, 1.0]))
+def test_a_beam_of_one_equals_greedy_where_the_model_is_sure(seed: int, alpha: float) -> None:
+    """Where it is not, a beam of one also weighs the EOS against the greedy token."""
+
+    def sure(sentence: int, prefix: Prefix) -> list[float]:
+        drawn = random.Random(f"{seed} {sentence} {prefix}").randrange(5)
+        return peaked(5, EOS if len(prefix) == 6 else drawn)
+
+    greedy: list[int] = []
+    while EOS not in greedy:
+        log_probs = sure(0, tuple(greedy))
+        greedy.append(log_probs.index(max(log_probs)))
+    ((hypothesis,),) = search(sure, [9], beam_size=1, alpha=alpha)
+    assert hypothesis.tokens == greedy[:-1]
+
+
+def test_a_batch_gives_what_each_sentence_gives_alone() -> None:
+    model = random_model(seed=3, vocab=6, spread=2.0)
+    max_lengths = [5, 11, 2, 8, 0, 7, 11]
+    together = search(model, max_lengths, beam_size=4, alpha=0.6, n_best=2)
+    for sentence, max_length in enumerate(max_lengths):
+        alone = search(model, [max_length], 4, 0.6, n_best=2, sentences=[sentence])
+        assert together[sentence] == alone[0]
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 10**6), beam_size=st.integers(1, 6))
+def test_n_best_are_distinct_and_sorted_and_begin_with_the_best(seed: int, beam_size: int) -> None:
+    model = random_model(seed, vocab=5)
+    (found,) = search(model, [7], beam_size, alpha=0.6, n_best=beam_size)
+    scores = [hypothesis.score for hypothesis in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) == beam_size
+    assert search(model, [7], beam_size, alpha=0.6) == [found[:1]]
+    for hypothesis in found:
+        expected = penalized(hypothesis.log_prob, len(hypothesis.tokens) + 1, 0.6)
+        assert hypothesis.score == pytest.approx(expected, rel=1e-6)
+
+
+def test_finished_sentences_leave_the_batch_at_once() -> None:
+    lengths = [3, 0, 5, 1]  # after so many tokens the sentence is sure to end
+
+    def counting(sentence: int, prefix: Prefix) -> list[float]:
+        token = EOS if len(prefix) == lengths[sentence] else 2
+        return peaked(4, token)
+
+    model = PrefixModel(counting, [0, 1, 2, 3])
+    found = beam_search(
+        model,
+        torch.tensor([50, 51, 52, 53]),
+        beam_size=3,
+        length_penalty=0.6,
+        bos_id=BOS,
+        eos_id=EOS,
+    )
+    assert [best.tokens for (best,) in found] == [[2] * length for length in lengths]
+    assert model.batch_sizes == [4, 3, 2, 2, 1, 1]
+
+
+def test_a_model_that_never_ends_is_ended_at_the_maximum_length() -> None:
+    def endless(_: int, prefix: Prefix) -> list[float]:
+        log_probs = peaked(4, 1 + len(prefix) % 3)
+        return [-40.0, *log_probs[1:]]  # the EOS is token 0
+
+    found = search(endless, [4, 7], beam_size=2, alpha=0.6)
+    assert [best.tokens for (best,) in found] == [[1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1]]
+    assert all(-41 < best.log_prob < -40 for (best,) in found)
+
+
+def test_what_has_probability_zero_is_no_hypothesis() -> None:
+    one_way = search(lambda _, prefix: one_hot(5, EOS if len(prefix) == 2 else 3), [9], 4, 0.6, 4)
+    assert one_way == [[Hypothesis([3, 3], score=0.0, log_prob=0.0)]]
+    no_way = search(lambda _sentence, _prefix: one_hot(5, 3), [9, 2], 4, 0.6, 4)
+    assert no_way == [[], []]
+
+
+def test_a_model_that_fails_with_nan_gives_nothing() -> None:
+    assert search(lambda _sentence, _prefix: [math.nan] * 5, [9, 2], 4, 0.6) == [[], []]
+
+
+def test_an_empty_batch_gives_an_empty_list() -> None:
+    assert search(random_model(1, 4), [], beam_size=4, alpha=0.6) == []

@@ -1,0 +1,241 @@
+"""BLEU against a second, plain implementation and against the scores of the original tools."""
+
+import json
+import math
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bleu import (
+    Bleu,
+    TextTools,
+    compound_split,
+    count_scores,
+    multi_bleu,
+    sacre_bleu,
+)
+
+SENTENCE = st.lists(st.sampled_from("abcD"), max_size=9).map(" ".join)
+
+
+def plain_bleu(pairs: list[tuple[list[str], list[str]]]) -> float:
+    """Papineni et al., equations 1 to 3, straight from the text."""
+    hyp_len = sum(len(hyp) for hyp, _ in pairs)
+    ref_len = sum(len(ref) for _, ref in pairs)
+    log_sum = 0.0
+    for n in (1, 2, 3, 4):
+        clipped = total = 0
+        for hyp, ref in pairs:
+            grams = [" ".join(hyp[i : i + n]) for i in range(len(hyp) - n + 1)]
+            ref_grams = [" ".join(ref[i : i + n]) for i in range(len(ref) - n + 1)]
+            total += len(grams)
+            clipped += sum(min(grams.count(gram), ref_grams.count(gram)) for gram in set(grams))
+        if clipped == 0:
+            return 0.0
+        log_sum += math.log(clipped / total) / 4
+    penalty = 1.0 if hyp_len > ref_len else math.exp(1 - ref_len / hyp_len)
+    return 100 * penalty * math.exp(log_sum)
+
+
+@given(st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=6))
+def test_multi_bleu_equals_a_plain_count(pairs: list[tuple[str, str]]) -> None:
+    hyps, refs = [hyp for hyp, _ in pairs], [ref for _, ref in pairs]
+    expected = plain_bleu([(hyp.split(), ref.split()) for hyp, ref in pairs])
+    assert multi_bleu(hyps, refs).score == pytest.approx(expected, abs=1e-9)
+    lowered = plain_bleu([(hyp.lower().split(), ref.lower().split()) for hyp, ref in pairs])
+    assert multi_bleu(hyps, refs, lowercase=True).score == pytest.approx(lowered, abs=1e-9)
+
+
+def test_multi_bleu_by_hand() -> None:
+    # Seven of the eight tokens match, 5 of 7 pairs, 3 of 6 triples, 1 of 5 quadruples.
+    bleu = multi_bleu(["the cat sat on the red mat ."], ["the cat sat on the mat . it is good"])
+    assert bleu.precisions == pytest.approx((700 / 8, 500 / 7, 300 / 6, 200 / 5))
+    assert bleu.brevity_penalty == pytest.approx(math.exp(1 - 10 / 8))
+    assert (bleu.hyp_len, bleu.ref_len) == (8, 10)
+    assert str(bleu) == (
+        "BLEU = 46.31, 87.5/71.4/50.0/40.0 (BP=0.779, ratio=0.800, hyp_len=8, ref_len=10)"
+    )
+
+
+def test_multi_bleu_reads_bytes_as_the_script_does() -> None:
+    # U+00A0 parts no tokens, and Ä is no letter that it can lower.
+    bleu = multi_bleu(["a\u00a0b Ä C"], ["a\u00a0b ä c"], lowercase=True)
+    assert bleu.hyp_len == 3
+    assert bleu.precisions[0] == pytest.approx(200 / 3)
+
+
+def test_blank_hypotheses_score_zero() -> None:
+    assert multi_bleu(["", ""], ["a b", ""]) == Bleu(0.0, (0.0,) * 4, 0.0, 0, 2)
+    assert "ratio=0.000" in str(multi_bleu([""], [""]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "split"),
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("ab-cd-ef", "ab ##AT##-##AT## cd ##AT##-##AT## ef"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("a-ä-c", "a ##AT##-##AT## ä ##AT##-##AT## c"),
+        ("a - b -c d- --", "a - b -c d- --"),
+        ("a---b", "a ##AT##-##AT## --b"),
+    ],
+)
+def test_compounds_are_split_as_perl_does(tokens: str, split: str) -> None:
+    assert compound_split(tokens) == split
+
+
+@given(st.text("aä- ", max_size=20))
+def test_compound_split_adds_and_loses_nothing_else(tokens: str) -> None:
+    assert compound_split(tokens).replace(" ##AT##-##AT## ", "-") == tokens
+
+
+HYPS = ["The cat sat on the mat.", "He reads a long book now.", "It rains in the city today."] * 5
+REFS = ["The cat sat on a mat.", "He reads a very long book.", "it rains in the city today."] * 5
+
+
+def test_sacre_bleu_says_the_same_twice_with_its_interval_around_the_score() -> None:
+    first, second = sacre_bleu(HYPS, REFS), sacre_bleu(HYPS, REFS)
+    assert first == second
+    low, high = first.confidence_interval
+    assert low < first.score < high
+    assert "bs:1000|seed:12345|case:mixed" in first.signature
+    lowered = sacre_bleu(HYPS, REFS, lowercase=True, n_bootstrap=2)
+    assert "bs:2|" in lowered.signature
+    assert "case:lc" in lowered.signature
+    assert lowered.score > first.score
+
+
+def test_sacre_bleu_of_a_copy_is_100() -> None:
+    assert sacre_bleu(REFS, REFS).score == pytest.approx(100)
+
+
+def test_unequal_and_empty_inputs_are_the_users_mistakes() -> None:
+    for count in (multi_bleu, sacre_bleu):
+        with pytest.raises(UserError, match="3 hypotheses and 2 references"):
+            count(["a", "b", "c"], ["a", "b"])
+        with pytest.raises(UserError, match="empty"):
+            count([], [])
+
+
+TOY_TOOLS = TextTools(
+    lang="de",
+    tokenize=lambda line: line.replace(".", " ."),
+    normalize_punctuation=lambda line: line.replace("„", '"'),
+    replace_unicode_punctuation=lambda line: line.replace("”", '"'),
+)
+
+
+def test_scores_use_each_tool_where_their_description_says() -> None:
+    hyps, refs = (
+        ["Eins „zwei” drei-vier fünf.", "A b c d e"],
+        ['eins "zwei” drei-vier fünf.', "a b c d e"],
+    )
+    cased = count_scores(hyps, refs, TOY_TOOLS)
+    assert list(cased) == ["sacrebleu", "tokenized_bleu", "compound_split_bleu"]
+    assert json.loads(json.dumps(cased)) == cased
+    # Of ten tokens, these differ: Eins, A, and the quoted word by its low quote.
+    assert cased["tokenized_bleu"]["precisions"][0] == 70.0  # type: ignore[index]
+    both = count_scores(hyps, refs, TOY_TOOLS, lowercase=True, normalize_punctuation=True)
+    assert both["tokenized_bleu"]["score"] == 100.0
+    assert "lower-cased" in str(both["tokenized_bleu"]["how"])
+    assert "normalize-punctuation.perl -l de" in str(both["tokenized_bleu"]["how"])
+    assert "case:lc" in str(both["sacrebleu"]["signature"])
+    # The paper's way is always cased; the split makes twelve tokens of ten.
+    assert both["compound_split_bleu"] == cased["compound_split_bleu"]
+    assert cased["compound_split_bleu"]["hyp_len"] == 12
+
+
+def test_the_scripts_way_normalizes_only_the_hypothesis() -> None:
+    lines = ["eins zwei drei vier ”fünf” sechs sieben acht"]
+    split = count_scores(lines, lines, TOY_TOOLS)["compound_split_bleu"]
+    assert split["precisions"][0] == 87.5  # type: ignore[index]
+    assert split["score_both_normalized"] == 100.0
+
+
+def lines_of(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        return file.read().removesuffix("\n").split("\n")
+
+
+def moses(lang: str) -> TextTools:
+    return TextTools(
+        lang,
+        cache(Tokenization(lang, False, False, "moses", False).tokenize),
+        partial(normalize_punctuation, lang=lang),
+        replace_unicode_punctuation,
+    )
+
+
+def assert_equal_as_printed(scores: dict[str, Any], expected: dict[str, Any]) -> None:
+    digits = len(str(expected["score"]).partition(".")[2])
+    assert round(scores["score"], digits) == expected["score"]
+    for key in {"hyp_len", "ref_len"} & expected.keys():
+        assert scores[key] == expected[key]
+    if "precisions" in expected:
+        printed = "/".join(f"{precision:.1f}" for precision in scores["precisions"])
+        assert printed == expected["precisions"]
+    if "bp" in expected:
+        assert round(scores["brevity_penalty"], 3) == expected["bp"]
+
+
+@pytest.mark.parametrize(
+    "test_set",
+    ["newstest2014-2737.en-de", pytest.param("newstest2014.en-fr", marks=pytest.mark.slow)],
+)
+def test_scores_equal_the_original_tools(test_set: str, shared_data: Path) -> None:
+    folder = shared_data / "goldens" / "bleu"
+    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))[test_set]
+    hyps, refs = lines_of(folder / expected["hyp"]), lines_of(folder / expected["ref"])
+    tools = moses(expected["lang"])
+    scores = count_scores(hyps, refs, tools)
+    assert_equal_as_printed(scores["sacrebleu"], expected["sacrebleu"])
+    assert_equal_as_printed(scores["tokenized_bleu"], expected["tokenized_bleu"])
+    split = scores["compound_split_bleu"]
+    assert_equal_as_printed(split, expected["compound_split_bleu_as_the_script"])
+    both = expected["compound_split_bleu_both_unicode_normalised"]
+    assert round(float(str(split["score_both_normalized"])), 2) == both["score"]
+
+    hyps_tok, refs_tok = ([tools.tokenize(line) for line in side] for side in (hyps, refs))
+    lowercased = multi_bleu(hyps_tok, refs_tok, lowercase=True)
+    assert_equal_as_printed(vars(lowercased), expected["tokenized_bleu_lowercased"])
+
+    hyps_tok, refs_tok = (
+        [tools.tokenize(replace_unicode_punctuation(line)) for line in side]
+        for side in (hyps, refs)
+    )
+    normalized = multi_bleu(hyps_tok, refs_tok)
+    assert_equal_as_printed(vars(normalized), expected["tokenized_bleu_both_unicode_normalised"])
+    hyps_split, refs_split = (
+        [compound_split(line) for line in side] for side in (hyps_tok, refs_tok)
+    )
+    assert_equal_as_printed(vars(multi_bleu(hyps_split, refs_split)), both)
+    lowercased_key = "compound_split_bleu_both_unicode_normalised_lowercased"
+    if lowercased_key in expected:
+        lowercased = multi_bleu(hyps_split, refs_split, lowercase=True)
+        assert_equal_as_printed(vars(lowercased), expected[lowercased_key])
+
+
+def test_scores_of_tokenized_text_equal_the_original_tools(shared_data: Path) -> None:
+    folder = shared_data / "goldens" / "bleu"
+    expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    expected = expected["newstest2014.fr-en"]
+    hyps, refs = lines_of(folder / expected["hyp"]), lines_of(folder / expected["ref"])
+    assert_equal_as_printed(vars(sacre_bleu(hyps, refs, n_bootstrap=2)), expected["sacrebleu"])
+    assert_equal_as_printed(vars(multi_bleu(hyps, refs)), expected["multi_bleu"])
+
+
+def test_reference_lengths_equal_the_published_ones(shared_data: Path) -> None:
+    expected = json.loads(
+        (shared_data / "goldens" / "bleu" / "expected.json").read_text(encoding="utf-8")
+    )["newstest2014-deen, all 3003 lines of the reference"]
+    refs = lines_of(shared_data / "newstest" / "newstest2014-deen.de")
+    ref_len = sacre_bleu(refs, refs, n_bootstrap=2).ref_len
+    assert ref_len == expected["sacrebleu_ref_len"]["published"]
+    split = [compound_split(moses("de").tokenize(line)) for line in refs]
+    assert multi_bleu(split, split).ref_len == expected["compound_split_ref_len"]["published"]
