@@ -1,9 +1,10 @@
 """Artifacts: directories that are published whole, found by fingerprint and never overwritten.
 
-An artifact is written in a draft beside its place, which holds a lock against a second writer. Publishing it means:
-hash and sync every file, write the manifest last, rename the draft. So a directory under its final name is whole,
-whatever was killed or filled up when; and a manifest holds no time, host or path, so that equal inputs give equal bytes.
-What was measured (wall time, speed, memory) stands beside it in `measurements.json`, outside that promise.
+An artifact is written in a draft beside its place, which holds a lock against a second writer.
+Publishing it means: hash and sync every file, write the manifest last, rename the draft. So a
+directory under its final name is whole, whatever was killed or filled up when; and a manifest holds
+no time, host or path, so that equal inputs give equal bytes. What was measured (wall time, speed,
+memory) stands beside it in `measurements.json`, outside that promise.
 """
 
 import fcntl
@@ -25,7 +26,8 @@ from nmtkit.errors import UserError
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
-UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")  # metrics.jsonl holds seconds beside its losses
+# metrics.jsonl holds seconds beside its losses.
+UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
 FORMAT = 1  # of manifests; another one is refused
 
 
@@ -43,7 +45,7 @@ class Artifact:
 
 
 def fingerprint(kind: str, depends_on: Mapping[str, Any]) -> str:
-    """The name of the artifact of this `kind` that follows from `depends_on`: 16 hexadecimal digits."""
+    """The name of the artifact of this `kind` that follows from `depends_on`: 16 hex digits."""
     content = canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
@@ -97,7 +99,9 @@ class Store:
 
     @contextmanager
     def draft(self, kind: str, fingerprint: str, *, resume: bool = False) -> Iterator[Path]:
-        """A folder to write that artifact in, locked against a second writer; `resume` keeps what a killed one left.
+        """A folder to write that artifact in, locked against a second writer.
+
+        `resume` keeps what a killed writer left.
 
         Raises:
             UserError: another process is writing it.
@@ -112,13 +116,20 @@ class Store:
             yield partial
 
     def publish(
-        self, kind: str, fingerprint: str, *, depends_on: Mapping[str, Any], measurements: Mapping[str, Any]
+        self,
+        kind: str,
+        fingerprint: str,
+        *,
+        depends_on: Mapping[str, Any],
+        measurements: Mapping[str, Any],
     ) -> Artifact:
         """Give the draft of that artifact its place."""
         place = self.place(kind, fingerprint)
         partial = place.with_suffix(".partial")
         write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
-        publish_directory(partial, place, {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on})
+        publish_directory(
+            partial, place, {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
+        )
         return open_directory(place)
 
 
@@ -131,7 +142,9 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
             if name not in UNHASHED:
                 files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
             _sync(path)
-    write_json(draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": versions()})
+    write_json(
+        draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": versions()}
+    )
     _sync(draft / MANIFEST)
     for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
         _sync(folder)
@@ -146,11 +159,14 @@ def open_directory(path: Path) -> Artifact:
         UserError: it was never published, or is damaged, or another version of nmtkit made it.
     """
     if not (path / MANIFEST).is_file():
-        raise UserError(f"{path} is no finished artifact: it has no {MANIFEST}; name another or make it again")
+        raise UserError(
+            f"{path} is no finished artifact: it has no {MANIFEST}; name another or make it again"
+        )
     manifest = read_json(path / MANIFEST)
     if manifest.get("format") != FORMAT:
         raise UserError(
-            f"{path} has format {manifest.get('format')!r} and this nmtkit reads {FORMAT}; make it again"
+            f"{path} has format {manifest.get('format')!r}, and this nmtkit reads {FORMAT}; "
+            "make it again"
         )
     for name, expected in manifest["files"].items():
         file = path / name
@@ -158,7 +174,8 @@ def open_directory(path: Path) -> Artifact:
         if size != expected["bytes"]:
             seen = "is missing" if size is None else f"has {size:,} bytes"
             raise UserError(
-                f"{file} {seen} where {expected['bytes']:,} were written; delete {path} and run again"
+                f"{file} {seen} where {expected['bytes']:,} were written; "
+                f"delete {path} and run again"
             )
     return Artifact(path, manifest)
 
@@ -181,12 +198,20 @@ def verify(artifact: Artifact) -> Artifact:
 
 @cache
 def versions() -> dict[str, str]:
-    """What makes artifacts here: nmtkit, the hash of its code, Python and the libraries that results depend on."""
+    """What makes artifacts here: nmtkit, the hash of its code, Python and the libraries."""
     package = Path(__file__).parent
     code = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         code.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
-    libraries = ("nmtkit", "torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
+    libraries = (
+        "nmtkit",
+        "torch",
+        "numpy",
+        "sacremoses",
+        "sentencepiece",
+        "sacrebleu",
+        "safetensors",
+    )
     return {
         "code": code.hexdigest()[:16],
         "python": platform.python_version(),

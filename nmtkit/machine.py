@@ -10,8 +10,8 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-# Most tokens a side of a micro-batch. On a CPU some 2,000 keep what a layer makes in the caches; a GPU wants long rows,
-# and 25,000 tokens of the base model, a whole update, take about 12 GiB.
+# Most tokens a side of a micro-batch. On a CPU some 2,000 keep what a layer makes in the caches; a
+# GPU wants long rows, and 25,000 tokens of the base model, a whole update, take about 12 GiB.
 CPU_MAX_TOKENS = 2_048
 GPU_TOKENS_PER_GIB = 2_000
 
@@ -53,7 +53,8 @@ class Machine:
             return CPU_MAX_TOKENS
         import torch  # noqa: PLC0415
 
-        return int(torch.cuda.get_device_properties(device).total_memory / 2**30) * GPU_TOKENS_PER_GIB
+        gib = int(torch.cuda.get_device_properties(device).total_memory / 2**30)
+        return gib * GPU_TOKENS_PER_GIB
 
 
 def default_workers() -> int:

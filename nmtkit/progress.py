@@ -1,15 +1,25 @@
-"""Live progress on a terminal, plain lines elsewhere; always on standard error, so that results can be piped."""
+"""Live progress on a terminal, plain lines elsewhere.
+
+Always on standard error, so that results can be piped.
+"""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 PLAIN_EVERY_S = 10.0  # a line of plain progress at most this often
 
-console = Console(stderr=True, highlight=False)
+console = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(message: str) -> None:
@@ -42,7 +52,8 @@ class Task:
     def _line(self) -> str:
         of_total = f" of {self._total:,}" if self._total else ""
         note = f", {self._note}" if self._note else ""
-        return f"{self._name}: {self._done:,}{of_total} {self._unit}, {time.monotonic() - self._begin:.0f} s{note}"
+        seconds = time.monotonic() - self._begin
+        return f"{self._name}: {self._done:,}{of_total} {self._unit}, {seconds:.0f} s{note}"
 
     def end(self) -> None:
         """Say how it ended, on one line that stays."""

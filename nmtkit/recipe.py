@@ -1,7 +1,8 @@
 """Recipes: one experiment, complete, in one TOML file of `pipelines/`.
 
-A recipe is typed, frozen and strict. It has no defaults: what a result depends on stands in the file, with the
-paper's section beside it. `--set section.key=value` overrides a value; facts of the machine are no part of it.
+A recipe is typed, frozen and strict. It has no defaults: what a result depends on stands in the
+file, with the paper's section beside it. `--set section.key=value` overrides a value; facts of the
+machine are no part of it.
 """
 
 import difflib
@@ -9,9 +10,17 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from nmtkit.errors import UserError
 
@@ -24,7 +33,7 @@ Positive = Annotated[float, Field(gt=0)]
 class Section(BaseModel):
     """One table of a recipe."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class FilePair(Section):
@@ -34,7 +43,14 @@ class FilePair(Section):
     tgt: str
 
 
-Source = str | FilePair  # a name of the catalog, or files
+def _source_tag(source: object) -> str:
+    return "FilePair" if isinstance(source, dict | FilePair) else "str"
+
+
+# A name of the catalog, or files.
+Source = Annotated[
+    Annotated[str, Tag("str")] | Annotated[FilePair, Tag("FilePair")], Discriminator(_source_tag)
+]
 
 
 class CorpusConfig(Section):
@@ -49,14 +65,18 @@ class CorpusConfig(Section):
     lowercase: bool
     tokenizer: Literal["moses", "none"]
     aggressive_hyphens: bool  # tokenizer.perl -a: "well-known" becomes "well @-@ known"
-    min_tokens: Count  # a training pair with a side outside min..max is dropped (clean-corpus-n.perl)
+    min_tokens: (
+        Count  # a training pair with a side outside min..max is dropped (clean-corpus-n.perl)
+    )
     max_tokens: Count
     max_ratio: Positive
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.min_tokens > self.max_tokens:
-            raise ValueError(f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}")
+            raise ValueError(
+                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
+            )
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang!r}")
         return self
@@ -90,12 +110,14 @@ class ModelConfig(Section):
     max_positions: Count  # rows of the learned positions, and the longest sentence of training
     norm: Literal["post", "pre"]
     tie_embeddings: bool  # source, target and pre-softmax matrix are one (section 3.4)
-    vocabulary_multiple: Count  # the matrix has the vocabulary's size, rounded up to a multiple of this
+    vocabulary_multiple: Count  # its rows: the vocabulary, rounded up to a multiple of this
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.positions == "sinusoid" and self.d_model % 2:
-            raise ValueError(f"d_model = {self.d_model} is odd, and sinusoids come in pairs")
+            raise ValueError(
+                f'd_model = {self.d_model} is odd, where positions = "sinusoid" needs an even one'
+            )
         return self
 
 
@@ -121,7 +143,8 @@ class TrainingConfig(Section):
     def _check(self) -> Self:
         if not self.checkpoint_every_steps and not self.checkpoint_every_minutes:
             raise ValueError(
-                "checkpoint_every_steps and checkpoint_every_minutes are both 0, so that nothing would be saved"
+                "checkpoint_every_steps and checkpoint_every_minutes are both 0, "
+                "so that nothing would be saved"
             )
         return self
 
@@ -136,7 +159,8 @@ class DecodingConfig(Section):
     """Beam search (section 6.1)."""
 
     beam_size: Count
-    length_penalty: Annotated[float, Field(ge=0)]  # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
+    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
+    length_penalty: Annotated[float, Field(ge=0)]
     max_extra_tokens: CountOrZero  # longest output: the source's length + this
 
 
@@ -144,7 +168,8 @@ class ScoringConfig(Section):
     """What the hypotheses and references go through before they are compared."""
 
     lowercase: bool
-    normalize_punctuation: bool  # tokenized BLEU alone: both sides through normalize-punctuation.perl
+    # Of tokenized BLEU alone: both sides go through normalize-punctuation.perl.
+    normalize_punctuation: bool
 
 
 class Recipe(Section):
@@ -176,7 +201,7 @@ class Recipe(Section):
 
 
 def recipes_dir() -> Path:
-    """Where the recipes that come with nmtkit lie: the repository's `pipelines/`, or the wheel's copy."""
+    """Where nmtkit's own recipes lie: the repository's `pipelines/`, or the wheel's copy."""
     package = Path(__file__).resolve().parent
     inside = package / "pipelines"
     return inside if inside.is_dir() else package.parent / "pipelines"
@@ -196,7 +221,10 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     path = _find(name_or_path)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start:,}"
+        raise UserError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not valid TOML: {error}; mend the file") from None
     document = _with_absolute_files(document, path.resolve().parent)
     for override in overrides:
@@ -204,20 +232,45 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        raise UserError(_explain(error, path, document)) from None
+        origin = " --set ".join([str(path), *overrides])
+        raise UserError(f"{origin}: {_explain(error, Recipe, document)}") from None
+
+
+def load_decoding(overrides: Sequence[str]) -> DecodingConfig:
+    """How to decode without a recipe: as the paper does (section 6.1), but for `overrides`.
+
+    Raises:
+        UserError: an unknown key, a wrong type, an impossible value.
+    """
+    document: dict[str, Any] = {
+        "decoding": {"beam_size": 4, "length_penalty": 0.6, "max_extra_tokens": 50}
+    }
+    for override in overrides:
+        _override(document, override)
+    try:
+        return _DecodingAlone.model_validate(document).decoding
+    except ValidationError as error:
+        origin = " ".join(f"--set {override}" for override in overrides)
+        raise UserError(f"{origin}: {_explain(error, _DecodingAlone, document)}") from None
+
+
+class _DecodingAlone(Section):
+    decoding: DecodingConfig
 
 
 def _find(name_or_path: str) -> Path:
     path = Path(name_or_path)
     if path.suffix == ".toml" or len(path.parts) > 1:
         if not path.is_file():
-            raise UserError(f"there is no recipe file {name_or_path!r}; give a path that exists or a bare name")
+            raise UserError(
+                f"there is no recipe file {name_or_path!r}; give a path that exists or a bare name"
+            )
         return path
     known = {recipe.stem: recipe for recipe in bundled_recipes()}
     if name_or_path not in known:
         hint = _nearest(name_or_path, known)
         raise UserError(
-            f"there is no recipe {name_or_path!r}{hint}; `nmtkit recipes` lists those that come with nmtkit, "
+            f"there is no recipe {name_or_path!r}{hint}; `nmtkit recipes` lists those there are, "
             "and a file of your own is named by its path, such as ./mine.toml"
         )
     return known[name_or_path]
@@ -229,16 +282,19 @@ def _with_absolute_files(document: dict[str, Any], folder: Path) -> dict[str, An
     def absolute(source: Any) -> Any:
         if not isinstance(source, dict):
             return source
-        return {
-            key: str(folder / value) if key in FilePair.model_fields and isinstance(value, str) else value
+        files = {
+            key: str(folder / value)
             for key, value in source.items()
+            if key in FilePair.model_fields and isinstance(value, str)
         }
+        return {**source, **files}
 
     corpus = document.get("corpus")
     if isinstance(corpus, dict):
         if isinstance(corpus.get("train"), list):
             corpus["train"] = [absolute(source) for source in corpus["train"]]
-        corpus.update({split: absolute(corpus[split]) for split in ("dev", "test") if split in corpus})
+        held_out = [split for split in ("dev", "test") if split in corpus]
+        corpus.update({split: absolute(corpus[split]) for split in held_out})
     return document
 
 
@@ -265,26 +321,59 @@ def _nearest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def _explain(error: ValidationError, path: Path, document: Mapping[str, Any]) -> str:
-    """The first thing wrong, in one sentence: file, key, value and the nearest right key."""
+# What a value must be, by pydantic's name of the error.
+_MUST_BE = {
+    "bool_type": "true or false",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "int_type": "a whole number",
+    "less_than": "less than {lt:g}",
+    "literal_error": "{expected}",
+    "model_type": "a section",
+    "string_pattern_mismatch": "made of letters, digits, '.', '_' and '-' alone",
+    "string_too_short": "{min_length} characters or more",
+    "string_type": "text in quotes",
+    "too_short": "a list of at least one",
+    "tuple_type": "a list",
+    "union_tag_invalid": "one of {expected_tags}",
+}
+
+
+def _explain(error: ValidationError, root: type[Section], document: Mapping[str, Any]) -> str:
+    """The first thing wrong, in one sentence: key, value and the nearest right key."""
     # An unknown key explains a missing one: a misspelling makes both.
     first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    tags = {"bpe", "sentencepiece", "FilePair", "str", "function-after"}
-    where = [part for part in first["loc"] if part not in tags]
-    section, key = ".".join(str(p) for p in where[:-1]), str(where[-1]) if where else ""
-    name = f"[{section}] {key}" if section else key
-    value = _shown(first["input"])
-    if first["type"] == "extra_forbidden":
-        hint = _nearest(key, _keys_of(where[:-1], document))
-        kind = "key" if section else "section or key"
-        return f"{path}: unknown {kind} {name} = {value}{hint}; remove it or correct its name"
-    if first["type"] == "missing":
-        return f"{path}: {name} is missing; a recipe is complete, so give it a value"
-    if first["type"] == "value_error":
-        reason = str(first["ctx"]["error"])
-        return f"{path}: {name + ': ' if name else ''}{reason}; change one of them"
-    message = first["msg"][0].lower() + first["msg"][1:]
-    return f"{path}: {name} = {value} is not possible: {message}"
+    kind, context = first["type"], first.get("ctx", {})
+    where = [part for part in first["loc"] if part not in _UNION_TAGS]
+    if kind.startswith("union_tag"):
+        where.append("method")
+    name = _name(where)
+    if kind == "extra_forbidden":
+        hint = _nearest(str(where[-1]), _keys_of(root, where[:-1], document))
+        seen = name if isinstance(first["input"], dict) else f"{name} = {_shown(first['input'])}"
+        return f"{seen} is unknown{hint}; remove it or correct its name"
+    if kind in ("missing", "union_tag_not_found"):
+        return f"{name} is missing; a recipe is complete, so add it"
+    if kind == "value_error":
+        return f"{name} {context['error']}; change one of them".lstrip()
+    value = first["input"]["method"] if kind == "union_tag_invalid" else first["input"]
+    return f"{name} = {_shown(value)} must be {_MUST_BE[kind].format(**context)}"
+
+
+_UNION_TAGS = ("bpe", "sentencepiece", "FilePair", "str")  # pydantic puts them between the keys
+
+
+def _name(where: Sequence[int | str]) -> str:
+    """A key as messages name it: `name`, `[model]`, `[model] n_layers`, `[corpus] train[0].src`."""
+    if not where:
+        return ""
+    section, *keys = where
+    if section in ("name", "description"):
+        return str(section)
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return f"[{section}] {path.removeprefix('.')}".rstrip()
 
 
 def _shown(value: object) -> str:
@@ -292,17 +381,17 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _keys_of(where: Sequence[int | str], document: Mapping[str, Any]) -> list[str]:
-    """The keys that the table at `where` may have."""
+def _keys_of(
+    root: type[Section], where: Sequence[int | str], document: Mapping[str, Any]
+) -> list[str]:
+    """The keys that the table at `where` of `root` may have."""
     if not where:
-        return list(Recipe.model_fields)
-    annotation = Recipe.model_fields[str(where[0])].annotation
+        return list(root.model_fields)
+    section = root.model_fields[str(where[0])].annotation
     if where[0] == "subword":
-        method = document.get("subword", {}).get("method")
-        annotation = SentencePieceConfig if method == "sentencepiece" else BpeConfig
+        section = BpeConfig if document["subword"]["method"] == "bpe" else SentencePieceConfig
     if len(where) > 1:
-        annotation = FilePair
-    is_section = get_origin(annotation) is None and isinstance(annotation, type)
-    if is_section and issubclass(annotation, Section):
-        return list(annotation.model_fields)
-    return [key for part in get_args(annotation) for key in getattr(part, "model_fields", ())]
+        section = FilePair
+    assert isinstance(section, type)
+    assert issubclass(section, Section)
+    return list(section.model_fields)

@@ -41,7 +41,6 @@ from meaning import (
 from names import person_name, town_name
 
 POSSESSIVES = ("my", "his", "her", "our", "their")
-INDOORS = ("room", "building")
 SURFACES = ("table", "chair", "shelf", "bed", "sofa")
 POSITIONS = (
     Pair("on", "auf"),
@@ -76,7 +75,6 @@ OPEN: Forms = ((1, "now"), (1, "modal"))  # what a condition may be
 RESULT: Forms = ((2, "future"), (1, "modal"))  # what may follow from it
 RELATIVES = "father mother brother sister son daughter uncle aunt grandfather grandmother"
 UNOWNED = ("man", "woman")  # whose Mann and Frau would be husband and wife
-
 OPPOSITES = ("alt neu", "teuer billig", "groß klein", "kurz lang", "interessant langweilig")
 PRICES = {"clothing": (15, 400), "object": (10, 300), "vehicle": (400, 39999)}  # whole euros
 

@@ -238,47 +238,47 @@ city Stadt-, art Kunst-, toy Spielzeug-, film Film-                       + muse
 
 # English, then German, its comparative, and the kinds of noun that can be so.
 ADJECTIVES = """
-old          alt, älter                 person animal place thing reading
-young        jung, jünger               person animal
-new          neu, neuer                 thing place reading
-big          groß, größer               animal place thing
-small        klein, kleiner             animal place thing
-friendly     freundlich, freundlicher   person animal
-polite       höflich, höflicher         person
-tired        müde müd-, müder                person animal
-curious      neugierig, neugieriger     person animal
-famous       berühmt, berühmter         person building
-patient      geduldig, geduldiger       person
-brave        mutig, mutiger             person animal
-lazy         faul, fauler               person animal
-rich         reich, reicher             person
-beautiful    schön, schöner             place thing
-expensive    teuer teur-, teurer        thing drink food hotel restaurant
-cheap        billig, billiger           thing drink food hotel restaurant
-heavy        schwer, schwerer           furniture suitcase box bag
-practical    praktisch, praktischer     furniture device clothing bag
-modern       modern, moderner           place device furniture
-dark         dunkel dunkl-, dunkler     clothing room
-bright       hell, heller               room
-quiet        ruhig, ruhiger             place
+old          alt, älter                  person animal place thing reading
+young        jung, jünger                person animal
+new          neu, neuer                  thing place reading
+big          groß, größer                animal place thing
+small        klein, kleiner              animal place thing
+friendly     freundlich, freundlicher    person animal
+polite       höflich, höflicher          person
+tired        müde müd-, müder            person animal
+curious      neugierig, neugieriger      person animal
+famous       berühmt, berühmter          person building
+patient      geduldig, geduldiger        person
+brave        mutig, mutiger              person animal
+lazy         faul, fauler                person animal
+rich         reich, reicher              person
+beautiful    schön, schöner              place thing
+expensive    teuer teur-, teurer         thing drink food hotel restaurant
+cheap        billig, billiger            thing drink food hotel restaurant
+heavy        schwer, schwerer            furniture suitcase box bag
+practical    praktisch, praktischer      furniture device clothing bag
+modern       modern, moderner            place device furniture
+dark         dunkel dunkl-, dunkler      clothing room
+bright       hell, heller                room
+quiet        ruhig, ruhiger              place
 interesting  interessant, interessanter  reading event topic
 boring       langweilig, langweiliger    reading event
-important    wichtig, wichtiger         reading event topic
-long         lang, länger               reading event
-short        kurz, kürzer               reading event
-difficult    schwierig, schwieriger     topic
-fresh        frisch, frischer           food milk juice
-warm         warm, wärmer               clothing soup milk tea coffee
-cold         kalt, kälter               drink
-healthy      gesund, gesünder           salad soup apple tomato animal
-happy        glücklich, glücklicher     person
-sad          traurig, trauriger         person
-hungry       hungrig, hungriger         animal
-red          rot                        thing
-blue         blau                       thing
-green        grün                       thing
-black        schwarz                    thing animal
-white        weiß                       thing animal
+important    wichtig, wichtiger          reading event topic
+long         lang, länger                reading event
+short        kurz, kürzer                reading event
+difficult    schwierig, schwieriger      topic
+fresh        frisch, frischer            food milk juice
+warm         warm, wärmer                clothing soup milk tea coffee
+cold         kalt, kälter                drink
+healthy      gesund, gesünder            salad soup apple tomato animal
+happy        glücklich, glücklicher      person
+sad          traurig, trauriger          person
+hungry       hungrig, hungriger          animal
+red          rot                         thing
+blue         blau                        thing
+green        grün                        thing
+black        schwarz                     thing animal
+white        weiß                        thing animal
 """
 
 KINDS_OF = {
@@ -291,181 +291,179 @@ KINDS_OF = {
 # "|" separates. A word in brackets is the preposition or case that the German object takes.
 VERBS = """
 [act]
-buy bought bought          kaufen, kauft, kaufte, gekauft                   food clothing vehicle furniture device object instrument reading
-sell sold sold             verkaufen, verkauft, verkaufte, verkauft         food clothing vehicle furniture device object instrument animal
-order                      bestellen, bestellt, bestellte, bestellt         food drink furniture device
-eat ate eaten              essen, isst, aß, gegessen                        food
-try                        probieren, probiert, probierte, probiert         food drink
-drink drank drunk          trinken, trinkt, trank, getrunken                drink
-read read read             lesen, liest, las, gelesen                       reading
-write wrote written        schreiben, schreibt, schrieb, geschrieben        letter novel poem report recipe book
-translate                  übersetzen, übersetzt, übersetzte, übersetzt     reading
-sign                       unterschreiben, unterschreibt, unterschrieb, unterschrieben   contract report letter
-repair                     reparieren, repariert, reparierte, repariert     vehicle furniture device instrument part roof
-clean                      putzen, putzt, putzte, geputzt                   room window door floor shoe mirror
-paint                      malen, malt, malte, gemalt                       animal flower castle church picture
-build built built          bauen, baut, baute, gebaut                       house boat ship bed table school
-open                       auf|machen, macht, machte, gemacht               part bottle box suitcase umbrella gift
-close                      zu|machen, macht, machte, gemacht                part box suitcase umbrella bag
-lock                       ab|schließen, schließt, schloss, geschlossen     door cupboard car bicycle house suitcase
-turn on                    ein|schalten, schaltet, schaltete, geschaltet    device
-turn off                   aus|schalten, schaltet, schaltete, geschaltet    device
-pick up                    ab|holen, holt, holte, geholt                    person
-invite                     ein|laden, lädt, lud, geladen                    person
-tidy up                    auf|räumen, räumt, räumte, geräumt               room
-bring along                mit|bringen, bringt, brachte, gebracht           food drink instrument object reading
-prepare                    vor|bereiten, bereitet, bereitete, bereitet      food event
-call                       an|rufen, ruft, rief, gerufen                    person
-put on                     an|ziehen, zieht, zog, gezogen                   coat dress shirt jacket skirt shoe
-visit                      besuchen, besucht, besuchte, besucht             person building village city
-see saw seen               sehen, sieht, sah, gesehen                       person animal vehicle building
-photograph                 fotografieren, fotografiert, fotografierte, fotografiert   animal building person village
-look for                   suchen, sucht, suchte, gesucht                   object person animal clothing
-find found found           finden, findet, fand, gefunden                   object animal clothing
-lose lost lost             verlieren, verliert, verlor, verloren            key bag umbrella ball hat scarf suitcase
-carry                      tragen, trägt, trug, getragen                    suitcase box bag chair
-use                        benutzen, benutzt, benutzte, benutzt             device vehicle object
-wash                       waschen, wäscht, wusch, gewaschen                car dress shirt skirt scarf plate cup
-draw drew drawn            zeichnen, zeichnet, zeichnete, gezeichnet        animal flower castle church
-greet                      begrüßen, begrüßt, begrüßte, begrüßt             person
-wait for                   warten, wartet, wartete, gewartet (auf+acc)      person bus train
-talk about                 sprechen, spricht, sprach, gesprochen (über+acc)     topic event person reading
-think about                nach|denken, denkt, dachte, gedacht (über+acc)   topic
-laugh at                   lachen, lacht, lachte, gelacht (über+acc)        animal clothing idea question picture
-dream of                   träumen, träumt, träumte, geträumt (von+dat)         building trip concert animal
-ask for                    bitten, bittet, bat, gebeten (um+acc)            drink food object
-take part in               teil|nehmen, nimmt, nahm, genommen (an+dat)      event
-start with                 an|fangen, fängt, fing, gefangen (mit+dat)       lesson trip party
-help                       helfen, hilft, half, geholfen (dat)              person
-thank                      danken, dankt, dankte, gedankt (dat)             person
-answer                     antworten, antwortet, antwortete, geantwortet (dat)   person
-congratulate               gratulieren, gratuliert, gratulierte, gratuliert (dat)   person
-listen to                  zu|hören, hört, hörte, gehört (dat)              person
-follow                     folgen, folgt, folgte, ist gefolgt (dat)         person animal
+buy bought bought        kaufen, kauft, kaufte, gekauft                               food clothing vehicle furniture device object instrument reading
+sell sold sold           verkaufen, verkauft, verkaufte, verkauft                     food clothing vehicle furniture device object instrument animal
+order                    bestellen, bestellt, bestellte, bestellt                     food drink furniture device
+eat ate eaten            essen, isst, aß, gegessen                                    food
+try                      probieren, probiert, probierte, probiert                     food drink
+drink drank drunk        trinken, trinkt, trank, getrunken                            drink
+read read read           lesen, liest, las, gelesen                                   reading
+write wrote written      schreiben, schreibt, schrieb, geschrieben                    letter novel poem report recipe book
+translate                übersetzen, übersetzt, übersetzte, übersetzt                 reading
+sign                     unterschreiben, unterschreibt, unterschrieb, unterschrieben  contract report letter
+repair                   reparieren, repariert, reparierte, repariert                 vehicle furniture device instrument part roof
+clean                    putzen, putzt, putzte, geputzt                               room window door floor shoe mirror
+paint                    malen, malt, malte, gemalt                                   animal flower castle church picture
+build built built        bauen, baut, baute, gebaut                                   house boat ship bed table school
+open                     auf|machen, macht, machte, gemacht                           part bottle box suitcase umbrella gift
+close                    zu|machen, macht, machte, gemacht                            part box suitcase umbrella bag
+lock                     ab|schließen, schließt, schloss, geschlossen                 door cupboard car bicycle house suitcase
+turn on                  ein|schalten, schaltet, schaltete, geschaltet                device
+turn off                 aus|schalten, schaltet, schaltete, geschaltet                device
+pick up                  ab|holen, holt, holte, geholt                                person
+invite                   ein|laden, lädt, lud, geladen                                person
+tidy up                  auf|räumen, räumt, räumte, geräumt                           room
+bring along              mit|bringen, bringt, brachte, gebracht                       food drink instrument object reading
+prepare                  vor|bereiten, bereitet, bereitete, bereitet                  food event
+call                     an|rufen, ruft, rief, gerufen                                person
+put on                   an|ziehen, zieht, zog, gezogen                               coat dress shirt jacket skirt shoe
+visit                    besuchen, besucht, besuchte, besucht                         person building village city
+see saw seen             sehen, sieht, sah, gesehen                                   person animal vehicle building
+photograph               fotografieren, fotografiert, fotografierte, fotografiert     animal building person village
+look for                 suchen, sucht, suchte, gesucht                               object person animal clothing
+find found found         finden, findet, fand, gefunden                               object animal clothing
+lose lost lost           verlieren, verliert, verlor, verloren                        key bag umbrella ball hat scarf suitcase
+carry                    tragen, trägt, trug, getragen                                suitcase box bag chair
+use                      benutzen, benutzt, benutzte, benutzt                         device vehicle object
+wash                     waschen, wäscht, wusch, gewaschen                            car dress shirt skirt scarf plate cup
+draw drew drawn          zeichnen, zeichnet, zeichnete, gezeichnet                    animal flower castle church
+greet                    begrüßen, begrüßt, begrüßte, begrüßt                         person
+wait for                 warten, wartet, wartete, gewartet (auf+acc)                  person bus train
+talk about               sprechen, spricht, sprach, gesprochen (über+acc)             topic event person reading
+think about              nach|denken, denkt, dachte, gedacht (über+acc)               topic
+laugh at                 lachen, lacht, lachte, gelacht (über+acc)                    animal clothing idea question picture
+dream of                 träumen, träumt, träumte, geträumt (von+dat)                 building trip concert animal
+ask for                  bitten, bittet, bat, gebeten (um+acc)                        drink food object
+take part in             teil|nehmen, nimmt, nahm, genommen (an+dat)                  event
+start with               an|fangen, fängt, fing, gefangen (mit+dat)                   lesson trip party
+help                     helfen, hilft, half, geholfen (dat)                          person
+thank                    danken, dankt, dankte, gedankt (dat)                         person
+answer                   antworten, antwortet, antwortete, geantwortet (dat)          person
+congratulate             gratulieren, gratuliert, gratulierte, gratuliert (dat)       person
+listen to                zu|hören, hört, hörte, gehört (dat)                          person
+follow                   folgen, folgt, folgte, ist gefolgt (dat)                     person animal
 [give]
-give gave given            geben, gibt, gab, gegeben                        object reading clothing drink food
-show showed shown          zeigen, zeigt, zeigte, gezeigt                   object reading clothing building vehicle
-send sent sent             schicken, schickt, schickte, geschickt           object reading clothing
-lend lent lent             leihen, leiht, lieh, geliehen                    object vehicle instrument book
-explain                    erklären, erklärt, erklärte, erklärt             plan problem contract recipe
-recommend                  empfehlen, empfiehlt, empfahl, empfohlen         hotel restaurant book novel museum
-bring brought brought      bringen, bringt, brachte, gebracht               drink food object reading
+give gave given          geben, gibt, gab, gegeben                                    object reading clothing drink food
+show showed shown        zeigen, zeigt, zeigte, gezeigt                               object reading clothing building vehicle
+send sent sent           schicken, schickt, schickte, geschickt                       object reading clothing
+lend lent lent           leihen, leiht, lieh, geliehen                                object vehicle instrument book
+explain                  erklären, erklärt, erklärte, erklärt                         plan problem contract recipe
+recommend                empfehlen, empfiehlt, empfahl, empfohlen                     hotel restaurant book novel museum
+bring brought brought    bringen, bringt, brachte, gebracht                           drink food object reading
 [be busy]
-work                       arbeiten, arbeitet, arbeitete, gearbeitet
-sleep slept slept          schlafen, schläft, schlief, geschlafen
-dance                      tanzen, tanzt, tanzte, getanzt
-sing sang sung             singen, singt, sang, gesungen
-learn                      lernen, lernt, lernte, gelernt
-cook                       kochen, kocht, kochte, gekocht
-celebrate                  feiern, feiert, feierte, gefeiert
-shop                       ein|kaufen, kauft, kaufte, gekauft
-go for a walk              spazieren |gehen, geht, ging, ist gegangen
+work                     arbeiten, arbeitet, arbeitete, gearbeitet
+sleep slept slept        schlafen, schläft, schlief, geschlafen
+dance                    tanzen, tanzt, tanzte, getanzt
+sing sang sung           singen, singt, sang, gesungen
+learn                    lernen, lernt, lernte, gelernt
+cook                     kochen, kocht, kochte, gekocht
+celebrate                feiern, feiert, feierte, gefeiert
+shop                     ein|kaufen, kauft, kaufte, gekauft
+go for a walk            spazieren |gehen, geht, ging, ist gegangen
 [go]
-drive drove driven         fahren, fährt, fuhr, ist gefahren
-walk                       gehen, geht, ging, ist gegangen
-travel                     reisen, reist, reiste, ist gereist
-run ran run                laufen, läuft, lief, ist gelaufen
-come came come             kommen, kommt, kam, ist gekommen
-fly flew flown             fliegen, fliegt, flog, ist geflogen
+drive drove driven       fahren, fährt, fuhr, ist gefahren
+walk                     gehen, geht, ging, ist gegangen
+travel                   reisen, reist, reiste, ist gereist
+run ran run              laufen, läuft, lief, ist gelaufen
+come came come           kommen, kommt, kam, ist gekommen
+fly flew flown           fliegen, fliegt, flog, ist geflogen
 [feel]
-love                       lieben, liebt, liebte, geliebt                   person animal
-know knew known            kennen, kennt, kannte, gekannt                   person hotel restaurant museum village book poem recipe
-need                       brauchen, braucht, brauchte, gebraucht           object device furniture vehicle clothing
-own                        besitzen, besitzt, besaß, besessen               house hotel restaurant factory boat castle
-hate                       hassen, hasst, hasste, gehasst                   exam meeting lesson
-admire                     bewundern, bewundert, bewunderte, bewundert      person
+love                     lieben, liebt, liebte, geliebt                               person animal
+know knew known          kennen, kennt, kannte, gekannt                               person hotel restaurant museum village book poem recipe
+need                     brauchen, braucht, brauchte, gebraucht                       object device furniture vehicle clothing
+own                      besitzen, besitzt, besaß, besessen                           house hotel restaurant factory boat castle
+hate                     hassen, hasst, hasste, gehasst                               exam meeting lesson
+admire                   bewundern, bewundert, bewunderte, bewundert                  person
 [put]
-put put put                legen, legt, legte, gelegt                       key letter book newspaper knife scarf gift
-place                      stellen, stellt, stellte, gestellt               bottle cup vase lamp box plate
+put put put              legen, legt, legte, gelegt                                   key letter book newspaper knife scarf gift
+place                    stellen, stellt, stellte, gestellt                           bottle cup vase lamp box plate
 [lie]
-lie lay lain               liegen, liegt, lag, gelegen                      key letter book newspaper knife scarf gift
+lie lay lain             liegen, liegt, lag, gelegen                                  key letter book newspaper knife scarf gift
 [stand]
-stand stood stood          stehen, steht, stand, gestanden                  bottle cup vase lamp box plate
+stand stood stood        stehen, steht, stand, gestanden                              bottle cup vase lamp box plate
 [say]
-say said said              sagen, sagt, sagte, gesagt
-know knew known            wissen, weiß, wusste, gewusst
-believe                    glauben, glaubt, glaubte, geglaubt
-hope                       hoffen, hofft, hoffte, gehofft
-write wrote written        schreiben, schreibt, schrieb, geschrieben
+say said said            sagen, sagt, sagte, gesagt
+know knew known          wissen, weiß, wusste, gewusst
+believe                  glauben, glaubt, glaubte, geglaubt
+hope                     hoffen, hofft, hoffte, gehofft
+write wrote written      schreiben, schreibt, schrieb, geschrieben
 [ask]
-ask                        fragen, fragt, fragte, gefragt
+ask                      fragen, fragt, fragte, gefragt
 [intend]
-try                        versuchen, versucht, versuchte, versucht
-hope                       hoffen, hofft, hoffte, gehofft
-promise                    versprechen, verspricht, versprach, versprochen
-forget forgot forgotten    vergessen, vergisst, vergaß, vergessen
-plan                       planen, plant, plante, geplant
+try                      versuchen, versucht, versuchte, versucht
+hope                     hoffen, hofft, hoffte, gehofft
+promise                  versprechen, verspricht, versprach, versprochen
+forget forgot forgotten  vergessen, vergisst, vergaß, vergessen
+plan                     planen, plant, plante, geplant
 [copula]
-be was been                sein, ist, war, ist gewesen
+be was been              sein, ist, war, ist gewesen
 [state]
-live                       wohnen, wohnt, wohnte, gewohnt
-cost cost cost             kosten, kostet, kostete, gekostet
-have had had               haben, hat, hatte, gehabt
-[rain]
-rain                       regnen, regnet, regnete, geregnet
-snow                       schneien, schneit, schneite, geschneit
+live                     wohnen, wohnt, wohnte, gewohnt
+cost cost cost           kosten, kostet, kostete, gekostet
+have had had             haben, hat, hatte, gehabt
 """
 
 # English third person, plural, German infinitive with its third person and past.
 MODALS = """
-can        can        können kann konnte       -
-must       must       müssen muss musste       -
-may        may        dürfen darf durfte      -
-should     should     sollen soll sollte    past
-wants to   want to    wollen will wollte    lexical
-wanted to  wanted to  wollen will wollte    lexical past
-had to     had to     müssen muss musste    lexical past
+can        can        können kann konnte  -
+must       must       müssen muss musste  -
+may        may        dürfen darf durfte  -
+should     should     sollen soll sollte  past
+wants to   want to    wollen will wollte  lexical
+wanted to  wanted to  wollen will wollte  lexical past
+had to     had to     müssen muss musste  lexical past
 """
 
 # English, German, and the tenses they go with (h habit, n now, p past, f future).
 TIMES = """
-yesterday            gestern                p
-yesterday morning    gestern Morgen         p
-yesterday evening    gestern Abend          p
-last week            letzte Woche           p
-last month           letzten Monat          p
-last year            letztes Jahr           p
-last summer          letzten Sommer         p
-two days ago         vor zwei Tagen         p
-three weeks ago      vor drei Wochen        p
-five years ago       vor fünf Jahren        p
-tomorrow             morgen                 f n
-tomorrow morning     morgen früh            f n
-tomorrow evening     morgen Abend           f n
-next week            nächste Woche          f n
-next month           nächsten Monat         f n
-next year            nächstes Jahr          f
-next summer          nächsten Sommer        f
-in three days        in drei Tagen          f
-in two weeks         in zwei Wochen         f
-soon                 bald                   f
-now                  jetzt                  n
-today                heute                  n p f
-this evening         heute Abend            n f
-at the moment        im Moment              n
-on Monday            am Montag              p f
-on Wednesday         am Mittwoch            p f
-on Friday            am Freitag             p f
-on Saturday          am Samstag             p f
-at noon              am Mittag              p f
-at midnight          um Mitternacht         p f
-in the morning       am Morgen              p h
-in the evening       am Abend               p h
-every day            jeden Tag              h
-every morning        jeden Morgen           h
-every evening        jeden Abend            h
-every week           jede Woche             h
-on Sundays           sonntags               h
-in winter            im Winter              h p
-in summer            im Sommer              h p
+yesterday          gestern          p
+yesterday morning  gestern Morgen   p
+yesterday evening  gestern Abend    p
+last week          letzte Woche     p
+last month         letzten Monat    p
+last year          letztes Jahr     p
+last summer        letzten Sommer   p
+two days ago       vor zwei Tagen   p
+three weeks ago    vor drei Wochen  p
+five years ago     vor fünf Jahren  p
+tomorrow           morgen           f n
+tomorrow morning   morgen früh      f n
+tomorrow evening   morgen Abend     f n
+next week          nächste Woche    f n
+next month         nächsten Monat   f n
+next year          nächstes Jahr    f
+next summer        nächsten Sommer  f
+in three days      in drei Tagen    f
+in two weeks       in zwei Wochen   f
+soon               bald             f
+now                jetzt            n
+today              heute            n p f
+this evening       heute Abend      n f
+at the moment      im Moment        n
+on Monday          am Montag        p f
+on Wednesday       am Mittwoch      p f
+on Friday          am Freitag       p f
+on Saturday        am Samstag       p f
+at noon            am Mittag        p f
+at midnight        um Mitternacht   p f
+in the morning     am Morgen        p h
+in the evening     am Abend         p h
+every day          jeden Tag        h
+every morning      jeden Morgen     h
+every evening      jeden Abend      h
+every week         jede Woche       h
+on Sundays         sonntags         h
+in winter          im Winter        h p
+in summer          im Sommer        h p
 """
 
+# The same, for words beside the verb (h habit, perfect).
 ADVERBS = """
-often      oft         h p
+often      oft         h
 always     immer       h
 sometimes  manchmal    h p
 usually    meistens    h
-never      nie         h p
+never      nie         h
 rarely     selten      h
 already    schon       perfect
 just       gerade      perfect

@@ -49,7 +49,7 @@ def obtain(
         if (mirrored := mirror.joinpath(*_host_and_path(file))).is_file():
             _verify(mirrored, file)
             return mirrored
-    path = downloads_dir / file.sha256[:16] / _host_and_path(file)[-1]
+    path = _place(file, downloads_dir)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.parent / "lock"):
         if path.exists():
@@ -57,6 +57,16 @@ def obtain(
         else:
             _download(file, path, progress or (lambda _: None), timeout_s, sleep)
     return path
+
+
+def is_here(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> bool:
+    """Say whether `obtain` would need no network."""
+    mirrored = mirror is not None and mirror.joinpath(*_host_and_path(file)).is_file()
+    return mirrored or _place(file, downloads_dir).is_file()
+
+
+def _place(file: RemoteFile, downloads_dir: Path) -> Path:
+    return downloads_dir / file.sha256[:16] / _host_and_path(file)[-1]
 
 
 def _host_and_path(file: RemoteFile) -> list[str]:

@@ -146,7 +146,7 @@ def count_scores(
         hyps: detokenized translations, one a line
         refs: their references, as published
         tools: the target language's
-        lowercase: count `sacrebleu` and `tokenized_bleu` over lower-cased text
+        lowercase: count over lower-cased text, as a model of lower-cased text wants it
         normalize_punctuation: normalize both sides before `tokenized_bleu`
 
     Returns:
@@ -158,7 +158,7 @@ def count_scores(
     return {
         "sacrebleu": _sacrebleu(hyps, refs, lowercase),
         "tokenized_bleu": _tokenized_bleu(hyps, refs, tools, lowercase, normalize_punctuation),
-        "compound_split_bleu": _compound_split_bleu(hyps, refs, tools),
+        "compound_split_bleu": _compound_split_bleu(hyps, refs, tools, lowercase),
     }
 
 
@@ -198,10 +198,10 @@ def _tokenized_bleu(
 
 
 def _compound_split_bleu(
-    hyps: Sequence[str], refs: Sequence[str], tools: TextTools
+    hyps: Sequence[str], refs: Sequence[str], tools: TextTools, lowercase: bool
 ) -> dict[str, object]:
     def split(line: str) -> str:
-        return compound_split(tools.tokenize(line))
+        return compound_split(tools.tokenize(line.lower() if lowercase else line))
 
     def normalized_split(line: str) -> str:
         return split(tools.replace_unicode_punctuation(line))
@@ -209,9 +209,10 @@ def _compound_split_bleu(
     split_hyps = [normalized_split(hyp) for hyp in hyps]
     bleu = multi_bleu(split_hyps, [split(ref) for ref in refs])
     both_normalized = multi_bleu(split_hyps, [normalized_split(ref) for ref in refs])
+    case = "lower-cased before tokenization" if lowercase else "cased"
     how = (
         f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tools.lang} with compounds "
-        "split at hyphens, cased, replace-unicode-punctuation.perl on the hypothesis alone; "
+        f"split at hyphens, {case}, replace-unicode-punctuation.perl on the hypothesis alone; "
         "score_both_normalized has it on the reference too"
     )
     return {**_parts(bleu, how), "score_both_normalized": round(both_normalized.score, 4)}

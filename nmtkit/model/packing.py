@@ -1,6 +1,6 @@
 """Packed sentences: laid end to end in one row of tokens, with offsets and no padding.
 
-Everything position-wise runs on the row. Only attention sees sentences, through a padded view of it.
+Everything position-wise runs on the row. Only attention sees sentences, through its padded view.
 Dimensions: T tokens, N sentences, L the longest of them.
 """
 
@@ -17,7 +17,7 @@ from torch.autograd.function import FunctionCtx
 class Layout:
     """Where each sentence of a packed row begins and ends."""
 
-    cu_seqlens: Tensor  # (N + 1,) int64: sentence n holds the tokens cu_seqlens[n] .. cu_seqlens[n + 1] - 1
+    cu_seqlens: Tensor  # (N + 1,) int64: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
     max_seqlen: int  # L
 
     @classmethod
@@ -56,7 +56,7 @@ class Layout:
 
     @cached_property
     def row_of_padded(self) -> Tensor:
-        """(N * L,) for each place of the padded view its token; places without one repeat the sentence's last."""
+        """(N * L,) for each place of the padded view its token, past the end the last one again."""
         places = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
         within = torch.minimum(places, self.lengths[:, None] - 1)
         return (self.cu_seqlens[:-1, None] + within).flatten()
@@ -74,9 +74,10 @@ class _Pad(torch.autograd.Function):
         return row.index_select(0, layout.row_of_padded)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        # A gather, where autograd's own backward of index_select would scatter-add. It may leave the places without a
-        # token out, because attention gives them no gradient: masked as keys, dropped by `unpad` as queries.
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
+        # A gather, where autograd's own backward of index_select would scatter-add. It may leave
+        # the places without a token out, because attention gives them no gradient: masked as keys,
+        # dropped by `unpad` as queries.
         layout: Layout = ctx.layout  # type: ignore[attr-defined]
         return grad.index_select(0, layout.padded_of_row), None
 
@@ -88,16 +89,19 @@ class _Unpad(torch.autograd.Function):
         return padded.index_select(0, layout.padded_of_row)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
         layout: Layout = ctx.layout  # type: ignore[attr-defined]
         padded = grad.new_zeros(layout.mask.numel(), *grad.shape[1:])
         return padded.index_copy_(0, layout.padded_of_row, grad), None
 
 
 def pad(row: Tensor, layout: Layout) -> Tensor:
-    """Turn a packed row (T, D) into its padded view (N, L, D); places past a sentence's end repeat its last token."""
+    """Turn a packed row (T, D) into its padded view (N, L, D).
+
+    Places past a sentence's end repeat its last token.
+    """
     padded: Tensor = _Pad.apply(row, layout)  # type: ignore[no-untyped-call]
-    return padded.unflatten(0, layout.mask.shape)
+    return torch.unflatten(padded, 0, layout.mask.shape)
 
 
 def unpad(padded: Tensor, layout: Layout) -> Tensor:

@@ -1,7 +1,8 @@
 """The Transformer (section 3), top to bottom.
 
-Dimensions: S source tokens and T target tokens of a packed batch; N sentences, Lq and Lk the longest of the queries'
-and of the keys' side; D = d_model, H = n_heads, K = d_k, U = d_v, V rows of the embedding matrix.
+Dimensions: S source tokens and T target tokens of a packed batch; N sentences, Lq and Lk the
+longest of the queries' and of the keys' side; D = d_model, H = n_heads, K = d_k, U = d_v, V rows of
+the embedding matrix.
 """
 
 import math
@@ -28,24 +29,28 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.tgt_embedding = Embedding(config, n_rows)
-        self.src_embedding = self.tgt_embedding if config.tie_embeddings else Embedding(config, n_rows)
+        tied = config.tie_embeddings
+        self.src_embedding = self.tgt_embedding if tied else Embedding(config, n_rows)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
-        self._output = None if config.tie_embeddings else nn.Parameter(torch.empty(n_rows, config.d_model))
+        self._output = None if tied else nn.Parameter(torch.empty(n_rows, config.d_model))
         if self._output is not None:
             nn.init.normal_(self._output, std=config.d_model**-0.5)
 
     @property
     def output_matrix(self) -> Tensor:
-        """(V, D) the pre-softmax transformation: the embedding matrix itself where they are tied (section 3.4)."""
+        """(V, D) the pre-softmax transformation: where tied, the embedding matrix (section 3.4)."""
         return self.tgt_embedding.weight if self._output is None else self._output
 
-    def forward(self, src: Tensor, src_layout: Layout, tgt_in: Tensor, tgt_layout: Layout) -> Tensor:
+    def forward(
+        self, src: Tensor, src_layout: Layout, tgt_in: Tensor, tgt_layout: Layout
+    ) -> Tensor:
         """Read `src` (S,) and the shifted target `tgt_in` (T,); return the decoder's output (T, D).
 
-        Times `output_matrix` it is the logits; the loss does that in pieces, so that they never stand in memory whole.
+        Times `output_matrix` it is the logits; the loss does that in pieces, so that they never
+        stand in memory whole.
         """
         return self.decode(tgt_in, tgt_layout, self.encode(src, src_layout), src_layout)
 
@@ -56,7 +61,9 @@ class Transformer(nn.Module):
             x = layer(x, src_layout)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
 
-    def decode(self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
+    def decode(
+        self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout
+    ) -> Tensor:
         """Turn `tgt_in` (T,) and the `memory` (S, D) into the decoder's output (T, D)."""
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
         for layer in self.decoder:
@@ -101,7 +108,7 @@ class DecoderLayer(nn.Module):
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1, 5.4).
 
-    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), the default of later tensor2tensor.
+    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), later tensor2tensor's default.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -118,7 +125,7 @@ class Residual(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sentence to itself (section 3.2.2), its three projections merged into one."""
+    """Multi-head attention of a sentence to itself (section 3.2.2), the projections merged."""
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
@@ -130,7 +137,7 @@ class SelfAttention(nn.Module):
         nn.init.xavier_uniform_(self.out.weight)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """Let each token of `x` (T, D) attend to its own sentence; if causal, not to what follows."""
+        """Let each token of `x` (T, D) attend to its sentence; if causal, not to what follows."""
         q, k, v = self.split(pad(self.qkv(x), layout))
         mask = causal_mask(layout) if self.causal else layout.mask[:, None, None, :]
         return self.out(unpad(merge_heads(attention(q, k, v, mask)), layout))  # type: ignore[no-any-return]
@@ -138,7 +145,7 @@ class SelfAttention(nn.Module):
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(..., L, H (2 K + U)) to (..., H, L, K), (..., H, L, K), (..., H, L, U)."""
         widths = [self.heads * self.d_k] * 2 + [self.heads * self.d_v]
-        q, k, v = qkv.split(widths, dim=-1)
+        q, k, v = torch.split(qkv, widths, dim=-1)
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 
 
@@ -164,29 +171,36 @@ class CrossAttention(nn.Module):
 
     def keys_values(self, memory: Tensor, src_layout: Layout) -> tuple[Tensor, Tensor]:
         """The `memory` (S, D) as keys (N, H, Lk, K) and values (N, H, Lk, U)."""
-        k, v = pad(self.kv(memory), src_layout).split([self.heads * self.d_k, self.heads * self.d_v], dim=-1)
+        widths = [self.heads * self.d_k, self.heads * self.d_v]
+        k, v = torch.split(pad(self.kv(memory), src_layout), widths, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q K^T / sqrt(d_k)) V (equation 1).
 
-    q (..., Lq, K), k (..., Lk, K), v (..., Lk, U); `mask` broadcasts to (..., Lq, Lk), True = may attend.
-    Three calls, because on a CPU they are 2.8 times as fast as the fused kernel at sentence lengths of text.
+    q (..., Lq, K), k (..., Lk, K), v (..., Lk, U); `mask` broadcasts to (..., Lq, Lk), True = may
+    attend; None: everywhere. Three calls, because on a CPU they are 2.8 times as fast as the fused
+    kernel at sentence lengths of text.
     """
-    scores = (q @ k.transpose(-1, -2)) * k.shape[-1] ** -0.5
-    return scores.masked_fill_(~mask, -math.inf).softmax(-1) @ v
+    scores: Tensor = (q @ k.transpose(-1, -2)) * k.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill_(~mask, -math.inf)
+    return scores.softmax(-1) @ v
 
 
 def causal_mask(layout: Layout) -> Tensor:
-    """(Lq, Lq) True on and below the diagonal. Places past a sentence's end come after all its tokens, so it hides them."""
+    """(Lq, Lq) True on and below the diagonal.
+
+    Places past a sentence's end come after all its tokens, so that it hides them too.
+    """
     shape = layout.max_seqlen, layout.max_seqlen
     return torch.ones(shape, dtype=torch.bool, device=layout.cu_seqlens.device).tril()
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(..., L, H K) to (..., H, L, K)."""
-    return x.unflatten(-1, (heads, -1)).transpose(-2, -3)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(-2, -3)
 
 
 def merge_heads(x: Tensor) -> Tensor:
@@ -213,20 +227,25 @@ class FeedForward(nn.Module):
 class Embedding(nn.Module):
     """Token embedding times sqrt(d_model), plus position, then dropout (sections 3.4, 3.5, 5.4)."""
 
+    _sinusoids: Tensor  # (positions, D) made anew where a sentence is longer
+
     def __init__(self, config: ModelConfig, n_rows: int) -> None:
         super().__init__()
         self.config = config
-        # Deviation: the paper is silent on initialization; this and Xavier's are its published code's in kind.
-        self.weight = nn.Parameter(torch.empty(n_rows, config.d_model).normal_(std=config.d_model**-0.5))
+        # Deviation: the paper is silent on initialization; this and Xavier's are its published
+        # code's in kind.
+        std = config.d_model**-0.5
+        self.weight = nn.Parameter(torch.empty(n_rows, config.d_model).normal_(std=std))
         self.dropout = Dropout(config.dropout)
         if config.positions == "learned":
-            learned = torch.empty(config.max_positions, config.d_model).normal_(std=config.d_model**-0.5)
+            learned = torch.empty(config.max_positions, config.d_model).normal_(std=std)
             self.positions = nn.Parameter(learned)  # row E of Table 3
         else:
-            self.register_buffer("_sinusoids", sinusoids(config.max_positions, config.d_model), persistent=False)
+            table = sinusoids(config.max_positions, config.d_model)
+            self.register_buffer("_sinusoids", table, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
-        """Embed `tokens` (T,) that stand at `positions` (T,), all below `n_positions`, of their sentences: (T, D)."""
+        """Embed `tokens` (T,) at `positions` (T,), all below `n_positions`: (T, D)."""
         scaled = nn.functional.embedding(tokens, self.weight) * self.config.d_model**0.5
         return self.dropout(scaled + self._position(positions, n_positions))  # type: ignore[no-any-return]
 
@@ -240,7 +259,7 @@ class Embedding(nn.Module):
 
 
 def sinusoids(n_positions: int, d_model: int) -> Tensor:
-    """(n_positions, D): sin(pos / 10000^(2i / D)) in the even dimensions, cos in the odd ones (section 3.5)."""
+    """(n_positions, D): sin(pos / 10000^(2i / D)) in dimension 2i, cos in 2i + 1 (section 3.5)."""
     positions = torch.arange(n_positions, dtype=torch.float64)[:, None]
     rates = 10_000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = positions * rates
@@ -248,11 +267,13 @@ def sinusoids(n_positions: int, d_model: int) -> Tensor:
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """What follows the last layer: nothing in the paper; a LayerNorm where sub-layers take theirs before (norm = "pre")."""
-    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON) if config.norm == "pre" else nn.Identity()
+    """What follows the last layer: nothing in the paper, a LayerNorm where norm = "pre"."""
+    if config.norm == "post":
+        return nn.Identity()
+    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
 
 
 def init_merged(linear: nn.Linear, widths: list[int]) -> None:
-    """Initialize each of the projections that stand one above the other in `linear` as the matrix of its own that it is."""
-    for weight in linear.weight.detach().split(widths):
+    """Initialize the projections that are stacked in `linear` each as a matrix of its own."""
+    for weight in torch.split(linear.weight.detach(), widths):
         nn.init.xavier_uniform_(weight)

@@ -14,6 +14,7 @@ from nmtkit.corpus.catalog import CatalogText, load_catalog
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import FilePair, Recipe, Source
+from nmtkit.reporting.facts import State
 
 # A stage, the recipe sections that it depends on beyond those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -151,3 +152,37 @@ def _corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
 
 def _catalog_text(text: CatalogText) -> Text:
     return Text(text, text.file if isinstance(text.file, Path) else None)
+
+
+def states(chain: Chain) -> list[State]:
+    """The state of every stage, in order."""
+    found = []
+    for stage in STAGES:
+        try:
+            fingerprint = chain.fingerprint(stage)
+        except UserError as error:  # a user's own file is not there
+            found.append(State(stage, "unknown", None, None, str(error)))
+            continue
+        place = chain.store.place(stage, fingerprint)
+        try:
+            artifact = chain.store.find(stage, fingerprint)
+        except UserError as error:
+            found.append(State(stage, "damaged", fingerprint, str(place), str(error)))
+            continue
+        if artifact is not None:
+            state, why = "fresh", "nothing to do"
+        elif place.with_suffix(".partial").is_dir():
+            state, why = "partial", "begun and not finished; the next run goes on"
+        else:
+            state, why = "missing", _why_missing(chain, stage)
+        found.append(State(stage, state, fingerprint, str(place), why))
+    return found
+
+
+def _why_missing(chain: Chain, stage: str) -> str:
+    folder = chain.machine.runs_dir / stage
+    others = [path.parent for path in folder.glob(f"*/{artifacts.MANIFEST}")] if folder.is_dir() else []
+    sections = " and ".join(f"[{name}]" for name in STAGES[stage])
+    if others:
+        return f"none of the {len(others)} made so far has this {sections} and what is before it"
+    return "not made yet"

@@ -1,7 +1,7 @@
 """Which sentence pairs make an update (section 5.1), and how they are packed.
 
-The updates of an epoch are a pure function of (seed, epoch, lengths). Neither the number of devices nor that of
-micro-batches is known here, so the order of the data cannot depend on them.
+The updates of an epoch are a pure function of (seed, epoch, lengths). Neither the number of devices
+nor that of micro-batches is known here, so that the order of the data cannot depend on them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -82,11 +82,12 @@ def updates(
 ) -> Iterator[Update]:
     """Yield updates without end, from the `index`-th of `epoch` on.
 
-    Each holds at most `src_tokens` and `tgt_tokens` real tokens and as many pairs as fit. Pairs with a side longer than
-    `max_length` are left out; every other pair comes once an epoch, in an order of that epoch's own.
+    Each holds at most `src_tokens` and `tgt_tokens` real tokens and as many pairs as fit. Pairs
+    with a side longer than `max_length` are left out; every other pair comes once an epoch, in an
+    order of that epoch's own.
 
-    Deviation: the paper batches pairs of like length together, which keeps padding low; packed rows have no padding, so
-    an update is a random sample of the corpus.
+    Deviation: the paper batches pairs of like length together, which keeps padding low; packed rows
+    have no padding, so that an update is a random sample of the corpus.
 
     Raises:
         UserError: no pair is short enough.
@@ -107,14 +108,16 @@ def updates(
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
-    """A permutation of 0 .. n - 1 that is the same on every machine and with every version of every library.
+    """A permutation of 0 .. n - 1, the same on every machine and with every version of a library.
 
-    It sorts by SplitMix64 (Steele et al. 2014) of (seed, epoch, number), because numpy's generators may change.
+    It sorts by SplitMix64 (Steele et al. 2014) of (seed, epoch, number), because numpy's generators
+    may change.
     """
+    numbers: npt.NDArray[np.uint64] = np.arange(n, dtype=np.uint64)
     with np.errstate(over="ignore"):
         key = _splitmix64(np.array([seed], dtype=np.uint64))
         key = _splitmix64(key + np.uint64(epoch))
-        keys = _splitmix64(key + np.arange(n, dtype=np.uint64))
+        keys = _splitmix64(key + numbers)
     return np.argsort(keys, kind="stable")
 
 
@@ -126,7 +129,10 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def cut(order: Ints, limits: Sequence[tuple[Ints, int]]) -> list[Ints]:
-    """Cut `order` into runs as long as each (lengths, most tokens) of `limits` allows; a run has at least one pair."""
+    """Cut `order` into runs as long as each (lengths, most tokens) of `limits` allows.
+
+    A run has at least one pair.
+    """
     ends = [np.cumsum(lengths[order]) for lengths, _ in limits]
     groups, start = [], 0
     while start < len(order):
@@ -142,9 +148,10 @@ def cut(order: Ints, limits: Sequence[tuple[Ints, int]]) -> list[Ints]:
 
 
 def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int) -> list[Ints]:
-    """Split the pairs of an update into micro-batches of at most `max_tokens` a side, like lengths together.
+    """Split the pairs of an update into micro-batches of at most `max_tokens` a side.
 
-    Each side by side has little padding where attention wants rectangles; the sum over them is the update's all the same.
+    Like lengths stand together: little padding where attention wants rectangles. The sum over them
+    is the update's all the same.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
@@ -160,7 +167,9 @@ def pack(pairs: Pairs, chosen: Ints) -> Batch:
     return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout)
 
 
-def _row(ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints) -> tuple[Tensor, Layout]:
+def _row(
+    ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints
+) -> tuple[Tensor, Layout]:
     row = np.concatenate([ids[offsets[i] : offsets[i + 1]] for i in chosen])
     layout = Layout.of_lengths(torch.from_numpy(offsets[chosen + 1] - offsets[chosen]))
     return torch.from_numpy(row.astype(np.int64)), layout

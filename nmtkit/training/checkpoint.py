@@ -1,6 +1,7 @@
-"""Checkpoints: all that training needs to go on, published whole, weights and optimizer in safetensors.
+"""Checkpoints: all that training needs to go on, published whole.
 
-There is no random state in them: data order and dropout are functions of the seed and the step.
+Weights and moments are safetensors. There is no random state in them: data order and dropout are
+functions of the seed and the step.
 """
 
 import shutil
@@ -33,9 +34,9 @@ class Progress:
 def save_checkpoint(
     directory: Path, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress
 ) -> Path:
-    """Publish `step-N` in `directory` and return its path; one that is there already stays as it is."""
+    """Publish `step-N` in `directory` and return its path; one that is there stays as it is."""
     place = directory / f"step-{progress.step:08d}"
-    if place.is_dir() and read_progress(place).scheduled >= progress.scheduled:
+    if place in checkpoints(directory) and read_progress(place).scheduled >= progress.scheduled:
         return place
     draft = directory / f"{place.name}.partial"
     shutil.rmtree(draft, ignore_errors=True)
@@ -43,8 +44,8 @@ def save_checkpoint(
     save_file(_weights(model), draft / MODEL)
     save_file(_moments(model, optimizer), draft / OPTIMIZER)
     artifacts.write_json(draft / PROGRESS, vars(progress))
-    if place.is_dir():  # written when a run was stopped at a step that is due for a checkpoint anyway
-        shutil.rmtree(place)
+    if place.is_dir():  # of a run that was stopped at this step, or half deleted
+        _delete(place)
     artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
     return place
 
@@ -73,11 +74,20 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         UserError: the file is no safetensors file, or holds another model.
     """
-    try:
-        model.load_state_dict(_load(path))
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise UserError(f"{path} holds another model than the recipe describes: {reason}") from None
+    weights = _load(path)
+    parameters = dict(model.named_parameters())
+    expected = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
+    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    if found != expected:
+        names = found.keys() | expected.keys()
+        name = min(name for name in names if found.get(name) != expected.get(name))
+        raise UserError(
+            f"{path} holds another model than is described beside it: {name} has shape "
+            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and make it again"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
 
 
 def read_progress(path: Path) -> Progress:
@@ -91,15 +101,20 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def forget_old(directory: Path, keep: int) -> None:
-    """Delete all but the last `keep` scheduled checkpoints, once the newest one can be read back."""
+    """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back."""
     existing = checkpoints(directory)
     if not existing or not read_progress(existing[-1]).scheduled:
         return
     artifacts.open_directory(existing[-1])
     scheduled = [path for path in existing if read_progress(path).scheduled]
     for path in set(existing) - set(scheduled[-keep:]):
-        (path / artifacts.MANIFEST).unlink()  # from here on it is no checkpoint, also if this is interrupted
-        shutil.rmtree(path)
+        _delete(path)
+
+
+def _delete(path: Path) -> None:
+    # Without its manifest it is no checkpoint, also if this is interrupted.
+    (path / artifacts.MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(path)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -119,4 +134,6 @@ def _load(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} can't be read as safetensors: {error}; delete its folder") from None
+        raise UserError(
+            f"{path} can't be read as safetensors: {error}; delete its folder"
+        ) from None

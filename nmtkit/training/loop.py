@@ -60,8 +60,10 @@ def train(
     """Train `model` up to `config.max_steps`, from the last checkpoint in `directory` on.
 
     Args:
-        max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the result by rounding alone.
-        should_stop: asked after each step; if it says so, a checkpoint is written and the loop ends early.
+        max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the result
+            by rounding alone.
+        should_stop: asked after each step; if it says so, a checkpoint is written and the loop ends
+            early.
 
     Raises:
         UserError: the loss is no longer a number.
@@ -88,12 +90,20 @@ def train(
         while progress.step < config.max_steps:
             update = next(source)
             metrics = train_step(
-                model, optimizer, train_pairs, update, config, progress.step + 1, device=device, max_tokens=max_tokens
+                model,
+                optimizer,
+                train_pairs,
+                update,
+                config,
+                step=progress.step + 1,
+                device=device,
+                max_tokens=max_tokens,
             )
             if not math.isfinite(metrics.loss):
                 raise UserError(
-                    f"the loss of step {metrics.step} is {metrics.loss}; the last good checkpoint is kept in "
-                    f"{directory}; lower [training] learning_rate_scale or raise warmup_steps"
+                    f"the loss of step {metrics.step} is {metrics.loss}; the last good checkpoint "
+                    f"is kept in {directory}; lower [training] learning_rate_scale or raise "
+                    "warmup_steps"
                 )
             is_last = metrics.step == config.max_steps
             if is_last or _is_due(config.dev_every_steps, metrics.step):
@@ -105,7 +115,11 @@ def train(
             by_clock = 0 < config.checkpoint_every_minutes <= minutes
             scheduled = is_last or by_clock or _is_due(config.checkpoint_every_steps, metrics.step)
             progress = Progress(
-                metrics.step, update.epoch, update.index + 1, progress.tgt_tokens + metrics.tgt_tokens, scheduled
+                metrics.step,
+                update.epoch,
+                update.index + 1,
+                progress.tgt_tokens + metrics.tgt_tokens,
+                scheduled,
             )
             if scheduled or stopping:
                 metrics_file.flush()
@@ -123,16 +137,19 @@ def train_step(
     pairs: Pairs,
     update: Update,
     config: TrainingConfig,
-    step: int,
     *,
+    step: int,
     device: torch.device,
     max_tokens: int,
 ) -> Metrics:
-    """Make one update: the gradient of its summed loss over its number of target tokens, then Adam."""
+    """Make one update: the gradient of its loss per target token, then Adam's step."""
     begin = time.perf_counter()
     model.train()
     rate = learning_rate(
-        step, d_model=model.config.d_model, warmup_steps=config.warmup_steps, scale=config.learning_rate_scale
+        step,
+        d_model=model.config.d_model,
+        warmup_steps=config.warmup_steps,
+        scale=config.learning_rate_scale,
     )
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -161,18 +178,23 @@ def train_step(
 
 
 def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> tuple[Tensor, Tensor]:
-    """The smoothed loss and the negative log-likelihood of a batch, summed over its target tokens."""
+    """The smoothed loss and the negative log-likelihood of a batch, sums over its target tokens."""
     hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
     return smoothed_cross_entropy(hidden, model.output_matrix, batch.tgt_out, label_smoothing)
 
 
 @torch.no_grad()
 def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
-    """exp of the mean negative log-likelihood per subword (Table 3), end symbols counted, without smoothing."""
+    """exp of the mean negative log-likelihood per subword (Table 3).
+
+    End symbols are counted; nothing is smoothed.
+    """
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
-    nll = sum(batch_losses(model, pack(pairs, chosen).to(device), 0.0)[1].item() for chosen in groups)
+    nll = sum(
+        batch_losses(model, pack(pairs, chosen).to(device), 0.0)[1].item() for chosen in groups
+    )
     return math.exp(min(nll / int(pairs.tgt_lengths.sum()), 700.0))
 
 
@@ -210,9 +232,11 @@ def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
 
 @contextmanager
 def _metrics_file(path: Path, step: int) -> Iterator[IO[str]]:
-    """Open `metrics.jsonl` for the steps after `step`; lines of later ones, whose work was lost, are dropped."""
+    """Open `metrics.jsonl` after `step`; lines of later steps, whose work was lost, are dropped."""
     kept = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(kept), encoding="utf-8", newline="\n")
+    draft = path.with_suffix(".partial")
+    draft.write_text("".join(kept), encoding="utf-8", newline="\n")
+    draft.replace(path)  # at once, so that a kill can't lose the lines of the steps that are done
     with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
         yield file

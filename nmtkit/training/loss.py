@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-# Rows of logits in memory at a time. On a CPU 512 rows of 10,000 are 20 MB, which stay in the last cache.
+# Rows of logits in memory at a time. On a CPU 512 rows of 10,000 are 20 MB, which its last cache
+# can hold.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 8192}
 
 
@@ -20,21 +21,25 @@ class Losses(NamedTuple):
     nll: Tensor  # () negative log-likelihood without smoothing, for perplexity; carries no gradient
 
 
-def smoothed_cross_entropy(hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float) -> Losses:
+def smoothed_cross_entropy(
+    hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float
+) -> Losses:
     """Sum the loss of `targets` (T,) under softmax(hidden (T, D) @ matrix (V, D)^T).
 
-    The target distribution is (1 - eps) on the target plus eps / V on every row (Szegedy et al. 2015, which the
-    paper cites). Deviation: the paper's published code puts eps / (V - 1) on every row but the target's.
+    The target distribution is (1 - eps) on the target plus eps / V on every row (Szegedy et al.
+    2015, which the paper cites).
+    Deviation: the paper's published code puts eps / (V - 1) on every row but the target's.
     """
-    smoothed, nll = _ChunkedCrossEntropy.apply(hidden, matrix, targets, label_smoothing)  # type: ignore[no-untyped-call]
-    return Losses(smoothed, nll)
+    losses = _ChunkedCrossEntropy.apply(hidden, matrix, targets, label_smoothing)  # type: ignore[no-untyped-call]
+    return Losses(*losses)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Takes the gradient in the forward pass, while a chunk's probabilities are at hand: nothing is computed twice.
+    """Take the gradient in the forward pass, where a chunk's probabilities are at hand.
 
-    With p = softmax(z), z = h W^T, the loss of a token with target y is  -z_y + log sum exp z + eps (z_y - mean z)  and
-    its gradient in z is  p - (1 - eps) [y] - eps / V,  whose last term is the same in every entry of every token.
+    With p = softmax(z), z = h W^T, the loss of a token with target y is
+    -z_y + log sum exp z + eps (z_y - mean z), and its gradient in z is p - (1 - eps) [y] - eps / V,
+    whose last term is the same in every entry of every token.
     """
 
     @staticmethod
@@ -54,7 +59,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             z_y = z.gather(1, y).squeeze(1)
             z_max = z.amax(1)
             p = torch.softmax(z, 1, out=z)
-            log_sum = z_max - p.amax(1).log()  # p_max = exp(z_max - log_sum) is at least 1 / V: no underflow
+            # The largest p is exp(z_max - log_sum), at least 1 / V: it can't underflow.
+            log_sum = z_max - p.amax(1).log()
             token_nll = log_sum - z_y
             nll += token_nll.sum(dtype=torch.float64)
             smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
@@ -66,11 +72,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             grad_hidden.sub_(eps * mean_row)
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0))
             ctx.save_for_backward(grad_hidden, grad_matrix)
-        ctx.mark_non_differentiable(nll)  # type: ignore[attr-defined]
+        ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
     @staticmethod
-    def backward(  # type: ignore[override]
+    def backward(
         ctx: FunctionCtx, grad_smoothed: Tensor, _grad_nll: Tensor
     ) -> tuple[Tensor, Tensor, None, None]:
         grad_hidden, grad_matrix = ctx.saved_tensors  # type: ignore[attr-defined]

@@ -1,0 +1,248 @@
+"""The command line: one thin function a command. What is slow to import is imported inside, so `--help` is instant."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmtkit.errors import Stopped, UserError
+
+if TYPE_CHECKING:
+    from nmtkit.machine import Machine
+    from nmtkit.stages.chain import Chain
+
+app = typer.Typer(
+    name="nmtkit",
+    help='The experiments of "Attention Is All You Need", from raw text to the numbers in its tables.',
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RecipeName = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `nmtkit recipes`) or a path such as ./mine.toml.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe.")
+]
+RunsDir = Annotated[Path, typer.Option(help="Where artifacts and downloads lie.")]
+Mirror = Annotated[
+    Path | None, typer.Option(help="A folder with downloads as HOST/PATH, read in place of the network.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=1, help="Most tokens a side of a micro-batch; lower it if memory is short.")
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes that prepare text; all cores if not given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+RUNS = Path("runs")
+
+
+@app.command()
+def prepare(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
+    workers: Workers = None,
+) -> None:
+    """Download, tokenize, clean, split into subwords, and write token ids."""
+    from nmtkit.stages import prepare as stage
+
+    _tell(stage.run(_chain(recipe, overrides, runs_dir, mirror=mirror, workers=workers)).path)
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    device: Device = "auto",
+    max_tokens: MaxTokens = None,
+) -> None:
+    """Train the model on the prepared corpus; a stopped run is gone on with."""
+    from nmtkit.stages import train as stage
+
+    _tell(stage.run(_chain(recipe, overrides, runs_dir, device=device, max_tokens=max_tokens)).path)
+
+
+@app.command()
+def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS) -> None:
+    """Average the last checkpoints into a bundle that translates."""
+    from nmtkit.stages import average as stage
+
+    _tell(stage.run(_chain(recipe, overrides, runs_dir)).path)
+
+
+@app.command()
+def translate(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Translate this recipe's test set.")] = None,
+    bundle: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Translate standard input with this bundle instead.")
+    ] = None,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    device: Device = "auto",
+) -> None:
+    """Translate a recipe's test set, or standard input line by line with --bundle."""
+    from nmtkit.stages import translate as stage
+
+    if (recipe is None) == (bundle is None):
+        raise UserError("`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them")
+    if recipe is not None:
+        _tell(stage.run(_chain(recipe, overrides, runs_dir, device=device)).path)
+    elif bundle is not None:
+        from nmtkit.recipe import load_decoding
+
+        machine = _machine(runs_dir, device=device)
+        stage.translate_stream(bundle, load_decoding(overrides or []), machine)
+
+
+@app.command()
+def score(
+    recipe_or_hypotheses: Annotated[str, typer.Argument(metavar="RECIPE | HYP REF")],
+    references: Annotated[Path | None, typer.Argument(hidden=True)] = None,
+    lang: Annotated[str | None, typer.Option(help="The language of HYP and REF, such as de.")] = None,
+    lowercase: Annotated[bool, typer.Option(help="Of two files: lower-case both before comparing.")] = False,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Count BLEU each way: for a recipe's translation, or for two files of plain text."""
+    from nmtkit.artifacts import read_json
+    from nmtkit.reporting.tables import print_scores
+    from nmtkit.stages import score as stage
+
+    if references is None:
+        artifact = stage.run(_chain(recipe_or_hypotheses, overrides, runs_dir))
+        scores = read_json(artifact.path / stage.SCORES)
+    elif lang is None:
+        raise UserError("to score two files, nmtkit must know their language: add --lang, such as --lang de")
+    else:
+        from nmtkit.recipe import ScoringConfig
+
+        scoring = ScoringConfig(lowercase=lowercase, normalize_punctuation=False)
+        scores = stage.score_files(Path(recipe_or_hypotheses), references, lang, scoring)
+    print_scores(scores, as_json=as_json)
+
+
+@app.command()
+def run(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
+    device: Device = "auto",
+    max_tokens: MaxTokens = None,
+    workers: Workers = None,
+) -> None:
+    """Run all stages, skipping what is fresh, and report the results."""
+    from nmtkit.stages import report
+
+    chain = _chain(
+        recipe, overrides, runs_dir, mirror=mirror, device=device, max_tokens=max_tokens, workers=workers
+    )
+    report.run_all(chain)
+
+
+@app.command()
+def status(
+    recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS, as_json: Json = False
+) -> None:
+    """Show which stages are done, and where their artifacts lie."""
+    from nmtkit.reporting.tables import print_status
+    from nmtkit.stages.chain import states
+
+    print_status(recipe, states(_chain(recipe, overrides, runs_dir)), as_json=as_json)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes that come with nmtkit."""
+    from nmtkit.recipe import bundled_recipes, load_recipe
+    from nmtkit.reporting.tables import print_recipes
+
+    print_recipes([load_recipe(str(path)) for path in bundled_recipes()])
+
+
+@app.command()
+def plan(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
+    device: Device = "auto",
+    max_tokens: MaxTokens = None,
+    as_json: Json = False,
+) -> None:
+    """Say what would run, what it downloads, and what it costs on this machine; change nothing."""
+    from nmtkit.reporting.tables import print_plan
+    from nmtkit.stages import plan as stage
+
+    chain = _chain(recipe, overrides, runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
+    print_plan(stage.plan(chain), as_json=as_json)
+
+
+def _machine(
+    runs_dir: Path,
+    *,
+    mirror: Path | None = None,
+    device: str = "auto",
+    max_tokens: int | None = None,
+    workers: int | None = None,
+) -> "Machine":
+    from nmtkit.machine import Machine, default_workers
+
+    return Machine(runs_dir, mirror, device, max_tokens, workers or default_workers())
+
+
+def _chain(
+    recipe: str,
+    overrides: list[str] | None,
+    runs_dir: Path,
+    *,
+    mirror: Path | None = None,
+    device: str = "auto",
+    max_tokens: int | None = None,
+    workers: int | None = None,
+) -> "Chain":
+    from nmtkit.recipe import load_recipe
+    from nmtkit.stages.chain import Chain
+
+    machine = _machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens, workers=workers)
+    return Chain(load_recipe(recipe, overrides or []), machine, recipe)
+
+
+def _tell(path: Path) -> None:
+    typer.echo(path)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence and a non-zero exit."""
+    try:
+        app()
+    except UserError as error:
+        sys.exit(f"nmtkit: {error}")
+    except Stopped as stop:
+        sys.stderr.write(f"nmtkit: {stop}\n")
+        sys.exit(stop.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("nmtkit: stopped; what was finished is kept, and the same command goes on from there\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: not our mistake
+        sys.exit(141)
+    except OSError as error:
+        sys.exit(f"nmtkit: {_explain(error)}")
+
+
+def _explain(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"the disk is full{where}; free some space and run the same command again, nothing finished is lost"
+    return f"{error.strerror or error}{where}; mend that and run the same command again, nothing finished is lost"

@@ -1,0 +1,95 @@
+"""The decoder one target token at a time, with what attention needs of the earlier ones kept.
+
+Dimensions: B sentences, W beams of each, t target tokens so far, Ls the longest source; D = d_model, H = n_heads,
+K = d_k, U = d_v, V rows of the output matrix.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmtkit.model.packing import Layout
+from nmtkit.model.transformer import DecoderLayer, Transformer, attention, merge_heads, split_heads
+
+
+@dataclass
+class LayerCache:
+    """Keys and values of one decoder layer."""
+
+    keys: Tensor  # (B, W, H, t, K) of the target so far
+    values: Tensor  # (B, W, H, t, U)
+    src_keys: Tensor  # (B, H, Ls, K): the beams of a sentence share them
+    src_values: Tensor  # (B, H, Ls, U)
+
+
+class IncrementalDecoder:
+    """Reads target tokens one by one; `Transformer.decode` on the same prefix gives the same outputs."""
+
+    def __init__(self, model: Transformer, memory: Tensor, src_layout: Layout, forbidden: Tensor) -> None:
+        """Start with one beam a sentence, for the `memory` (S, D) of B sources.
+
+        Args:
+            forbidden: ids that are never produced, such as the special symbols and the rows beyond the vocabulary.
+        """
+        self._model = model
+        self._forbidden = forbidden
+        self._src_mask = src_layout.mask  # (B, Ls)
+        self._length = 0
+        self._caches = [_empty_cache(layer, memory, src_layout) for layer in _layers(model)]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read the newest token of each beam (B, W); return log-probabilities of the next one (B, W, V), float32."""
+        position = torch.full_like(tokens, self._length)
+        self._length += 1
+        x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)
+        for layer, cache in zip(_layers(self._model), self._caches, strict=True):
+            x = _layer_step(layer, x, cache, self._src_mask)
+        logits = self._model.decoder_norm(x) @ self._model.output_matrix.t()
+        log_probs = torch.log_softmax(logits.float(), dim=-1)
+        return log_probs.index_fill_(-1, self._forbidden, -torch.inf)
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        """Keep `sentences` (B',) of the batch and, of each, the beams (B', W') in that order."""
+        self._src_mask = self._src_mask[sentences]
+        for cache in self._caches:
+            n_beams = cache.keys.shape[1]
+            rows = (sentences[:, None] * n_beams + beams).flatten()
+            cache.keys = cache.keys.flatten(0, 1).index_select(0, rows).unflatten(0, beams.shape)
+            cache.values = cache.values.flatten(0, 1).index_select(0, rows).unflatten(0, beams.shape)
+            if len(sentences) < len(cache.src_keys):
+                cache.src_keys = cache.src_keys.index_select(0, sentences)
+                cache.src_values = cache.src_values.index_select(0, sentences)
+
+
+def _layers(model: Transformer) -> list[DecoderLayer]:
+    return [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
+
+
+def _empty_cache(layer: DecoderLayer, memory: Tensor, src_layout: Layout) -> LayerCache:
+    src_keys, src_values = layer.cross_attention.keys_values(memory, src_layout)
+    n_sentences, heads = src_keys.shape[:2]
+    empty = memory.new_empty(n_sentences, 1, heads, 0, layer.self_attention.d_k + layer.self_attention.d_v)
+    keys, values = empty.split([layer.self_attention.d_k, layer.self_attention.d_v], dim=-1)
+    return LayerCache(keys, values, src_keys, src_values)
+
+
+def _layer_step(layer: DecoderLayer, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
+    """What DecoderLayer does to the newest position: (B, W, D) to (B, W, D)."""
+
+    def attend(y: Tensor) -> Tensor:
+        q, k, v = layer.self_attention.split(layer.self_attention.qkv(y)[:, :, None])  # (B, W, H, 1, K)
+        cache.keys = torch.cat([cache.keys, k], dim=-2)
+        cache.values = torch.cat([cache.values, v], dim=-2)
+        attended = attention(q, cache.keys, cache.values, mask=None)
+        return layer.self_attention.out(merge_heads(attended)[:, :, 0])  # type: ignore[no-any-return]
+
+    def look(y: Tensor) -> Tensor:
+        q = split_heads(layer.cross_attention.q(y), layer.cross_attention.heads)  # (B, H, W, K)
+        attended = attention(q, cache.src_keys, cache.src_values, src_mask[:, None, None, :])
+        return layer.cross_attention.out(merge_heads(attended))  # type: ignore[no-any-return]
+
+    residual_attend, residual_look, residual_feed = layer.residuals
+    x = residual_attend(x, attend)
+    x = residual_look(x, look)
+    return residual_feed(x, layer.feed_forward)  # type: ignore[no-any-return]

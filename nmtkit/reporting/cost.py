@@ -1,0 +1,62 @@
+"""What training costs in arithmetic: matrix products alone, a multiply and an add counted as two."""
+
+from dataclasses import dataclass
+
+from nmtkit.recipe import ModelConfig
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Weights, by the tokens that pass through them."""
+
+    encoder: int  # matrices that each source token is multiplied with
+    memory: int  # of the decoder, but multiplied with source tokens: keys and values of its cross-attention
+    decoder: int  # matrices that each target token is multiplied with, the output matrix left out
+    output: int  # the pre-softmax matrix
+    total: int  # all weights of the model, those of norms, biases and embeddings counted once
+
+
+def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
+    """Count the weights of a model with `n_rows` rows in its embedding matrix (Table 3's last column)."""
+    d_model, n_layers = config.d_model, config.n_layers
+    queries = d_model * config.n_heads * config.d_k
+    keys_values = d_model * config.n_heads * (config.d_k + config.d_v)
+    out = d_model * config.n_heads * config.d_v
+    attention = queries + keys_values + out
+    feed_forward = 2 * d_model * config.d_ff
+    biases = config.d_ff + d_model
+    norm = 2 * d_model
+    encoder = n_layers * (attention + feed_forward)
+    memory = n_layers * keys_values
+    decoder = n_layers * (attention + queries + out + feed_forward)
+    norms = n_layers * 5 + (2 if config.norm == "pre" else 0)
+    matrices = 1 if config.tie_embeddings else 3
+    positions = 0
+    if config.positions == "learned":
+        positions = config.max_positions * d_model * (1 if config.tie_embeddings else 2)
+    total = (
+        encoder
+        + memory
+        + decoder
+        + 2 * n_layers * biases
+        + norms * norm
+        + matrices * n_rows * d_model
+        + positions
+    )
+    return Parameters(encoder, memory, decoder, n_rows * d_model, total)
+
+
+def update_flops(config: ModelConfig, n_rows: int, src_tokens: int, tgt_tokens: int, length: int) -> float:
+    """FLOPs of one update, forward and backward, of sentences of about `length` tokens a side.
+
+    The backward pass makes two products of each matrix product of the forward pass.
+    """
+    weights = count_parameters(config, n_rows)
+    per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
+    attention = config.n_layers * per_pair_of_tokens * length * (src_tokens + 2 * tgt_tokens)
+    forward = (
+        2 * (weights.encoder + weights.memory) * src_tokens
+        + 2 * (weights.decoder + weights.output) * tgt_tokens
+        + attention
+    )
+    return 3.0 * forward

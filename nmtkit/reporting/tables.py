@@ -1,0 +1,115 @@
+"""Tables on standard output, or JSON for machines."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nmtkit.recipe import Recipe
+from nmtkit.reporting.facts import Plan, Results, State
+
+SCORE_NAMES = {
+    "sacrebleu": "sacreBLEU",
+    "tokenized_bleu": "tokenized BLEU",
+    "compound_split_bleu": "compound-split BLEU",
+}
+
+
+def print_json(value: object) -> None:
+    """Print `value` as JSON."""
+    print(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True))  # noqa: T201
+
+
+def print_scores(scores: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print each BLEU with its kind, how it was counted, and the test set."""
+    if as_json:
+        print_json(scores)
+        return
+    _console().print(_score_table(scores))
+
+
+def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None:
+    """Print the state of each stage."""
+    if as_json:
+        print_json({"recipe": recipe, "stages": {state.stage: asdict(state) for state in states}})
+        return
+    table = _table(f"nmtkit status {recipe}", "stage", "state", "fingerprint", "where or why")
+    for state in states:
+        where = state.path if state.state == "fresh" else state.why
+        table.add_row(state.stage, state.state, state.fingerprint or "", where or "")
+    _console().print(table)
+
+
+def print_recipes(recipes: Sequence[Recipe]) -> None:
+    """Print the name of each recipe and what it is."""
+    table = _table(None, "recipe", "what it is")
+    for recipe in recipes:
+        table.add_row(recipe.name, recipe.description)
+    _console().print(table)
+
+
+def print_plan(plan: Plan, *, as_json: bool) -> None:
+    """Print what would run and what it costs."""
+    if as_json:
+        print_json(asdict(plan))
+        return
+    console = _console()
+    stages = _table(f"nmtkit plan {plan.recipe}", "stage", "would it run?", "why")
+    for state in plan.stages:
+        stages.add_row(state.stage, "no" if state.state == "fresh" else "yes", state.why)
+    console.print(stages)
+    if plan.downloads:
+        downloads = _table("downloads", "url", "bytes", "state")
+        for download in plan.downloads:
+            downloads.add_row(download.url, f"{download.n_bytes:,}", "there" if download.is_here else "to fetch")
+        console.print(downloads)
+    costs = _table("what it takes", "", "")
+    for name, value in plan.rows():
+        costs.add_row(name, value)
+    console.print(costs)
+
+
+def print_results(results: Results) -> None:
+    """Print what a run ends with: scores, a few translations, what it took, and where everything lies."""
+    console = _console()
+    samples = _table("some translations of the test set", "", "")
+    for sample in results.samples:
+        samples.add_row("source", sample.src)
+        samples.add_row("reference", sample.reference)
+        samples.add_row("nmtkit", sample.hypothesis, end_section=True)
+    console.print(samples)
+    places = _table("what was made", "stage", "", "where")
+    for stage in results.stages:
+        places.add_row(stage.name, stage.summary, stage.path)
+    console.print(places)
+    console.print(_score_table(results.scores))
+
+
+def _score_table(scores: Mapping[str, Any]) -> Table:
+    test_set = scores["test_set"]
+    title = f"{test_set['name']}, {test_set['lines']:,} lines"
+    table = _table(title, "score", "", "how it was counted")
+    for key, name in SCORE_NAMES.items():
+        score = scores[key]
+        shown = f"{score['score']:.2f}"
+        if interval := score.get("confidence_interval"):
+            shown += f" [{interval[0]:.2f}, {interval[1]:.2f}]"
+        how = score["how"] + (f"; {score['signature']}" if "signature" in score else "")
+        table.add_row(name, shown, how)
+    return table
+
+
+def _table(title: str | None, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", show_header=any(columns), show_lines=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    """Standard output; as wide as it must be where it is no terminal, so that nothing is folded for a pipe."""
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=160)

@@ -1,0 +1,117 @@
+"""What a recipe would do and cost on this machine; changes nothing."""
+
+import time
+from pathlib import Path
+
+from nmtkit import artifacts
+from nmtkit.corpus.download import is_here
+from nmtkit.recipe import BpeConfig, Recipe
+from nmtkit.reporting.cost import count_parameters, update_flops
+from nmtkit.reporting.facts import Download, Plan
+from nmtkit.stages.chain import Chain, states
+
+TYPICAL_LENGTH = 30  # subwords of a sentence of news; it only enters attention's small share
+PROBE_TOKENS = 1_024  # a side, in the two passes that measure this machine
+
+
+def plan(chain: Chain) -> Plan:
+    """Work out what `nmtkit run` would do.
+
+    Raises:
+        UserError: the recipe names a corpus or a device that does not exist.
+    """
+    recipe = chain.recipe
+    prepared = chain.find("prepare")
+    if prepared is not None:
+        n_tokens = int(artifacts.read_json(prepared.path / "counts.json")["vocabulary"])
+    else:
+        n_tokens = _expected_vocabulary(recipe)
+    multiple = recipe.model.vocabulary_multiple
+    n_rows = -(-n_tokens // multiple) * multiple
+    n_parameters = count_parameters(recipe.model, n_rows).total
+    training = recipe.training
+    flops = update_flops(
+        recipe.model, n_rows, training.src_tokens_per_update, training.tgt_tokens_per_update, TYPICAL_LENGTH
+    )
+    speed, device = _measure(chain, n_rows)
+    downloads = _downloads(chain)
+    to_fetch = sum(download.n_bytes for download in downloads if not download.is_here)
+    return Plan(
+        recipe.name,
+        states(chain),
+        downloads,
+        to_fetch,
+        to_fetch + _disk_bytes(chain, downloads, n_parameters),
+        prepared is not None,
+        n_parameters,
+        flops,
+        flops * training.max_steps,
+        device,
+        speed,
+        training.max_steps * training.tgt_tokens_per_update / speed,
+    )
+
+
+def _expected_vocabulary(recipe: Recipe) -> int:
+    """A guess before the text is read: 32,000 merges of English and German news leave about 37,000 tokens."""
+    if isinstance(recipe.subword, BpeConfig):
+        return round(recipe.subword.n_merges * 37 / 32)
+    return recipe.subword.n_tokens
+
+
+def _downloads(chain: Chain) -> list[Download]:
+    remote = {
+        text.catalog.file.url: text.catalog.file
+        for corpora in chain.corpora.values()
+        for corpus in corpora
+        for text in (corpus.src, corpus.tgt)
+        if text.path is None and text.catalog is not None and not isinstance(text.catalog.file, Path)
+    }
+    return [
+        Download(url, file.n_bytes, is_here(file, chain.downloads_dir, chain.machine.mirror))
+        for url, file in remote.items()
+    ]
+
+
+def _disk_bytes(chain: Chain, downloads: list[Download], n_parameters: int) -> int:
+    """Prepared text (about twice its gzipped download while it is made) and checkpoints (weights and two moments)."""
+    text = 0
+    if chain.find("prepare") is None:
+        own = [
+            text.path.stat().st_size
+            for corpora in chain.corpora.values()
+            for corpus in corpora
+            for text in (corpus.src, corpus.tgt)
+            if text.path is not None and text.path.is_file()
+        ]
+        text = 2 * sum(download.n_bytes for download in downloads) + 2 * sum(own)
+    checkpoints = 0
+    if chain.find("train") is None:
+        checkpoints = (chain.recipe.training.keep_checkpoints + 1) * 3 * 4 * n_parameters
+    return text + checkpoints + 4 * n_parameters
+
+
+def _measure(chain: Chain, n_rows: int) -> tuple[float, str]:
+    """Target tokens/s of a forward and backward pass of the recipe's own model, and the device."""
+    import numpy as np
+    import torch
+
+    from nmtkit.model.transformer import Transformer
+    from nmtkit.symbols import SPECIALS
+    from nmtkit.training.batches import Pairs, pack
+    from nmtkit.training.loop import batch_losses
+
+    device = chain.machine.torch_device()
+    model = Transformer(chain.recipe.model, n_rows).to(device)
+    n_pairs = PROBE_TOKENS // TYPICAL_LENGTH
+    ids = np.random.default_rng(0).integers(len(SPECIALS), n_rows, n_pairs * TYPICAL_LENGTH).astype(np.uint32)
+    offsets = np.arange(n_pairs + 1, dtype=np.int64) * TYPICAL_LENGTH
+    batch = pack(Pairs(ids, offsets, ids, offsets), np.arange(n_pairs)).to(device)
+    seconds = float("inf")
+    for _ in range(2):  # the first one also pays for setting up
+        begin = time.perf_counter()
+        batch_losses(model, batch, 0.1)[0].backward()  # type: ignore[no-untyped-call]
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds = min(seconds, time.perf_counter() - begin)
+    return n_pairs * TYPICAL_LENGTH / seconds, str(device)

@@ -1,0 +1,76 @@
+"""Dropout by 16-bit draws."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmtkit.model.dropout import Dropout
+
+
+def dropped_ones(p: float, *shape: int, seed: int = 1) -> Tensor:
+    torch.manual_seed(seed)
+    output: Tensor = Dropout(p)(torch.ones(shape))
+    return output
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+def test_p_of_the_elements_are_dropped(p: float) -> None:
+    n = 1_000_000
+    share = (dropped_ones(p, 1000, 1000) == 0).double().mean().item()
+    assert abs(share - p) < 5 * (p * (1 - p) / n) ** 0.5  # five standard errors
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3])
+def test_kept_elements_are_scaled_by_the_share_that_is_kept(p: float) -> None:
+    output = dropped_ones(p, 400, 500)
+    kept = output[output != 0]
+    assert kept.unique().numel() == 1
+    assert kept[0].item() == pytest.approx(1 / (1 - p), rel=2e-5)  # p is met to 1 / 65,536
+    assert output.double().mean().item() == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 11)])
+def test_any_number_of_elements_is_dropped_from(shape: tuple[int, ...]) -> None:
+    output = dropped_ones(0.5, *shape)
+    assert output.shape == shape
+    assert set(output.unique().tolist()) <= {0.0, 2.0}
+
+
+def test_dropout_is_off_in_evaluation() -> None:
+    x = torch.randn(5, 7)
+    assert torch.equal(Dropout(0.9).eval()(x), x)
+
+
+def test_dropout_of_zero_changes_nothing_and_draws_nothing() -> None:
+    x = torch.randn(5, 7)
+    before = torch.get_rng_state()
+    assert torch.equal(Dropout(0.0)(x), x)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_same_seed_drops_the_same_elements_and_another_seed_others() -> None:
+    first = dropped_ones(0.3, 50, 41, seed=7)
+    assert torch.equal(first, dropped_ones(0.3, 50, 41, seed=7))
+    assert not torch.equal(first, dropped_ones(0.3, 50, 41, seed=8))
+
+
+def test_successive_calls_drop_different_elements() -> None:
+    dropout = Dropout(0.5)
+    assert not torch.equal(dropout(torch.ones(100)), dropout(torch.ones(100)))
+
+
+@pytest.mark.parametrize("distance", [1, 2, 3, 4, 8, 64])
+def test_elements_are_dropped_independently_of_their_neighbours(distance: int) -> None:
+    n = 400_000
+    dropped = (dropped_ones(0.3, n) == 0).double() - 0.3
+    correlation = (dropped[distance:] * dropped[:-distance]).mean().item() / (0.3 * 0.7)
+    assert abs(correlation) < 5 / n**0.5  # five standard errors
+
+
+def test_gradient_is_dropped_where_the_element_was() -> None:
+    x = torch.randn(13, 17, requires_grad=True)
+    output = Dropout(0.4)(x)
+    output.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad == 0, output == 0)
+    assert torch.allclose(x.grad * x.detach(), output.detach())

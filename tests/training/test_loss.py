@@ -1,0 +1,113 @@
+"""The chunked loss against torch's."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from nmtkit.training import loss
+from nmtkit.training.loss import smoothed_cross_entropy
+
+T, D, V = 11, 5, 17
+
+
+@pytest.fixture(params=[1, 4, 11, 512])
+def chunk_tokens(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Chunks of one token, that leave a rest, that are the batch, and that are longer than it."""
+    monkeypatch.setitem(loss.CHUNK_TOKENS, "cpu", request.param)
+    return int(request.param)
+
+
+def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    hidden = torch.randn(T, D, dtype=dtype, generator=generator).requires_grad_()
+    matrix = torch.randn(V, D, dtype=dtype, generator=generator).requires_grad_()
+    return hidden, matrix, torch.randint(V, (T,), generator=generator)
+
+
+def gradients(loss: Tensor, *leaves: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(loss, leaves)
+
+
+@pytest.mark.usefixtures("chunk_tokens")
+@pytest.mark.parametrize("eps", [0.0, 0.1])
+def test_loss_and_its_gradients_are_those_of_torch(eps: float) -> None:
+    hidden, matrix, targets = example()
+    expected = F.cross_entropy(hidden @ matrix.t(), targets, label_smoothing=eps, reduction="sum")
+    losses = smoothed_cross_entropy(hidden, matrix, targets, eps)
+    torch.testing.assert_close(losses.smoothed, expected, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(
+        gradients(losses.smoothed, hidden, matrix), gradients(expected, hidden, matrix), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("chunk_tokens")
+def test_nll_is_the_loss_without_smoothing_and_carries_no_gradient() -> None:
+    hidden, matrix, targets = example()
+    losses = smoothed_cross_entropy(hidden, matrix, targets, 0.1)
+    expected = F.cross_entropy(hidden @ matrix.t(), targets, reduction="sum")
+    torch.testing.assert_close(losses.nll, expected.detach(), rtol=1e-12, atol=1e-12)
+    assert losses.smoothed.requires_grad
+    assert not losses.nll.requires_grad
+
+
+def test_gradient_is_that_of_finite_differences() -> None:
+    hidden, matrix, targets = example()
+    for leaf in (hidden, matrix):
+        (grad,) = gradients(smoothed_cross_entropy(hidden, matrix, targets, 0.1).smoothed, leaf)
+        numeric = torch.zeros_like(grad)
+        with torch.no_grad():
+            for i in range(leaf.numel()):
+                values = []
+                for step in (1e-6, -1e-6):
+                    leaf.view(-1)[i] += step
+                    values.append(smoothed_cross_entropy(hidden, matrix, targets, 0.1).smoothed)
+                    leaf.view(-1)[i] -= step
+                numeric.view(-1)[i] = (values[0] - values[1]) / 2e-6
+        torch.testing.assert_close(grad, numeric, rtol=1e-6, atol=1e-7)
+
+
+def test_scaled_loss_scales_its_gradient() -> None:
+    hidden, matrix, targets = example()
+    whole = gradients(smoothed_cross_entropy(hidden, matrix, targets, 0.1).smoothed, hidden, matrix)
+    part = gradients(
+        smoothed_cross_entropy(hidden, matrix, targets, 0.1).smoothed / 8, hidden, matrix
+    )
+    for large, small in zip(whole, part, strict=True):
+        torch.testing.assert_close(small, large / 8, rtol=1e-12, atol=0)
+
+
+def test_gradient_of_a_tied_matrix_adds_up() -> None:
+    weight = example()[1].detach().requires_grad_()
+    targets = torch.arange(V) * 3 % V
+    smoothed_cross_entropy(weight, weight, targets, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+    expected = F.cross_entropy(weight @ weight.t(), targets, label_smoothing=0.1, reduction="sum")
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.grad, *gradients(expected, weight), rtol=1e-12, atol=1e-12)
+
+
+def test_huge_logits_give_numbers() -> None:
+    hidden = torch.eye(2).mul(1e4).requires_grad_()
+    matrix = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]], requires_grad=True)
+    losses = smoothed_cross_entropy(hidden, matrix, torch.tensor([0, 2]), 0.0)
+    assert losses.nll.item() == pytest.approx(2e4)  # 0 for the first token, 1e4 + 1e4 for the other
+    assert all(grad.isfinite().all() for grad in gradients(losses.smoothed, hidden, matrix))
+
+
+def test_uniform_prediction_costs_log_v_whatever_the_smoothing() -> None:
+    hidden, matrix = torch.zeros(3, D), torch.randn(V, D)
+    losses = smoothed_cross_entropy(hidden, matrix, torch.tensor([0, 5, 16]), 0.1)
+    assert losses.smoothed.item() == pytest.approx(3 * math.log(V))
+    assert losses.nll.item() == pytest.approx(3 * math.log(V))
+
+
+def test_float32_sums_are_kept_in_float64() -> None:
+    hidden, matrix, targets = example(torch.float32)
+    losses = smoothed_cross_entropy(hidden, matrix, targets, 0.1)
+    assert losses.smoothed.dtype == losses.nll.dtype == torch.float64
+    assert all(
+        grad.dtype == torch.float32 for grad in gradients(losses.smoothed, hidden, matrix)
+    )
