@@ -1,4 +1,7 @@
-"""The command line: one thin function a command. What is slow to import is imported inside, so `--help` is instant."""
+"""The command line: one thin function a command.
+
+What is slow to import is imported inside them, so that `--help` is instant.
+"""
 
 import errno
 import os
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="nmtkit",
-    help='The experiments of "Attention Is All You Need", from raw text to the numbers in its tables.',
+    help='The experiments of "Attention Is All You Need", from raw text to its tables.',
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,23 +27,33 @@ app = typer.Typer(
 )
 
 RecipeName = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A recipe's name (see `nmtkit recipes`) or a path such as ./mine.toml.")
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A recipe's name (see `nmtkit recipes`) or a path such as ./mine.toml.",
+    ),
 ]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe.")
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
 ]
 RunsDir = Annotated[Path, typer.Option(help="Where artifacts and downloads lie.")]
 Mirror = Annotated[
-    Path | None, typer.Option(help="A folder with downloads as HOST/PATH, read in place of the network.")
+    Path | None,
+    typer.Option(help="A folder with downloads as HOST/PATH, read in place of the network."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 MaxTokens = Annotated[
-    int | None, typer.Option(min=1, help="Most tokens a side of a micro-batch; lower it if memory is short.")
+    int | None,
+    typer.Option(min=1, help="Most tokens a side of a micro-batch; lower it if memory is short."),
 ]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes that prepare text; all cores if not given.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes that prepare text; all cores if not given.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 RUNS = Path("runs")
+AGAIN = "run the same command again: nothing that was finished is lost"
 
 
 @app.command()
@@ -81,9 +94,12 @@ def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir =
 
 @app.command()
 def translate(
-    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Translate this recipe's test set.")] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", help="Translate this recipe's test set.")
+    ] = None,
     bundle: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Translate standard input with this bundle instead.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Translate standard input with this bundle instead."),
     ] = None,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
@@ -93,7 +109,9 @@ def translate(
     from nmtkit.stages import translate as stage
 
     if (recipe is None) == (bundle is None):
-        raise UserError("`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them")
+        raise UserError(
+            "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
+        )
     if recipe is not None:
         _tell(stage.run(_chain(recipe, overrides, runs_dir, device=device)).path)
     elif bundle is not None:
@@ -107,8 +125,12 @@ def translate(
 def score(
     recipe_or_hypotheses: Annotated[str, typer.Argument(metavar="RECIPE | HYP REF")],
     references: Annotated[Path | None, typer.Argument(hidden=True)] = None,
-    lang: Annotated[str | None, typer.Option(help="The language of HYP and REF, such as de.")] = None,
-    lowercase: Annotated[bool, typer.Option(help="Of two files: lower-case both before comparing.")] = False,
+    lang: Annotated[
+        str | None, typer.Option(help="The language of HYP and REF, such as de.")
+    ] = None,
+    lowercase: Annotated[
+        bool, typer.Option(help="Of two files: lower-case both before comparing.")
+    ] = False,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     as_json: Json = False,
@@ -122,7 +144,9 @@ def score(
         artifact = stage.run(_chain(recipe_or_hypotheses, overrides, runs_dir))
         scores = read_json(artifact.path / stage.SCORES)
     elif lang is None:
-        raise UserError("to score two files, nmtkit must know their language: add --lang, such as --lang de")
+        raise UserError(
+            "to score two files, nmtkit must know their language: add --lang, such as --lang de"
+        )
     else:
         from nmtkit.recipe import ScoringConfig
 
@@ -145,7 +169,13 @@ def run(
     from nmtkit.stages import report
 
     chain = _chain(
-        recipe, overrides, runs_dir, mirror=mirror, device=device, max_tokens=max_tokens, workers=workers
+        recipe,
+        overrides,
+        runs_dir,
+        mirror=mirror,
+        device=device,
+        max_tokens=max_tokens,
+        workers=workers,
     )
     report.run_all(chain)
 
@@ -214,7 +244,9 @@ def _chain(
     from nmtkit.recipe import load_recipe
     from nmtkit.stages.chain import Chain
 
-    machine = _machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens, workers=workers)
+    machine = _machine(
+        runs_dir, mirror=mirror, device=device, max_tokens=max_tokens, workers=workers
+    )
     return Chain(load_recipe(recipe, overrides or []), machine, recipe)
 
 
@@ -232,10 +264,14 @@ def main() -> None:
         sys.stderr.write(f"nmtkit: {stop}\n")
         sys.exit(stop.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("nmtkit: stopped; what was finished is kept, and the same command goes on from there\n")
+        sys.stderr.write(
+            "nmtkit: stopped; what was finished is kept, and the same command goes on from there\n"
+        )
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: not our mistake
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # nobody reads on: not our mistake
         sys.exit(141)
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
@@ -244,5 +280,5 @@ def main() -> None:
 def _explain(error: OSError) -> str:
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk is full{where}; free some space and run the same command again, nothing finished is lost"
-    return f"{error.strerror or error}{where}; mend that and run the same command again, nothing finished is lost"
+        return f"the disk is full{where}; free some space and {AGAIN}"
+    return f"{error.strerror or error}{where}; mend that and {AGAIN}"

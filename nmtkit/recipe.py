@@ -331,6 +331,7 @@ _MUST_BE = {
     "int_type": "a whole number",
     "less_than": "less than {lt:g}",
     "literal_error": "{expected}",
+    "model_attributes_type": "a section",
     "model_type": "a section",
     "string_pattern_mismatch": "made of letters, digits, '.', '_' and '-' alone",
     "string_too_short": "{min_length} characters or more",
@@ -349,7 +350,7 @@ def _explain(error: ValidationError, root: type[Section], document: Mapping[str,
     where = [part for part in first["loc"] if part not in _UNION_TAGS]
     if kind.startswith("union_tag"):
         where.append("method")
-    name = _name(where)
+    name = _name(where, is_section=isinstance(first["input"], dict))
     if kind == "extra_forbidden":
         hint = _nearest(str(where[-1]), _keys_of(root, where[:-1], document))
         seen = name if isinstance(first["input"], dict) else f"{name} = {_shown(first['input'])}"
@@ -365,12 +366,12 @@ def _explain(error: ValidationError, root: type[Section], document: Mapping[str,
 _UNION_TAGS = ("bpe", "sentencepiece", "FilePair", "str")  # pydantic puts them between the keys
 
 
-def _name(where: Sequence[int | str]) -> str:
+def _name(where: Sequence[int | str], *, is_section: bool) -> str:
     """A key as messages name it: `name`, `[model]`, `[model] n_layers`, `[corpus] train[0].src`."""
     if not where:
         return ""
     section, *keys = where
-    if section in ("name", "description"):
+    if not keys and (section in ("name", "description") or not is_section):
         return str(section)
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return f"[{section}] {path.removeprefix('.')}".rstrip()

@@ -18,10 +18,14 @@ def run(chain: Chain) -> Artifact:
 
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     prepared, trained = chain.need("prepare").path, chain.need("train").path
-    scheduled = [path for path in checkpoints(trained / "checkpoints") if read_progress(path).scheduled]
+    scheduled = [
+        path for path in checkpoints(trained / "checkpoints") if read_progress(path).scheduled
+    ]
     chosen = scheduled[-chain.recipe.averaging.n_checkpoints :]
     steps = [read_progress(path).step for path in chosen]
     progress.say(f"average: checkpoints of steps {', '.join(f'{step:,}' for step in steps)}")
-    write_bundle(draft, prepared, artifacts.read_json(trained / "model.json"), average_weights(chosen))
+    write_bundle(
+        draft, prepared, artifacts.read_json(trained / "model.json"), average_weights(chosen)
+    )
     artifacts.write_json(draft / "averaged.json", {"steps": steps})
     return {}

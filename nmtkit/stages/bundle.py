@@ -67,7 +67,9 @@ class Bundle:
         return Translation(text, hypothesis.score, hypothesis.log_prob, len(hypothesis.tokens))
 
 
-def write_bundle(folder: Path, prepared: Path, model: Mapping[str, object], weights: dict[str, Tensor]) -> None:
+def write_bundle(
+    folder: Path, prepared: Path, model: Mapping[str, object], weights: dict[str, Tensor]
+) -> None:
     """Write a bundle's files: subwords and tokenization as they are in the prepared corpus, and the model."""
     for path in prepared.iterdir():
         is_data = path.name.startswith(("train.", "dev.", "test."))
@@ -87,7 +89,9 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
     description = artifacts.read_json(folder / MODEL)
     tokenization = artifacts.read_json(folder / TOKENIZATION)
     with torch.device(device):
-        model = Transformer(ModelConfig.model_validate(description["config"]), description["n_rows"])
+        model = Transformer(
+            ModelConfig.model_validate(description["config"]), description["n_rows"]
+        )
     load_weights(model, folder / WEIGHTS)
     return Bundle(
         model,

@@ -130,7 +130,9 @@ class Chain:
         if existing := self.store.find(stage, fingerprint):
             return existing
         with self.store.draft(stage, fingerprint, resume=resume) as draft:
-            if existing := self.store.find(stage, fingerprint):  # made while this waited for the lock
+            if existing := self.store.find(
+                stage, fingerprint
+            ):  # made while this waited for the lock
                 return existing
             begin = time.monotonic()
             measurements = build(draft)
@@ -181,7 +183,9 @@ def states(chain: Chain) -> list[State]:
 
 def _why_missing(chain: Chain, stage: str) -> str:
     folder = chain.machine.runs_dir / stage
-    others = [path.parent for path in folder.glob(f"*/{artifacts.MANIFEST}")] if folder.is_dir() else []
+    others = (
+        [path.parent for path in folder.glob(f"*/{artifacts.MANIFEST}")] if folder.is_dir() else []
+    )
     sections = " and ".join(f"[{name}]" for name in STAGES[stage])
     if others:
         return f"none of the {len(others)} made so far has this {sections} and what is before it"

@@ -31,7 +31,11 @@ def plan(chain: Chain) -> Plan:
     n_parameters = count_parameters(recipe.model, n_rows).total
     training = recipe.training
     flops = update_flops(
-        recipe.model, n_rows, training.src_tokens_per_update, training.tgt_tokens_per_update, TYPICAL_LENGTH
+        recipe.model,
+        n_rows,
+        training.src_tokens_per_update,
+        training.tgt_tokens_per_update,
+        TYPICAL_LENGTH,
     )
     speed, device = _measure(chain, n_rows)
     downloads = _downloads(chain)
@@ -65,7 +69,9 @@ def _downloads(chain: Chain) -> list[Download]:
         for corpora in chain.corpora.values()
         for corpus in corpora
         for text in (corpus.src, corpus.tgt)
-        if text.path is None and text.catalog is not None and not isinstance(text.catalog.file, Path)
+        if text.path is None
+        and text.catalog is not None
+        and not isinstance(text.catalog.file, Path)
     }
     return [
         Download(url, file.n_bytes, is_here(file, chain.downloads_dir, chain.machine.mirror))
@@ -104,7 +110,11 @@ def _measure(chain: Chain, n_rows: int) -> tuple[float, str]:
     device = chain.machine.torch_device()
     model = Transformer(chain.recipe.model, n_rows).to(device)
     n_pairs = PROBE_TOKENS // TYPICAL_LENGTH
-    ids = np.random.default_rng(0).integers(len(SPECIALS), n_rows, n_pairs * TYPICAL_LENGTH).astype(np.uint32)
+    ids = (
+        np.random.default_rng(0)
+        .integers(len(SPECIALS), n_rows, n_pairs * TYPICAL_LENGTH)
+        .astype(np.uint32)
+    )
     offsets = np.arange(n_pairs + 1, dtype=np.int64) * TYPICAL_LENGTH
     batch = pack(Pairs(ids, offsets, ids, offsets), np.arange(n_pairs)).to(device)
     seconds = float("inf")

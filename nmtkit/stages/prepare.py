@@ -1,8 +1,8 @@
 """prepare: from raw parallel text to memory-mapped token ids (section 5.1).
 
-The training text is read three times as a stream: once to tokenize, clean and count its words, once to learn the
-subwords from those counts, once to turn it into ids. Chunks of lines go to worker processes and come back in order, so
-the bytes do not depend on how many there are.
+The training text passes twice as a stream: once to be tokenized, cleaned and its words counted,
+and, when the subwords are learned from those counts, once to become ids. Chunks of lines go to worker
+processes and come back in order, so the bytes do not depend on how many there are.
 """
 
 import shutil
@@ -57,22 +57,39 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     recipe, workers = chain.recipe, chain.machine.workers
-    texts = {split: [_text(chain, corpus) for corpus in corpora] for split, corpora in chain.corpora.items()}
+    texts = {
+        split: [_text(chain, corpus) for corpus in corpora]
+        for split, corpora in chain.corpora.items()
+    }
     sides = tokenizations(recipe.corpus)
     artifacts.write_json(draft / TOKENIZATION, {"src": asdict(sides[0]), "tgt": asdict(sides[1])})
     langs = recipe.corpus.src_lang, recipe.corpus.tgt_lang
     with _Temporary(draft / "temporary") as temporary:
-        cleaning = Cleaning(recipe.corpus.min_tokens, recipe.corpus.max_tokens, recipe.corpus.max_ratio)
-        counts, words = _tokenize_all(texts["train"], Tokenize(*sides, cleaning), temporary, workers)
+        cleaning = Cleaning(
+            recipe.corpus.min_tokens, recipe.corpus.max_tokens, recipe.corpus.max_ratio
+        )
+        counts, words = _tokenize_all(
+            texts["train"], Tokenize(*sides, cleaning), temporary, workers
+        )
         subword = _learn(recipe, words)
         subword.save(draft)
-        clean = ParallelText("the cleaned training text", *(TextFile(temporary / side) for side in ("src", "tgt")))
-        with progress.task("prepare: training text to ids", unit="pairs", total=sum(c["kept"] for c in counts)) as task:
-            encoded = map_chunks(Encode(subword), read_chunks(read_pairs(clean), LINES_PER_CHUNK), workers=workers)
+        clean = ParallelText(
+            "the cleaned training text", *(TextFile(temporary / side) for side in ("src", "tgt"))
+        )
+        with progress.task(
+            "prepare: training text to ids", unit="pairs", total=sum(count.kept for count in counts)
+        ) as task:
+            encoded = map_chunks(
+                Encode(subword), read_chunks(read_pairs(clean), LINES_PER_CHUNK), workers=workers
+            )
             _write_ids(draft / "train", _counted(encoded, task), subword.n_tokens)
     for split in ("dev", "test"):
         _prepare_held_out(texts[split][0], draft / split, langs, sides, subword)
-    summary = {"train": counts, "vocabulary": subword.n_tokens, **_sizes(draft)}
+    summary = {
+        "train": [asdict(count) for count in counts],
+        "vocabulary": subword.n_tokens,
+        **_sizes(draft),
+    }
     artifacts.write_json(draft / "counts.json", summary)
     return {"workers": workers}
 
@@ -130,11 +147,21 @@ class Tokenize:
         return number, result
 
 
+@dataclass
+class CorpusCounts:
+    """What became of the pairs of one corpus."""
+
+    corpus: str
+    pairs: int
+    kept: int
+    dropped: Counter[str]  # by reason
+
+
 def _tokenize_all(
     texts: list[ParallelText], tokenize: Tokenize, folder: Path, workers: int
-) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Write the clean training text to `folder`; return what became of each corpus, and the words' counts."""
-    counts = [{"corpus": text.name, "pairs": 0, "kept": 0, "dropped": Counter[str]()} for text in texts]
+) -> tuple[list[CorpusCounts], Counter[str]]:
+    """Write the clean training text to `folder`; return what became of it and its words."""
+    counts = [CorpusCounts(text.name, 0, 0, Counter()) for text in texts]
     words: Counter[str] = Counter()
     chunks = (
         (number, chunk)
@@ -150,20 +177,22 @@ def _tokenize_all(
             src_file.writelines(f"{src}\n" for src, _ in tokenized.pairs)
             tgt_file.writelines(f"{tgt}\n" for _, tgt in tokenized.pairs)
             words.update(tokenized.words)
-            n_dropped = tokenized.dropped.total()
-            counts[number]["pairs"] += len(tokenized.pairs) + n_dropped
-            counts[number]["kept"] += len(tokenized.pairs)
-            counts[number]["dropped"].update(tokenized.dropped)
-            task.advance(len(tokenized.pairs) + n_dropped)
-    if not any(count["kept"] for count in counts):
-        reasons = sum((count["dropped"] for count in counts), Counter[str]())
+            n_pairs = len(tokenized.pairs) + tokenized.dropped.total()
+            counts[number].pairs += n_pairs
+            counts[number].kept += len(tokenized.pairs)
+            counts[number].dropped.update(tokenized.dropped)
+            task.advance(n_pairs)
+    if not any(count.kept for count in counts):
+        reasons = sum((count.dropped for count in counts), Counter[str]())
         raise UserError(
-            f"cleaning dropped every training pair ({_reasons(reasons)}); look at the text, or at min_tokens, "
-            "max_tokens and max_ratio in [corpus]"
+            f"cleaning dropped every training pair ({_reasons(reasons)}); look at the text, or at "
+            "min_tokens, max_tokens and max_ratio in [corpus]"
         )
     for count in counts:
-        if count["dropped"]:
-            progress.say(f"prepare: {count['corpus']}: dropped {_reasons(count['dropped'])} of {count['pairs']:,} pairs")
+        if count.dropped:
+            progress.say(
+                f"prepare: {count.corpus}: {count.pairs:,} pairs, dropped {_reasons(count.dropped)}"
+            )
     return counts, words
 
 
@@ -195,7 +224,9 @@ class Encode:
 
     def __call__(self, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
         """The ids of both sides, each sentence with its end symbol."""
-        src, tgt = ([[*self.subword.encode(pair[side]), EOS_ID] for pair in chunk] for side in (0, 1))
+        src, tgt = (
+            [[*self.subword.encode(pair[side]), EOS_ID] for pair in chunk] for side in (0, 1)
+        )
         return store.pack(src, self.subword.n_tokens), store.pack(tgt, self.subword.n_tokens)
 
 
@@ -238,7 +269,11 @@ def _sizes(draft: Path) -> dict[str, dict[str, int]]:
     sizes = {}
     for split in ("train", "dev", "test"):
         src, tgt = (store.Ids.open(draft / f"{split}.{side}") for side in ("src", "tgt"))
-        sizes[f"{split}_size"] = {"pairs": len(src), "src_tokens": len(src.ids), "tgt_tokens": len(tgt.ids)}
+        sizes[f"{split}_size"] = {
+            "pairs": len(src),
+            "src_tokens": len(src.ids),
+            "tgt_tokens": len(tgt.ids),
+        }
     return sizes
 
 

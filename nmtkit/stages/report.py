@@ -1,5 +1,7 @@
 """All stages in order, and what a person wants to see at the end."""
 
+from importlib import import_module
+
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.sources import TextFile, read_lines
@@ -21,19 +23,9 @@ def run_all(chain: Chain) -> None:
 
 
 def _run(stage: str, chain: Chain) -> Artifact:
-    """Run one stage. Each is imported when its turn comes: a fresh chain needs no torch."""
-    match stage:
-        case "prepare":
-            from nmtkit.stages import prepare as module
-        case "train":
-            from nmtkit.stages import train as module
-        case "average":
-            from nmtkit.stages import average as module
-        case "translate":
-            from nmtkit.stages import translate as module
-        case _:
-            from nmtkit.stages import score as module
-    return module.run(chain)
+    """Run one stage, imported when its turn comes: a chain that is fresh needs no torch."""
+    artifact: Artifact = import_module(f"nmtkit.stages.{stage}").run(chain)
+    return artifact
 
 
 def results(chain: Chain) -> Results:
@@ -46,7 +38,10 @@ def results(chain: Chain) -> Results:
     hypotheses = list(read_lines(TextFile(found["translate"].path / "hypotheses.txt")))
     spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
     return Results(
-        [StageResult(stage, _summary(stage, artifact), str(artifact.path)) for stage, artifact in found.items()],
+        [
+            StageResult(stage, _summary(stage, artifact), str(artifact.path))
+            for stage, artifact in found.items()
+        ],
         [Sample(src[i], references[i], hypotheses[i]) for i in spread],
         artifacts.read_json(found["score"].path / "scores.json"),
     )
@@ -59,7 +54,8 @@ def _summary(stage: str, artifact: Artifact) -> str:
         counts = artifacts.read_json(artifact.path / "counts.json")
         summary += f", {counts['train_size']['pairs']:,} pairs, vocabulary {counts['vocabulary']:,}"
     if stage == "train":
-        summary += f", {measured['steps']:,} steps, {measured['tgt_tokens_per_second']:,.0f} target tokens/s"
+        speed = measured["tgt_tokens_per_second"]
+        summary += f", {measured['steps']:,} steps, {speed:,.0f} target tokens/s"
     if stage == "average":
         steps = artifacts.read_json(artifact.path / "averaged.json")["steps"]
         summary += f", steps {', '.join(f'{step:,}' for step in steps)}"

@@ -1,4 +1,4 @@
-"""score: hypotheses against references, each BLEU with its kind and how it was counted (section 6.1)."""
+"""score: hypotheses against references, each BLEU with how it was counted (section 6.1)."""
 
 from functools import partial
 from pathlib import Path
@@ -24,28 +24,46 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
     prepared, translated = chain.need("prepare").path, chain.need("translate").path
     lang = chain.recipe.corpus.tgt_lang
     progress.say("score: counting BLEU")
-    scores = score_files(translated / "hypotheses.txt", prepared / f"test.{lang}", lang, chain.recipe.scoring)
+    scores = score_files(
+        translated / "hypotheses.txt", prepared / f"test.{lang}", lang, chain.recipe.scoring
+    )
     scores["test_set"]["name"] = chain.corpora["test"][0].name
     artifacts.write_json(draft / SCORES, scores)
     return {}
 
 
-def score_files(hypotheses: Path, references: Path, lang: str, scoring: ScoringConfig) -> dict[str, Any]:
+def score_files(
+    hypotheses: Path, references: Path, lang: str, scoring: ScoringConfig
+) -> dict[str, Any]:
     """Count each BLEU of two files of plain text in the language `lang`, line by line.
 
     Raises:
         UserError: a file is missing, empty or not UTF-8, or the numbers of lines differ.
     """
-    pairs = read_pairs(ParallelText("hypotheses and references", TextFile(hypotheses), TextFile(references)))
+    pairs = read_pairs(
+        ParallelText("hypotheses and references", TextFile(hypotheses), TextFile(references))
+    )
     hyps, refs = map(list, zip(*pairs, strict=True))
     plain = Tokenization(
-        lang, normalize_punctuation=False, lowercase=False, tokenizer="moses", aggressive_hyphens=False
+        lang,
+        normalize_punctuation=False,
+        lowercase=False,
+        tokenizer="moses",
+        aggressive_hyphens=False,
     )
     tools = TextTools(
         lang, plain.tokenize, partial(normalize_punctuation, lang=lang), replace_unicode_punctuation
     )
     scores = count_scores(
-        hyps, refs, tools, lowercase=scoring.lowercase, normalize_punctuation=scoring.normalize_punctuation
+        hyps,
+        refs,
+        tools,
+        lowercase=scoring.lowercase,
+        normalize_punctuation=scoring.normalize_punctuation,
     )
-    test_set = {"name": references.name, "lines": len(refs), "sha256": artifacts.sha256_of(references)}
+    test_set = {
+        "name": references.name,
+        "lines": len(refs),
+        "sha256": artifacts.sha256_of(references),
+    }
     return {**scores, "test_set": test_set}

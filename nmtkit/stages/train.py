@@ -43,7 +43,9 @@ def _train(chain: Chain, draft: Path) -> dict[str, Any]:
     recipe, machine = chain.recipe, chain.machine
     prepared = chain.need("prepare").path
     device = machine.torch_device()
-    n_rows = vocabulary_rows(artifacts.read_json(prepared / "counts.json")["vocabulary"], recipe.model)
+    n_rows = vocabulary_rows(
+        artifacts.read_json(prepared / "counts.json")["vocabulary"], recipe.model
+    )
     torch.manual_seed(recipe.training.seed)
     model = Transformer(recipe.model, n_rows).to(device)
     artifacts.write_json(draft / MODEL, {"config": recipe.section("model"), "n_rows": n_rows})
@@ -58,7 +60,9 @@ def _train(chain: Chain, draft: Path) -> dict[str, Any]:
 
         def report(metrics: Metrics) -> None:
             if metrics.dev_perplexity is not None:
-                progress.say(f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}")
+                progress.say(
+                    f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}"
+                )
             task.note(
                 f"loss {metrics.loss:.3f}, learning rate {metrics.learning_rate:.2e}, "
                 f"{speed.after(metrics):,.0f} target tokens/s"
@@ -78,8 +82,8 @@ def _train(chain: Chain, draft: Path) -> dict[str, Any]:
         )
     if done.step < max_steps:
         raise Stopped(
-            f"stopped by {signal.Signals(signals[0]).name} after step {done.step:,} of {max_steps:,}, which is saved; "
-            "the same command goes on from there",
+            f"stopped by {signal.Signals(signals[0]).name} after step {done.step:,} of "
+            f"{max_steps:,}, which is saved; the same command goes on from there",
             exit_code=128 + signals[0],
         )
     (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)

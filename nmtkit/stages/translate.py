@@ -35,7 +35,9 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
         translations = bundle.translate(lines, chain.recipe.decoding, task.advance)
     seconds = time.monotonic() - begin
     (draft / HYPOTHESES).write_text(
-        "".join(f"{translation.text}\n" for translation in translations), encoding="utf-8", newline="\n"
+        "".join(f"{translation.text}\n" for translation in translations),
+        encoding="utf-8",
+        newline="\n",
     )
     artifacts.write_json(
         draft / "ratings.json",
@@ -80,5 +82,6 @@ def _text(line: bytes, number: int) -> str:
         return line.decode("utf-8").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"standard input, line {number:,}: byte {error.start + 1} is not valid UTF-8; convert the text to UTF-8"
+            f"standard input, line {number:,}: byte {error.start + 1} is not valid UTF-8; "
+            "convert the text to UTF-8"
         ) from None

@@ -67,7 +67,7 @@ def test_gradient_of_masked_attention_is_that_of_finite_differences() -> None:
         return unpad(scores.softmax(-1) @ x, layout)
 
     row = torch.randn(11, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(attend, (row,))  # type: ignore[no-untyped-call]
+    assert torch.autograd.gradcheck(attend, (row,))
 
 
 def test_layout_moves_to_another_device() -> None:

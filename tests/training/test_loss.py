@@ -108,6 +108,4 @@ def test_float32_sums_are_kept_in_float64() -> None:
     hidden, matrix, targets = example(torch.float32)
     losses = smoothed_cross_entropy(hidden, matrix, targets, 0.1)
     assert losses.smoothed.dtype == losses.nll.dtype == torch.float64
-    assert all(
-        grad.dtype == torch.float32 for grad in gradients(losses.smoothed, hidden, matrix)
-    )
+    assert all(grad.dtype == torch.float32 for grad in gradients(losses.smoothed, hidden, matrix))

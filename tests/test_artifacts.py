@@ -1,0 +1,365 @@
+"""Artifacts: whole or not there at all, found again, never overwritten."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Artifact, Store
+from nmtkit.errors import UserError
+
+KIND, FINGERPRINT = "prepare", "0123456789abcdef"
+DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
+FILES = {"vocabulary.tsv": b"the\t3\n", "checkpoints/step-7/model": bytes(range(256)), "empty": b""}
+
+
+def write_files(draft: Path) -> None:
+    for name, content in FILES.items():
+        path = draft / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def publish(store: Store, seconds: float = 1.5) -> Artifact:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        return store.publish(
+            KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={"seconds": seconds}
+        )
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+# Published whole
+
+
+def test_what_is_published_is_found_and_verified(store: Store) -> None:
+    assert store.find(KIND, FINGERPRINT) is None
+    published = publish(store)
+    found = store.find(KIND, FINGERPRINT)
+    assert found == published
+    assert artifacts.verify(found) is found
+    assert found.fingerprint == FINGERPRINT
+    assert found.manifest["depends_on"] == DEPENDS_ON
+    assert found.manifest["files"].keys() == FILES.keys()
+    assert found.path == store.folder / KIND / FINGERPRINT
+    written = bytes_of(found.path)
+    assert {name: written[name] for name in FILES} == FILES
+    assert artifacts.read_json(found.path / "measurements.json")["seconds"] == 1.5
+    assert store.find(KIND, "f" * 16) is None
+    assert store.find("train", FINGERPRINT) is None
+
+
+def test_a_draft_that_was_not_published_is_not_found(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        assert store.find(KIND, FINGERPRINT) is None
+    assert store.find(KIND, FINGERPRINT) is None
+
+
+def test_a_draft_that_failed_is_not_found_and_leaves_no_manifest(store: Store) -> None:
+    def fail() -> None:
+        with store.draft(KIND, FINGERPRINT) as draft:
+            write_files(draft)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.find(KIND, FINGERPRINT) is None
+    assert not list(store.folder.rglob("manifest.json"))
+    publish(store)
+    assert store.find(KIND, FINGERPRINT) is not None
+
+
+def test_a_draft_begins_empty_unless_it_is_resumed(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+    with store.draft(KIND, FINGERPRINT, resume=True) as draft:
+        assert bytes_of(draft) == FILES
+    with store.draft(KIND, FINGERPRINT) as draft:
+        assert bytes_of(draft) == {}
+
+
+@contextmanager
+def dying_at(monkeypatch: pytest.MonkeyPatch, call: int) -> Iterator[None]:
+    """Let the `call`-th fsync find the disk full."""
+    calls = iter(range(1, 1000))
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if next(calls) == call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        yield
+
+
+def test_a_full_disk_at_any_moment_leaves_nothing_half_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for call in range(1, 100):
+        with dying_at(monkeypatch, call), pytest.raises(OSError, match="No space left"):
+            publish(store)
+        found = store.find(KIND, FINGERPRINT)
+        if found is not None:  # only the last sync comes after the renaming
+            artifacts.verify(found)
+            break
+        assert not (store.folder / KIND / FINGERPRINT).exists()
+    # Files and measurements, manifest, two folders and the draft, and the folder above.
+    assert call == len(FILES) + 1 + 1 + 2 + 1 + 1
+
+
+def test_the_manifest_is_written_after_every_file_is_synced(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    sync = artifacts._sync
+
+    def recording(path: Path) -> None:
+        synced.append((path.name, (store.folder / KIND / f"{FINGERPRINT}.partial").exists()))
+        if path.name in ("model", "vocabulary.tsv"):
+            assert not (path.parent / "manifest.json").exists()
+        sync(path)
+
+    monkeypatch.setattr(artifacts, "_sync", recording)
+    publish(store)
+    names = [name for name, _ in synced]
+    assert set(names) > {"model", "vocabulary.tsv", "empty", "step-7", "checkpoints"}
+    assert names.index("manifest.json") > max(map(names.index, ("model", "vocabulary.tsv")))
+    assert [was_draft for _, was_draft in synced] == [True] * (len(synced) - 1) + [False]
+    assert names[-1] == KIND
+
+
+def test_a_file_too_large_for_the_disk_leaves_nothing_half_done(store: Store) -> None:
+    """The system itself cuts a write short, at 4,096 bytes."""
+    writer = f"""
+import resource
+from pathlib import Path
+from nmtkit.artifacts import Store
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+store = Store(Path({str(store.folder)!r}))
+with store.draft({KIND!r}, {FINGERPRINT!r}) as draft:
+    (draft / "ids").write_bytes(bytes(5000))
+    store.publish({KIND!r}, {FINGERPRINT!r}, depends_on={{}}, measurements={{}})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", writer], capture_output=True, encoding="utf-8", check=False
+    )
+    assert "File too large" in done.stderr
+    assert store.find(KIND, FINGERPRINT) is None
+    publish(store)
+
+
+def test_nothing_is_ever_overwritten(store: Store) -> None:
+    before = bytes_of(publish(store).path)
+    with pytest.raises(OSError, match="not empty"):
+        publish(store, seconds=9.0)
+    found = store.find(KIND, FINGERPRINT)
+    assert found is not None
+    assert bytes_of(found.path) == before
+
+
+def test_equal_inputs_give_equal_bytes_but_for_measurements(tmp_path: Path) -> None:
+    first = bytes_of(publish(Store(tmp_path / "one"), seconds=1.5).path)
+    second = bytes_of(publish(Store(tmp_path / "two"), seconds=2.5).path)
+    assert first.pop("measurements.json") != second.pop("measurements.json")
+    assert first == second
+    assert str(tmp_path).encode() not in first["manifest.json"]
+
+
+# Damaged
+
+
+@pytest.mark.parametrize("name", ["vocabulary.tsv", "checkpoints/step-7/model"])
+def test_a_flipped_byte_is_found_by_verify(name: str, store: Store) -> None:
+    path = publish(store).path / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = store.find(KIND, FINGERPRINT)  # has the right size
+    assert found is not None
+    with pytest.raises(UserError, match=rf"{name} was altered .* delete .* and run again"):
+        artifacts.verify(found)
+
+
+def test_a_changed_size_is_found_by_find(store: Store) -> None:
+    path = publish(store).path / "checkpoints/step-7/model"
+    path.write_bytes(bytes(255))
+    with pytest.raises(UserError, match=r"step-7/model has 255 bytes where 256 were written"):
+        store.find(KIND, FINGERPRINT)
+
+
+def test_a_missing_file_is_found_by_find(store: Store) -> None:
+    (publish(store).path / "empty").unlink()
+    with pytest.raises(UserError, match=r"empty is missing where 0 were written; delete"):
+        store.find(KIND, FINGERPRINT)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (None, "no finished artifact: it has no manifest.json"),
+        ('{"format": 99}', "has format 99, and this nmtkit reads 1"),
+        ('{"format": 1', "manifest.json is damaged"),
+    ],
+)
+def test_a_folder_without_a_good_manifest_is_refused(
+    manifest: str | None, message: str, store: Store
+) -> None:
+    path = publish(store).path / "manifest.json"
+    path.unlink()
+    if manifest is not None:
+        path.write_text(manifest, encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=message) as caught:
+        store.find(KIND, FINGERPRINT)
+    assert "\n" not in str(caught.value)
+
+
+# Locked
+
+
+@contextmanager
+def another_writer(store: Store) -> Iterator[subprocess.Popen[str]]:
+    """A process that has a draft open."""
+    writer = f"""
+import sys
+from pathlib import Path
+from nmtkit.artifacts import Store
+with Store(Path({str(store.folder)!r})).draft({KIND!r}, {FINGERPRINT!r}) as draft:
+    (draft / "half").write_bytes(b"done")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", writer],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_writer_is_told_who_writes(store: Store) -> None:
+    with another_writer(store) as process:
+        named = rf"{KIND} {FINGERPRINT} is being made by process {process.pid} on {os.uname()[1]} "
+        with pytest.raises(UserError, match=named), store.draft(KIND, FINGERPRINT):
+            pytest.fail("two writers")
+        with store.draft(KIND, "another"):
+            pass
+    assert (store.folder / KIND / f"{FINGERPRINT}.partial" / "half").read_bytes() == b"done"
+
+
+def test_the_lock_of_a_killed_writer_is_free(store: Store) -> None:
+    with another_writer(store) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert store.find(KIND, FINGERPRINT) is None
+        assert artifacts.verify(publish(store)).manifest["files"].keys() == FILES.keys()
+
+
+# Fingerprints
+
+texts = st.text('aß\u2028"\n', max_size=3)
+numbers = st.integers(-99, 99) | st.floats(allow_nan=False)
+leaves = st.none() | st.booleans() | numbers | texts
+
+
+def branches(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3)
+
+
+trees = st.dictionaries(texts, st.recursive(leaves, branches, max_leaves=5), max_size=3)
+
+
+def reordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reordered(value[key]) for key in reversed(value)}
+    return [reordered(item) for item in value] if isinstance(value, list) else value
+
+
+@given(trees)
+def test_a_fingerprint_does_not_depend_on_the_order_of_keys(tree: dict[str, Any]) -> None:
+    assert artifacts.fingerprint(KIND, tree) == artifacts.fingerprint(KIND, reordered(tree))
+
+
+def exact(value: Any) -> object:
+    """A value with its types, in which True is not 1 and 0.0 is neither 0 nor -0.0."""
+    if isinstance(value, dict):
+        return {key: exact(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [exact(inner) for inner in value]
+    return type(value), repr(value)
+
+
+@given(trees, trees)
+def test_a_fingerprint_changes_exactly_if_a_value_changes(
+    one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    same = artifacts.fingerprint(KIND, one) == artifacts.fingerprint(KIND, other)
+    assert same == (exact(one) == exact(other))
+
+
+@given(trees, st.data())
+def test_one_changed_leaf_changes_the_fingerprint(
+    tree: dict[str, Any], data: st.DataObject
+) -> None:
+    key = data.draw(texts, label="key")
+    one, other = (data.draw(leaves, label=label) for label in ("one", "other"))
+    if exact(one) != exact(other):
+        first, second = ({**tree, key: {"deep": [1, value]}} for value in (one, other))
+        assert artifacts.fingerprint(KIND, first) != artifacts.fingerprint(KIND, second)
+
+
+def test_a_fingerprint_depends_on_the_kind() -> None:
+    fingerprints = {artifacts.fingerprint(kind, DEPENDS_ON) for kind in ("prepare", "train")}
+    assert len(fingerprints) == 2
+    assert all(len(each) == 16 and int(each, 16) >= 0 for each in fingerprints)
+
+
+def test_a_fingerprint_stays_what_it_was_from_one_release_to_the_next() -> None:
+    """A change here makes every user's artifacts be made again: only together with FORMAT."""
+    text = (
+        '{\n "depends_on": {\n  "a": [\n   1,\n   "ß"\n  ]\n },\n "format": 1,\n "kind": "k"\n}\n'
+    )
+    assert (
+        artifacts.canonical_json({"kind": "k", "format": 1, "depends_on": {"a": [1, "ß"]}}) == text
+    )
+    assert artifacts.fingerprint("k", {"a": [1, "ß"]}) == "e0bef9352c0353be"  # sha256sum of text
+
+
+@given(trees)
+def test_json_is_read_as_it_was_written(tree: dict[str, Any]) -> None:
+    assert exact(json.loads(artifacts.canonical_json(tree))) == exact(tree)
+
+
+def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")  # FIPS 180-2, appendix B.1
+    assert artifacts.sha256_of(tmp_path / "abc") == (
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )

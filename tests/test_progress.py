@@ -1,0 +1,93 @@
+"""Progress: lines on standard error, and results alone on standard output."""
+
+import io
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from nmtkit import progress
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What a file or a pipe in the place of the terminal gets."""
+    file = io.StringIO()
+    monkeypatch.setattr(progress.console, "_file", file)
+    monkeypatch.setattr(progress.console, "_force_terminal", False)
+    return file
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time in seconds, which the test sets."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_plain_lines_go_to_standard_error_and_nothing_to_standard_output() -> None:
+    work = """
+from nmtkit import progress
+progress.say("begin")
+with progress.task("count", unit="pairs", total=7000) as task:
+    task.advance(5000)
+    task.note("loss 4.25")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", work],
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        env={"PATH": ""},
+    )
+    assert done.stdout == ""
+    assert done.stderr == "begin\ncount: 5,000 of 7,000 pairs, 0 s, loss 4.25\n"
+
+
+def test_plain_progress_is_at_most_one_line_in_ten_seconds(
+    plain: io.StringIO, clock: list[float]
+) -> None:
+    with progress.task("train", unit="steps", total=100) as task:
+        for _ in range(25):
+            clock[0] += 1
+            task.advance(1)
+    assert plain.getvalue().split("\n") == [
+        "train: 10 of 100 steps, 10 s",
+        "train: 20 of 100 steps, 20 s",
+        "train: 25 of 100 steps, 25 s",
+        "",
+    ]
+
+
+def test_work_of_unknown_length_tells_only_what_is_done(plain: io.StringIO) -> None:
+    with progress.task("read", unit="lines") as task:
+        task.advance(1234)
+        task.advance(1)
+    assert plain.getvalue() == "read: 1,235 lines, 0 s\n"
+
+
+def test_a_message_is_one_line_as_it_was_given(plain: io.StringIO) -> None:
+    message = "[model] n_layers of :dog: in /a/[b]/c" + " long" * 60
+    progress.say(message)
+    assert plain.getvalue() == message + "\n"
+
+
+def test_failing_work_does_not_say_that_it_ended(plain: io.StringIO) -> None:
+    with pytest.raises(ZeroDivisionError), progress.task("read", unit="lines"):
+        raise ZeroDivisionError
+    assert plain.getvalue() == ""
+
+
+def test_a_terminal_shows_a_bar_with_amount_and_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    terminal = Console(file=file, force_terminal=True, width=120)
+    monkeypatch.setattr(progress, "console", terminal)
+    with progress.task("train", unit="steps", total=4000) as task:
+        task.note("loss 4.25")
+        task.advance(1500)
+    assert "train" in file.getvalue()
+    assert "1,500 steps" in file.getvalue()
+    assert "loss 4.25" in file.getvalue()

@@ -1,0 +1,472 @@
+"""Recipes: the paper's values, and what a user reads when a recipe is wrong."""
+
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from nmtkit.errors import UserError
+from nmtkit.recipe import FilePair, Recipe, _explain, bundled_recipes, load_decoding, load_recipe
+
+BUNDLED = [path.stem for path in bundled_recipes()]
+WMT14 = [f"wmt14-{pair}-{size}" for pair in ("en-de", "en-fr") for size in ("base", "big")]
+
+WORKING = """\
+name = "small"
+description = "a recipe that tests break"
+corpus = { src_lang = "en", tgt_lang = "de", train = ["demo-train"], dev = "demo-dev", test = "demo-test", \
+normalize_punctuation = false, lowercase = false, tokenizer = "moses", aggressive_hyphens = false, \
+min_tokens = 1, max_tokens = 80, max_ratio = 9.0 }
+subword = { method = "bpe", n_merges = 100 }
+
+[model]
+n_layers = 3
+d_model = 16
+d_ff = 32
+n_heads = 2
+d_k = 8
+d_v = 4
+dropout = 0.1
+positions = "sinusoid"
+max_positions = 64
+norm = "post"
+tie_embeddings = true
+vocabulary_multiple = 8
+
+[training]
+seed = 1
+max_steps = 100
+src_tokens_per_update = 500
+tgt_tokens_per_update = 600
+warmup_steps = 10
+learning_rate_scale = 1.0
+adam_beta1 = 0.9
+adam_beta2 = 0.98
+adam_epsilon = 1e-9
+label_smoothing = 0.1
+checkpoint_every_steps = 20
+checkpoint_every_minutes = 0.0
+keep_checkpoints = 5
+dev_every_steps = 0
+
+[averaging]
+n_checkpoints = 5
+
+[decoding]
+beam_size = 4
+length_penalty = 0.6
+max_extra_tokens = 50
+
+[scoring]
+lowercase = false
+normalize_punctuation = false
+"""  # noqa: E501
+
+
+@pytest.fixture
+def working(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(WORKING, encoding="utf-8", newline="\n")
+    return path
+
+
+def values(recipe: Recipe) -> dict[str, Any]:
+    """Every value of a recipe by `section.key`."""
+    flat: dict[str, Any] = {}
+    for key, value in recipe.model_dump(mode="json").items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
+        else:
+            flat[key] = value
+    return flat
+
+
+# The recipes that come with nmtkit
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_recipe_loads_by_its_file_name(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert recipe.description
+
+
+def test_the_four_models_of_table_2_are_bundled() -> None:
+    assert set(WMT14) <= set(BUNDLED)
+
+
+OF_EVERY_MODEL: dict[str, dict[str, Any]] = {  # section of the paper: values
+    "3.1": {"model.n_layers": 6, "model.norm": "post"},
+    "3.2.2": {"model.d_k": 64, "model.d_v": 64},
+    "3.4": {"model.tie_embeddings": True},
+    "3.5": {"model.positions": "sinusoid"},
+    "5.1": {
+        "corpus.src_lang": "en",
+        "training.src_tokens_per_update": 25_000,
+        "training.tgt_tokens_per_update": 25_000,
+    },
+    "5.3": {
+        "training.warmup_steps": 4_000,
+        "training.learning_rate_scale": 1.0,
+        "training.adam_beta1": 0.9,
+        "training.adam_beta2": 0.98,
+        "training.adam_epsilon": 1e-9,
+    },
+    "5.4": {"training.label_smoothing": 0.1},
+    "6.1": {
+        "corpus.test": "newstest2014",
+        "decoding.beam_size": 4,
+        "decoding.length_penalty": 0.6,
+        "decoding.max_extra_tokens": 50,
+    },
+    "6.2": {"corpus.dev": "newstest2013"},
+    "Table 2 is of cased text": {"corpus.lowercase": False, "scoring.lowercase": False},
+}
+OF_A_SIZE: dict[str, dict[str, Any]] = {  # Table 3, first and last row; sections 5.2 and 6.1
+    "base": {
+        "model.d_model": 512,
+        "model.d_ff": 2048,
+        "model.n_heads": 8,
+        "training.max_steps": 100_000,
+        "training.checkpoint_every_steps": 10 * 60 / 0.4,
+        "training.keep_checkpoints": 5,
+        "averaging.n_checkpoints": 5,
+    },
+    "big": {
+        "model.d_model": 1024,
+        "model.d_ff": 4096,
+        "model.n_heads": 16,
+        "training.max_steps": 300_000,
+        "training.checkpoint_every_steps": 10 * 60 / 1.0,
+        "training.keep_checkpoints": 20,
+        "averaging.n_checkpoints": 20,
+    },
+}
+OF_A_PAIR: dict[str, dict[str, Any]] = {  # section 5.1
+    "en-de": {
+        "corpus.tgt_lang": "de",
+        "corpus.train": ["europarl-v7", "commoncrawl", "news-commentary-v9"],
+        "corpus.tokenizer": "moses",
+        "corpus.max_tokens": 80,
+        "corpus.max_ratio": 9.0,
+        "subword.method": "bpe",
+        "subword.n_merges": 32_000,
+        "model.vocabulary_multiple": 8192,
+    },
+    "en-fr": {
+        "corpus.tgt_lang": "fr",
+        "corpus.train": ["europarl-v7", "commoncrawl", "news-commentary-v9", "un", "giga-fren"],
+        "corpus.tokenizer": "none",
+        "corpus.max_tokens": 250,
+        "corpus.max_ratio": 1.5,
+        "subword.method": "sentencepiece",
+        "subword.n_tokens": 32_000,
+        "model.vocabulary_multiple": 8,
+    },
+}
+DROPOUT = {"wmt14-en-de-big": 0.3}  # 5.4 and 6.1: 0.1 for the other three
+
+
+@pytest.mark.parametrize("name", WMT14)
+def test_a_wmt14_recipe_holds_the_values_of_the_paper(name: str) -> None:
+    pair, size = name.removeprefix("wmt14-").rsplit("-", 1)
+    paper: dict[str, Any] = {"model.dropout": DROPOUT.get(name, 0.1)}
+    for of_section in OF_EVERY_MODEL.values():
+        paper |= of_section
+    paper |= OF_A_SIZE[size] | OF_A_PAIR[pair]
+    recipe = values(load_recipe(name))
+    assert {key: recipe.get(key) for key in paper} == paper
+
+
+def differing(one: str, other: str) -> set[str]:
+    first, second = values(load_recipe(one)), values(load_recipe(other))
+    keys = first.keys() | second.keys()
+    assert first.items() != second.items()
+    return {key for key in keys if first.get(key) != second.get(key)} - {"name", "description"}
+
+
+def test_base_and_big_differ_in_what_table_3_and_section_6_1_name() -> None:
+    assert differing("wmt14-en-fr-base", "wmt14-en-fr-big") == set(OF_A_SIZE["big"])
+    assert differing("wmt14-en-de-base", "wmt14-en-de-big") == {*OF_A_SIZE["big"], "model.dropout"}
+
+
+def test_english_german_and_english_french_differ_in_text_subwords_and_dropout() -> None:
+    of_pair = {*OF_A_PAIR["en-de"], *OF_A_PAIR["en-fr"]}
+    assert differing("wmt14-en-de-base", "wmt14-en-fr-base") == of_pair
+    assert differing("wmt14-en-de-big", "wmt14-en-fr-big") == {*of_pair, "model.dropout"}
+
+
+@pytest.mark.parametrize("name", ["wmt14-en-de-base", "wmt14-en-de-big"])
+def test_about_37_000_tokens_become_the_40_960_rows_of_table_3(name: str) -> None:
+    multiple = load_recipe(name).model.vocabulary_multiple
+    for n_tokens in (34_000, 37_000, 40_000):
+        assert -(-n_tokens // multiple) * multiple == 40_960
+
+
+ORIGIN = re.compile(r"section \d|Section \d|Table \d|Deviation: |Source: ")
+
+
+def without_origin(toml: str) -> list[str]:
+    """The values whose comments, beside or above them, do not say where they come from."""
+    bare, above = [], ""
+    for line in toml.split("\n"):
+        if line.startswith("#"):
+            above += line
+            continue
+        if re.match(r"\w+ = ", line):
+            _, _, comment = line.partition("  #")
+            of_key = line.startswith(("name =", "description ="))
+            if not of_key and not ORIGIN.search(above + comment):
+                bare.append(line)
+        above = ""
+    return bare
+
+
+@pytest.mark.parametrize("name", WMT14)
+def test_every_value_of_a_wmt14_recipe_says_where_it_comes_from(name: str) -> None:
+    (path,) = (path for path in bundled_recipes() if path.stem == name)
+    text = path.read_text(encoding="utf-8")
+    assert len(re.findall(r"^\w+ = ", text, re.MULTILINE)) == len(values(load_recipe(name)))
+    assert without_origin(text) == []
+    assert without_origin("a = 1  # because\n") == ["a = 1  # because"]
+    assert without_origin("# section 5.1\na = 1\nb = 2\n") == ["b = 2"]
+
+
+# Recipes that are wrong: one sentence that names the file, the key, the value and what to do
+
+WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message holds
+    "unknown key": ("model.n_layer=3", ("[model] n_layer = 3", "unknown", "'n_layers'")),
+    "unknown key, nothing near": ("model.zzz=3", ("[model] zzz = 3", "unknown; remove it")),
+    "misspelt section": ("trainig.max_steps=5", ("[trainig] is unknown", "'training'")),
+    "unknown top-level key": ("seed=5", ("seed = 5 is unknown", "remove it")),
+    "unknown key of BPE": ("subword.n_merge=5", ("[subword] n_merge = 5", "'n_merges'")),
+    "key of the other method": ("subword.n_tokens=500", ("[subword] n_tokens = 500", "unknown")),
+    "unknown key of files": (
+        'corpus.dev={src="a", tgt="b", target="c"}',
+        ('[corpus] dev.target = "c"', "'tgt'"),
+    ),
+    "boolean for a number": ("model.n_layers=true", ("n_layers = true", "a whole number")),
+    "text for a number": ('model.n_layers="six"', ('n_layers = "six"', "a whole number")),
+    "fraction for a number": ("model.n_layers=6.5", ("n_layers = 6.5", "a whole number")),
+    "decimal comma": ("model.dropout=0,3", ('[model] dropout = "0,3"', "must be a number")),
+    "number for a boolean": ("model.tie_embeddings=1", ("tie_embeddings = 1", "true or false")),
+    "number for text": ("name=5", ("name = 5", "text in quotes")),
+    "number for a corpus": ("corpus.dev=5", ("[corpus] dev = 5", "text in quotes")),
+    "number among corpora": ('corpus.train=["a", 5]', ("[corpus] train[1] = 5", "text in quotes")),
+    "text for a list": ("corpus.train=demo-train", ('train = "demo-train"', "a list")),
+    "value for a section": ("model=5", ("model = 5", "a section")),
+    "value for the union": ("subword=5", ("subword = 5", "a section")),
+    "half a pair of files": ('corpus.dev={src="a"}', ("[corpus] dev.tgt is missing", "add it")),
+    "no corpus": ("corpus.train=[]", ("[corpus] train = []", "at least one")),
+    "too small": ("model.n_layers=0", ("[model] n_layers = 0", "at least 1")),
+    "negative": ("training.seed=-1", ("[training] seed = -1", "at least 0")),
+    "zero": ("training.adam_epsilon=0", ("[training] adam_epsilon = 0", "more than 0")),
+    "too large": ("model.dropout=1.0", ("[model] dropout = 1.0", "less than 1")),
+    "endless": ("decoding.length_penalty=inf", ("length_penalty = Infinity", "finite")),
+    "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "2 characters or more")),
+    "bad name": ("name='a b'", ('name = "a b"', "letters, digits")),
+    "no such choice": ("model.norm=before", ('[model] norm = "before"', "'post' or 'pre'")),
+    "no such method": (
+        "subword.method=bpee",
+        ('[subword] method = "bpee"', "'bpe', 'sentencepiece'"),
+    ),
+    "bounds crossed": (
+        "corpus.min_tokens=99",
+        ("[corpus] min_tokens = 99 is more than max_tokens = 80", "change one of them"),
+    ),
+    "one language": ("corpus.tgt_lang=en", ("[corpus] src_lang and tgt_lang are both 'en'",)),
+    "odd width": ("model.d_model=15", ("[model] d_model = 15 is odd", '"sinusoid"')),
+    "nothing saved": ("training.checkpoint_every_steps=0", ("[training]", "are both 0")),
+    "too many averaged": (
+        "averaging.n_checkpoints=6",
+        ("averaging.n_checkpoints = 6", "training.keep_checkpoints = 5", "change one of them"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_wrong_value_is_one_sentence_with_file_key_value_and_remedy(
+    mistake: str, working: Path
+) -> None:
+    override, fragments = WRONG[mistake]
+    with pytest.raises(UserError) as caught:
+        load_recipe(str(working), [override])
+    message = str(caught.value)
+    assert message.startswith(f"{working} --set {override}: ")
+    assert "\n" not in message
+    for fragment in fragments:
+        assert fragment in message.removeprefix(f"{working} --set {override}: ")
+
+
+Edit = Callable[[str], str]
+WRONG_FILES: dict[str, tuple[Edit, tuple[str, ...]]] = {
+    "missing key": (
+        lambda text: text.replace("n_layers = 3\n", ""),
+        ("[model] n_layers is missing", "add it"),
+    ),
+    "missing section": (
+        lambda text: text[: text.index("[scoring]")],
+        ("[scoring] is missing", "add it"),
+    ),
+    "misspelt key": (
+        lambda text: text.replace("beam_size", "beamsize"),
+        ("[decoding] beamsize = 4 is unknown", "'beam_size'"),
+    ),
+    "no method": (
+        lambda text: text.replace('method = "bpe", ', ""),
+        ("[subword] method is missing", "add it"),
+    ),
+    "no TOML": (
+        lambda text: text.replace("d_k = 8", "d_k = = 8"),
+        ("not valid TOML", "line 11", "mend the file"),
+    ),
+    "a key twice": (
+        lambda text: text.replace("d_k = 8", "d_v = 8"),
+        ("not valid TOML", "line 12", "mend the file"),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_FILES)
+def test_a_wrong_file_is_one_sentence_with_file_key_and_remedy(mistake: str, working: Path) -> None:
+    edit, fragments = WRONG_FILES[mistake]
+    working.write_text(edit(WORKING), encoding="utf-8", newline="\n")
+    with pytest.raises(UserError) as caught:
+        load_recipe(str(working))
+    message = str(caught.value)
+    assert message.startswith(str(working))
+    assert "\n" not in message
+    for fragment in fragments:
+        assert fragment in message
+
+
+def test_a_file_that_is_not_utf8_is_named_with_the_byte(working: Path) -> None:
+    working.write_bytes("# Übersetzung\n".encode("latin-1") + WORKING.encode())
+    with pytest.raises(UserError, match=r"small\.toml is not UTF-8 text: byte 0xdc at offset 2"):
+        load_recipe(str(working))
+
+
+@pytest.mark.parametrize("name", ["no/such/place", "absent.toml"])
+def test_a_path_without_a_file_is_named(name: str) -> None:
+    with pytest.raises(UserError, match=f"no recipe file '{name}'"):
+        load_recipe(name)
+
+
+def test_an_unknown_bare_name_is_met_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'wmt14-en-de-bse' \(did you mean 'wmt14-en-de-base'\?\)"):
+        load_recipe("wmt14-en-de-bse")
+    with pytest.raises(UserError, match=r"no recipe 'qqqq'; `nmtkit recipes` lists"):
+        load_recipe("qqqq")
+
+
+toml_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+    max_leaves=4,
+).filter(lambda value: value is not None)
+KEYS = ["name", "description", "corpus", "subword", "model", "averaging"]
+KEYS += ["corpus.train", "corpus.dev", "corpus.max_ratio", "corpus.tokenizer", "subword.method"]
+KEYS += ["subword.n_merges", "model.n_layers", "model.dropout", "scoring.lowercase", "other"]
+
+
+@given(key=st.sampled_from(KEYS), value=toml_values)
+def test_any_value_anywhere_loads_or_is_one_sentence(key: str, value: object) -> None:
+    document = tomllib.loads(WORKING)
+    *section, last = key.split(".")
+    (document[section[0]] if section else document)[last] = value
+    try:
+        Recipe.model_validate(document)
+    except ValidationError as error:
+        message = _explain(error, Recipe, document)
+        assert message
+        assert "\n" not in message
+
+
+# Overrides
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("model.n_layers=2", "model.n_layers", 2),
+        (" model.n_layers = 2", "model.n_layers", 2),
+        ("training.max_steps=8_000", "training.max_steps", 8000),
+        ("model.dropout=0.25", "model.dropout", 0.25),
+        ("corpus.max_ratio=3", "corpus.max_ratio", 3.0),
+        ("model.tie_embeddings=false", "model.tie_embeddings", False),
+        ("model.norm=pre", "model.norm", "pre"),
+        ('model.norm="pre"', "model.norm", "pre"),
+        ("description=a = b", "description", "a = b"),
+        ("description=", "description", ""),
+        ('corpus.train=["one", "two"]', "corpus.train", ["one", "two"]),
+        (
+            'corpus.dev={src="a.en", tgt="a.de"}',
+            "corpus.dev",
+            {"src": "a.en", "tgt": "a.de"},
+        ),
+        (
+            'subword={method="sentencepiece", n_tokens=99}',
+            "subword",
+            {"method": "sentencepiece", "n_tokens": 99},
+        ),
+    ],
+)
+def test_an_override_sets_one_value_and_leaves_the_file_alone(
+    override: str, key: str, value: object, working: Path
+) -> None:
+    before = values(load_recipe(str(working)))
+    after = values(load_recipe(str(working), [override]))
+    changed = {key: value}
+    if isinstance(value, dict) and "." not in key:
+        changed = {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
+    assert {k: v for k, v in after.items() if k not in before or before[k] != v} == changed
+    assert working.read_text(encoding="utf-8") == WORKING
+
+
+def test_the_last_override_of_a_key_counts(working: Path) -> None:
+    recipe = load_recipe(str(working), ["model.d_ff=7", "model.d_v=5", "model.d_ff=9"])
+    assert (recipe.model.d_ff, recipe.model.d_v) == (9, 5)
+
+
+@pytest.mark.parametrize("override", ["model.n_layers", "=3", ".n_layers=3", "model.=3"])
+def test_an_override_without_key_or_value_is_refused(override: str, working: Path) -> None:
+    with pytest.raises(UserError, match=r"--set takes section\.key=value, not '"):
+        load_recipe(str(working), [override])
+
+
+def test_an_override_inside_a_value_is_refused(working: Path) -> None:
+    with pytest.raises(UserError, match="'n_layers' is a value, not a section"):
+        load_recipe(str(working), ["model.n_layers.x=3"])
+
+
+def test_decoding_without_a_recipe_is_the_papers() -> None:
+    of_paper = load_recipe("wmt14-en-de-base").decoding
+    assert load_decoding([]) == of_paper
+    assert load_decoding(["decoding.beam_size=9"]).beam_size == 9
+    with pytest.raises(UserError, match=r"^--set model\.d_k=3: \[model\] is unknown; remove it"):
+        load_decoding(["model.d_k=3"])
+
+
+# Files of one's own
+
+
+def test_files_are_found_beside_the_recipe_that_names_them(
+    working: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = WORKING.replace('["demo-train"]', '["demo-train", { src = "my/a.en", tgt = "/b.de" }]')
+    text = text.replace('"demo-dev"', '{ src = "dev.en", tgt = "dev.de" }')
+    working.write_text(text, encoding="utf-8", newline="\n")
+    folder = working.parent
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    for name in (str(working), "../small.toml"):
+        corpus = load_recipe(name).corpus
+        assert corpus.train == ("demo-train", FilePair(src=f"{folder}/my/a.en", tgt="/b.de"))
+        assert corpus.dev == FilePair(src=f"{folder}/dev.en", tgt=f"{folder}/dev.de")
+        assert corpus.test == "demo-test"

@@ -1,0 +1,293 @@
+"""The walls of the house: which room imports which, and what is written nowhere.
+
+Every rule is a function from a module to its violations; each is shown a module that breaks it.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+LIBRARY = {"model", "artifacts", "errors", "symbols"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "__init__": set(),
+    "__main__": {"cli"},
+    "errors": set(),
+    "symbols": set(),
+    "progress": set(),
+    "machine": {"errors"},
+    "recipe": {"errors"},
+    "artifacts": {"errors"},
+    "model": {"recipe", "artifacts", "errors", "symbols"},
+    "corpus": {"artifacts", "errors", "symbols"},
+    "training": {"recipe", *LIBRARY},
+    "decoding": LIBRARY,
+    "evaluation": LIBRARY,
+    "reporting": {"recipe", *LIBRARY},
+}
+MAY_IMPORT["stages"] = {*MAY_IMPORT, "stages"} - {"__init__", "__main__"}
+MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
+
+SHARED_BY_STAGES = {"chain", "bundle"}
+ALL_STAGES = {"prepare", "train", "average", "translate", "score"}
+STAGES_MAY_IMPORT = {  # of nmtkit.stages
+    "__init__": set(),
+    "chain": set(),
+    "bundle": set(),
+    "report": SHARED_BY_STAGES | ALL_STAGES,  # it runs them one after the other
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of Python, parsed."""
+
+    path: str  # from the root, as in nmtkit/model/packing.py
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The folder of nmtkit that it stands in, or its own name."""
+        return self.path.split("/")[1].removesuffix(".py")
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.path.rsplit("/", 1)[-1].removesuffix(".py")
+
+    def nodes(self) -> Iterator[ast.AST]:
+        """All that it is made of, inside functions too."""
+        return ast.walk(self.tree)
+
+    def imports(self) -> Iterator[str]:
+        """The modules and names that it imports, each as a.b.c."""
+        for node in self.nodes():
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            if isinstance(node, ast.ImportFrom):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def calls(self) -> Iterator[tuple[str, str, ast.Call]]:
+        """Its calls, as (what stands before the dot, the function's name, the call)."""
+        for node in self.nodes():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                yield ast.unparse(node.func.value), node.func.attr, node
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                yield "", node.func.id, node
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+
+# The rules
+
+
+def rooms_import_one_way(module: Module) -> Iterator[str]:
+    """cli -> stages -> libraries -> model -> recipe, artifacts, errors, symbols."""
+    if module.room not in MAY_IMPORT:
+        yield f"room {module.room} has no place in MAY_IMPORT"
+        return
+    for name in module.imports():
+        package, *rest = name.split(".")
+        inside_own_room = rest and rest[0] == module.room and module.room != "stages"
+        if package == "nmtkit" and not inside_own_room and rest[0] not in MAY_IMPORT[module.room]:
+            yield f"imports {name}"
+
+
+def stages_import_only_what_they_share(module: Module) -> Iterator[str]:
+    """A stage reads what another published, and calls none of its functions."""
+    if module.room != "stages":
+        return
+    allowed = STAGES_MAY_IMPORT.get(module.name, SHARED_BY_STAGES)
+    for name in module.imports():
+        parts = name.split(".")
+        if parts[:2] == ["nmtkit", "stages"] and parts[2] not in allowed:
+            yield f"imports {name}"
+
+
+def libraries_see_config_types_not_recipes(module: Module) -> Iterator[str]:
+    """A library gets a section of the recipe at most."""
+    if module.room not in ("model", "training", "reporting"):
+        return
+    for name in module.imports():
+        if name.startswith("nmtkit.recipe") and not name.endswith("Config"):
+            yield f"imports {name}"
+
+
+def only_some_rooms_import_torch(module: Module) -> Iterator[str]:
+    """Text is prepared without torch; `--help` and recipes do not wait for it."""
+    if module.room in ("corpus", "recipe", "artifacts", "errors", "symbols", "progress"):
+        yield from (f"imports {name}" for name in module.imports() if name.split(".")[0] == "torch")
+
+
+def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
+    """Stages and libraries talk through nmtkit.progress, or not at all."""
+    if module.room in ("cli", "progress", "reporting"):
+        return
+    for name in module.imports():
+        if name.split(".")[0] in ("rich", "typer"):
+            yield f"imports {name}"
+    for before, name, _ in module.calls():
+        if (before, name) == ("", "print"):
+            yield "prints"
+    for node in module.nodes():
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout", "sys.stderr"):
+            yield f"uses {ast.unparse(node)}"
+
+
+def only_distributed_reads_rank_variables(module: Module) -> Iterator[str]:
+    """The number of processes is one file's business."""
+    if module.path == "nmtkit/training/distributed.py":
+        return
+    for node in module.nodes():
+        if isinstance(node, ast.Constant) and node.value in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            yield f"names the variable {node.value}"
+
+
+def nothing_dangerous_is_called(module: Module) -> Iterator[str]:
+    """No pickle, no archive that writes where it wants, no shell, no lines split at U+2028."""
+    for name in module.imports():
+        if name.split(".")[0] in ("pickle", "dill", "cloudpickle", "shelve", "marshal"):
+            yield f"imports {name}"
+        if name == "torch.load":
+            yield f"imports {name}"
+    for before, name, call in module.calls():
+        if (before, name) == ("torch", "load") or name in ("extractall", "splitlines"):
+            yield f"calls {name}"
+        for keyword in call.keywords:
+            value = keyword.value
+            is_false = isinstance(value, ast.Constant) and value.value is False
+            if keyword.arg in ("allow_pickle", "shell") and not is_false:
+                yield f"calls {name}({keyword.arg}={ast.unparse(value)})"
+
+
+def text_is_opened_with_its_encoding(module: Module) -> Iterator[str]:
+    """UTF-8 on every machine; HTTP's own headers are latin-1."""
+    for before, name, call in module.calls():
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        if not _is_text(before, name, call, keywords):
+            continue
+        encoding = keywords.get("encoding")
+        if not (isinstance(encoding, ast.Constant) and encoding.value in ("utf-8", "latin-1")):
+            yield f"line {call.lineno}: {ast.unparse(call)} has no encoding"
+
+
+def _is_text(before: str, name: str, call: ast.Call, keywords: dict[str | None, ast.expr]) -> bool:
+    if name in ("read_text", "write_text", "TextIOWrapper"):
+        return True
+    own_class = before.rsplit(".", 1)[-1][:1].isupper()  # Ids.open(...)
+    if name != "open" or own_class or before in ("os", "tarfile"):
+        return False
+    mode_place = 0 if before and before not in ("io", "gzip") else 1  # path.open(mode)
+    mode = call.args[mode_place] if len(call.args) > mode_place else keywords.get("mode")
+    if mode is None:
+        return before != "gzip"
+    letters = str(mode.value) if isinstance(mode, ast.Constant) else ""
+    return "t" in letters if before == "gzip" else "b" not in letters
+
+
+def modules_have_docstrings(module: Module) -> Iterator[str]:
+    """A file says what it is for."""
+    if not ast.get_docstring(module.tree):
+        yield "has no docstring"
+
+
+# The rules at work
+
+# Each rule, and modules that break it: where they stand and what they hold.
+RULES: dict[Rule, list[tuple[str, str]]] = {
+    rooms_import_one_way: [
+        ("nmtkit/model/a.py", "from nmtkit.training.loop import train"),
+        ("nmtkit/decoding/a.py", "from nmtkit.recipe import DecodingConfig"),
+        ("nmtkit/decoding/a.py", "def f():\n    from nmtkit.corpus import store"),
+        ("nmtkit/corpus/a.py", "from nmtkit import progress"),
+        ("nmtkit/artifacts.py", "import nmtkit.recipe"),
+        ("nmtkit/stages/a.py", "from nmtkit.cli import main"),
+        ("nmtkit/cellar/a.py", ""),
+    ],
+    stages_import_only_what_they_share: [
+        ("nmtkit/stages/train.py", "from nmtkit.stages.prepare import run"),
+        ("nmtkit/stages/train.py", "from nmtkit.stages import prepare"),
+        ("nmtkit/stages/chain.py", "from nmtkit.stages.bundle import open_bundle"),
+        ("nmtkit/stages/plan.py", "from nmtkit.stages import report"),
+    ],
+    libraries_see_config_types_not_recipes: [
+        ("nmtkit/training/a.py", "from nmtkit.recipe import Recipe"),
+        ("nmtkit/model/a.py", "from nmtkit import recipe"),
+    ],
+    only_some_rooms_import_torch: [
+        ("nmtkit/corpus/a.py", "import torch"),
+        ("nmtkit/recipe.py", "def f():\n    from torch.nn import Linear"),
+    ],
+    only_some_rooms_talk_to_the_terminal: [
+        ("nmtkit/stages/a.py", "from rich.console import Console"),
+        ("nmtkit/stages/a.py", "import typer"),
+        ("nmtkit/training/a.py", "print(1)"),
+        ("nmtkit/corpus/a.py", "import sys\nsys.stderr.write('')"),
+    ],
+    only_distributed_reads_rank_variables: [
+        ("nmtkit/training/loop.py", "import os\nos.environ['RANK']"),
+        ("nmtkit/machine.py", "import os\nos.environ.get('WORLD_SIZE', '1')"),
+    ],
+    nothing_dangerous_is_called: [
+        ("nmtkit/training/a.py", "torch.load(path)"),
+        ("nmtkit/training/a.py", "from torch import load"),
+        ("nmtkit/training/a.py", "import pickle"),
+        ("nmtkit/corpus/a.py", "np.load(path, allow_pickle=True)"),
+        ("nmtkit/corpus/a.py", "archive.extractall(folder)"),
+        ("nmtkit/corpus/a.py", "subprocess.run(command, shell=True)"),
+        ("nmtkit/corpus/a.py", "text.splitlines()"),
+    ],
+    text_is_opened_with_its_encoding: [
+        ("nmtkit/corpus/a.py", "open(path)"),
+        ("nmtkit/corpus/a.py", "path.open()"),
+        ("nmtkit/corpus/a.py", "path.open('w', newline='')"),
+        ("nmtkit/corpus/a.py", "open(path, mode='a')"),
+        ("nmtkit/corpus/a.py", "gzip.open(path, 'rt')"),
+        ("nmtkit/corpus/a.py", "path.read_text()"),
+        ("data/a.py", "path.write_text(text, encoding=None)"),
+        ("nmtkit/corpus/a.py", "io.TextIOWrapper(stream)"),
+    ],
+    modules_have_docstrings: [("nmtkit/a.py", "x = 1")],
+}
+BREACHES = [(rule, path, source) for rule, breaches in RULES.items() for path, source in breaches]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nmtkit_keeps_the_rule(rule: Rule) -> None:
+    folders = ("nmtkit", "data") if rule is text_is_opened_with_its_encoding else ("nmtkit",)
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(paths) > 20
+    violations = []
+    for path in paths:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        module = Module(path.relative_to(ROOT).as_posix(), tree)
+        violations += [f"{module.path} {violation}" for violation in rule(module)]
+    assert violations == []
+
+
+@pytest.mark.parametrize(("rule", "path", "source"), BREACHES)
+def test_a_breach_of_the_rule_is_seen(rule: Rule, path: str, source: str) -> None:
+    assert list(rule(Module(path, ast.parse(source))))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("nmtkit/corpus/a.py", '"A"\nfrom nmtkit.corpus.bpe import Bpe\nfrom nmtkit import errors'),
+        ("nmtkit/training/a.py", '"A"\nfrom nmtkit.recipe import TrainingConfig\nimport torch'),
+        ("nmtkit/stages/train.py", '"A"\nfrom nmtkit.stages.chain import Chain'),
+        ("nmtkit/training/distributed.py", '"A"\nimport os\nos.environ["RANK"]'),
+        ("nmtkit/progress.py", '"A"\nfrom rich.console import Console'),
+        ("nmtkit/corpus/a.py", '"A"\nnp.load(path, allow_pickle=False)\npath.open("rb")'),
+        ("nmtkit/corpus/a.py", '"A"\nopen(path, encoding="utf-8")\ngzip.open(path)\nIds.open(a)'),
+        ("nmtkit/corpus/a.py", '"A"\npath.open(mode="wb")\nos.open(path, 1)'),
+    ],
+)
+def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
+    module = Module(path, ast.parse(source))
+    assert [violation for rule in RULES for violation in rule(module)] == []

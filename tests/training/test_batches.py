@@ -1,0 +1,198 @@
+"""Updates as a function of (seed, epoch, lengths), and packing."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.errors import UserError
+from nmtkit.symbols import BOS_ID
+from nmtkit.training.batches import Ints, Pairs, Update, micro_batches, pack, shuffled, updates
+
+MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
+Lengths = list[tuple[int, int]]
+some_lengths = st.lists(
+    st.tuples(st.integers(1, MAX_LENGTH + 2), st.integers(1, MAX_LENGTH + 2)),
+    min_size=1,
+    max_size=40,
+).filter(lambda lengths: min(max(pair) for pair in lengths) <= MAX_LENGTH)
+most_tokens = st.integers(MAX_LENGTH, 40)  # a side; every usable pair fits
+
+
+def pairs_of(lengths: Lengths) -> Pairs:
+    """A corpus with sentences of these lengths, in which all tokens differ."""
+
+    def side(
+        sizes: list[int], first: int
+    ) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint16]], Ints]:
+        ids = np.arange(first, first + sum(sizes), dtype=np.uint16)
+        return ids, np.array([0, *itertools.accumulate(sizes)], dtype=np.int64)
+
+    src_ids, src_offsets = side([src for src, _ in lengths], 10)
+    tgt_ids, tgt_offsets = side([tgt for _, tgt in lengths], 1_000)
+    return Pairs(src_ids, src_offsets, tgt_ids, tgt_offsets)
+
+
+def first_epochs(pairs: Pairs, n: int, *, seed: int, src: int, tgt: int) -> list[Update]:
+    source = updates(pairs, seed=seed, max_length=MAX_LENGTH, src_tokens=src, tgt_tokens=tgt)
+    return list(itertools.takewhile(lambda update: update.epoch < n, source))
+
+
+def as_lists(chosen: list[Update]) -> list[tuple[int, int, list[int]]]:
+    return [(update.epoch, update.index, update.pairs.tolist()) for update in chosen]
+
+
+@given(some_lengths, most_tokens, most_tokens)
+def test_every_usable_pair_comes_exactly_once_an_epoch(
+    lengths: Lengths, src: int, tgt: int
+) -> None:
+    usable = [i for i, pair in enumerate(lengths) if max(pair) <= MAX_LENGTH]
+    for _, epoch in itertools.groupby(
+        first_epochs(pairs_of(lengths), 3, seed=1, src=src, tgt=tgt), lambda update: update.epoch
+    ):
+        assert sorted(i for update in epoch for i in update.pairs.tolist()) == usable
+
+
+@given(some_lengths, most_tokens, most_tokens)
+def test_update_never_exceeds_the_tokens_of_either_side(
+    lengths: Lengths, src: int, tgt: int
+) -> None:
+    pairs = pairs_of(lengths)
+    for update in first_epochs(pairs, 2, seed=1, src=src, tgt=tgt):
+        assert pairs.src_lengths[update.pairs].sum() <= src
+        assert pairs.tgt_lengths[update.pairs].sum() <= tgt
+
+
+@given(some_lengths, most_tokens, most_tokens)
+def test_update_holds_as_many_pairs_as_fit(lengths: Lengths, src: int, tgt: int) -> None:
+    epoch = first_epochs(pairs_of(lengths), 1, seed=1, src=src, tgt=tgt)
+    for update, following in itertools.pairwise(epoch):
+        longer = [lengths[i] for i in [*update.pairs.tolist(), int(following.pairs[0])]]
+        assert sum(s for s, _ in longer) > src or sum(t for _, t in longer) > tgt
+
+
+@given(some_lengths, st.integers(0, 2), st.data())
+def test_resumed_updates_are_those_that_would_have_followed(
+    lengths: Lengths, seed: int, data: st.DataObject
+) -> None:
+    pairs = pairs_of(lengths)
+    undisturbed = as_lists(first_epochs(pairs, 4, seed=seed, src=20, tgt=17))
+    at = data.draw(st.integers(0, len(undisturbed) - 1))
+    epoch, index, _ = undisturbed[at]
+    if data.draw(st.booleans()) and at:  # what a checkpoint says: the one after the last
+        epoch, index = undisturbed[at - 1][0], undisturbed[at - 1][1] + 1
+    resumed = updates(
+        pairs,
+        seed=seed,
+        max_length=MAX_LENGTH,
+        src_tokens=20,
+        tgt_tokens=17,
+        epoch=epoch,
+        index=index,
+    )
+    rest = undisturbed[at:]
+    assert as_lists(list(itertools.islice(resumed, len(rest)))) == rest
+
+
+def test_same_seed_gives_the_same_order_and_another_seed_or_epoch_another() -> None:
+    pairs = pairs_of([(3, 4)] * 50)
+    first = first_epochs(pairs, 2, seed=1, src=30, tgt=30)
+    assert as_lists(first) == as_lists(first_epochs(pairs, 2, seed=1, src=30, tgt=30))
+    other = first_epochs(pairs, 1, seed=2, src=30, tgt=30)
+    orders = [
+        [i for update in chosen for i in update.pairs.tolist()]
+        for chosen in (first[: len(other)], first[len(other) :], other)
+    ]
+    assert all(sorted(order) == list(range(50)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_pair_longer_than_an_update_is_an_update_alone() -> None:
+    pairs = pairs_of([(2, 2), (9, 3), (2, 2)])
+    chosen = [update.pairs.tolist() for update in first_epochs(pairs, 1, seed=1, src=5, tgt=5)]
+    assert [1] in chosen
+
+
+@pytest.mark.parametrize("lengths", [[(10, 2)], [(2, 10), (11, 11)]])
+def test_corpus_without_a_short_pair_is_refused(lengths: Lengths) -> None:
+    with pytest.raises(UserError, match=r"none of the \d training pairs .* max_positions = 9"):
+        next(
+            updates(pairs_of(lengths), seed=1, max_length=MAX_LENGTH, src_tokens=50, tgt_tokens=50)
+        )
+
+
+def splitmix64(x: int) -> int:
+    """SplitMix64 in integers of any size."""
+    x = (x + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)
+
+
+def test_reference_of_the_shuffle_gives_the_published_numbers() -> None:
+    states = [1234567 + i * 0x9E3779B97F4A7C15 for i in range(3)]
+    assert [splitmix64(state) for state in states] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
+
+
+@given(st.integers(0, 2**63), st.integers(0, 1_000), st.integers(0, 60))
+def test_shuffle_sorts_by_splitmix64(seed: int, epoch: int, n: int) -> None:
+    key = splitmix64((splitmix64(seed) + epoch) % 2**64)
+    expected = sorted(range(n), key=lambda i: splitmix64((key + i) % 2**64))
+    assert shuffled(n, seed=seed, epoch=epoch).tolist() == expected
+
+
+GOLDEN_EPOCH_0 = [3, 5, 2, 4, 10, 1, 9, 0, 6, 11, 8, 7]
+GOLDEN_EPOCH_1 = [6, 10, 1, 2, 9, 5, 0, 4, 11, 3, 8, 7]
+
+
+def test_shuffle_is_what_it_always_was() -> None:
+    assert shuffled(12, seed=1, epoch=0).tolist() == GOLDEN_EPOCH_0
+    assert shuffled(12, seed=1, epoch=1).tolist() == GOLDEN_EPOCH_1
+
+
+@given(some_lengths, st.integers(1, 30))
+def test_micro_batches_are_a_partition_within_the_limit(lengths: Lengths, most: int) -> None:
+    pairs = pairs_of(lengths)
+    chosen = np.arange(0, len(lengths), 2)
+    groups = micro_batches(pairs, chosen, most)
+    assert sorted(i for group in groups for i in group.tolist()) == chosen.tolist()
+    for group in groups:
+        longest_side = max(pairs.src_lengths[group].sum(), pairs.tgt_lengths[group].sum())
+        assert len(group) == 1 or longest_side <= most
+
+
+def test_micro_batches_hold_like_lengths_together() -> None:
+    pairs = pairs_of([(9, 9), (2, 1), (8, 9), (1, 2), (2, 2), (1, 1)])
+    groups = micro_batches(pairs, np.arange(6), 6)
+    assert [set(group.tolist()) for group in groups] == [{1, 3, 4, 5}, {2}, {0}]
+
+
+def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
+    pairs = pairs_of([(2, 3), (1, 4), (3, 1), (2, 2)])
+    batch = pack(pairs, np.array([2, 0, 3]))
+    assert batch.src.tolist() == [13, 14, 15, 10, 11, 16, 17]
+    assert batch.src_layout.cu_seqlens.tolist() == [0, 3, 5, 7]
+    assert batch.tgt_out.tolist() == [1007, 1000, 1001, 1002, 1008, 1009]
+    assert batch.tgt_in.tolist() == [BOS_ID, BOS_ID, 1000, 1001, BOS_ID, 1008]
+    assert batch.tgt_layout.cu_seqlens.tolist() == [0, 1, 4, 6]
+    assert batch.src_layout.max_seqlen == batch.tgt_layout.max_seqlen == 3
+
+
+def test_an_epoch_of_300_000_pairs_is_planned_in_a_second() -> None:
+    generator = np.random.default_rng(1)
+    offsets = [
+        np.concatenate([[0], np.cumsum(generator.integers(1, 60, size=300_000))]) for _ in range(2)
+    ]
+    nothing = np.empty(0, dtype=np.uint16)
+    pairs = Pairs(nothing, offsets[0], nothing, offsets[1])
+    begin = time.perf_counter()
+    source = updates(pairs, seed=1, max_length=50, src_tokens=25_000, tgt_tokens=25_000)
+    assert len(next(source).pairs) > 500
+    assert time.perf_counter() - begin < 1

@@ -1,0 +1,309 @@
+"""The loop: micro-batches, resuming, metrics, perplexity."""
+
+import math
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from nmtkit.errors import UserError
+from nmtkit.model.packing import Layout
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import ModelConfig, TrainingConfig
+from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.training.batches import Pairs, micro_batches, updates
+from nmtkit.training.checkpoint import Progress, checkpoints
+from nmtkit.training.loop import METRICS, Metrics, perplexity, read_metrics, train
+from nmtkit.training.schedule import learning_rate
+
+V = 23
+CPU = torch.device("cpu")
+N_STEPS = 8
+
+
+def corpus(n_pairs: int = 60, *, seed: int = 1, copy: bool = False) -> Pairs:
+    """Random sentences of 1 to 8 tokens and an end symbol; if `copy`, targets are the sources."""
+    generator = np.random.default_rng(seed)
+
+    def sentences() -> list[list[int]]:
+        lengths = generator.integers(1, 9, size=n_pairs)
+        return [[*generator.integers(4, V, size=length).tolist(), EOS_ID] for length in lengths]
+
+    sides = []
+    src = sentences()
+    for side in (src, src if copy else sentences()):
+        offsets = np.cumsum([0, *map(len, side)], dtype=np.int64)
+        sides += [np.array([token for sentence in side for token in sentence], np.uint16), offsets]
+    return Pairs(*sides)
+
+
+def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        n_layers=2,
+        d_model=16,
+        d_ff=24,
+        n_heads=2,
+        d_k=8,
+        d_v=8,
+        dropout=dropout,
+        positions="sinusoid",
+        max_positions=9,
+        norm="post",
+        tie_embeddings=True,
+        vocabulary_multiple=1,
+    )
+    return Transformer(config, V)
+
+
+def config_of(**changes: Any) -> TrainingConfig:
+    values: dict[str, Any] = {
+        "seed": 3,
+        "max_steps": N_STEPS,
+        "src_tokens_per_update": 90,
+        "tgt_tokens_per_update": 90,
+        "warmup_steps": 5,
+        "learning_rate_scale": 1.0,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.98,
+        "adam_epsilon": 1e-9,
+        "label_smoothing": 0.1,
+        "checkpoint_every_steps": 3,
+        "checkpoint_every_minutes": 0.0,
+        "keep_checkpoints": 2,
+        "dev_every_steps": 0,
+    }
+    return TrainingConfig(**{**values, **changes})
+
+
+def run(
+    directory: Path,
+    model: Transformer,
+    config: TrainingConfig,
+    *,
+    max_tokens: int = 40,
+    pairs: Pairs | None = None,
+    report: Callable[[Metrics], None] = lambda _metrics: None,
+    stop_after: float = math.inf,
+) -> Progress:
+    """Train `model`; a stop is asked for once `stop_after` steps of this run are done."""
+    asked = iter(range(1, config.max_steps + 1))
+    return train(
+        model,
+        pairs or corpus(),
+        corpus(20, seed=2),
+        config,
+        directory=directory,
+        device=CPU,
+        max_tokens=max_tokens,
+        report=report,
+        should_stop=lambda: next(asked) >= stop_after,
+    )
+
+
+def losses(directory: Path) -> list[dict[str, Any]]:
+    """The metrics without what differs from run to run."""
+    lines = read_metrics(directory / METRICS)
+    return [{key: line[key] for key in line if key != "seconds"} for line in lines]
+
+
+def assert_same_bits(ours: Transformer, theirs: Transformer) -> None:
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def assert_resumed_run_is_undisturbed(directory: Path, *, dropout: float) -> None:
+    """Go on in `directory` and compare with a run of its own that nothing disturbs."""
+    expected = model_of(dropout=dropout)
+    progress = run(directory / "undisturbed", expected, config_of())
+    # The initial weights differ, so that only a checkpoint can have brought them.
+    resumed = model_of(dropout=dropout, seed=1 if not checkpoints(directory) else 77)
+    assert run(directory, resumed, config_of()) == progress
+    assert_same_bits(resumed, expected)
+    assert losses(directory) == losses(directory / "undisturbed")
+    assert [line["step"] for line in losses(directory)] == list(range(1, N_STEPS + 1))
+
+
+def test_micro_batches_change_the_loss_curve_by_rounding_alone(tmp_path: Path) -> None:
+    first = next(updates(corpus(), seed=3, max_length=9, src_tokens=90, tgt_tokens=90))
+    curves = {}
+    for max_tokens, n_micro_batches in ((90, 1), (50, 2), (20, 5)):
+        assert len(micro_batches(corpus(), first.pairs, max_tokens)) == n_micro_batches
+        directory = tmp_path / str(max_tokens)
+        run(directory, model_of(), config_of(max_steps=10), max_tokens=max_tokens)
+        curves[n_micro_batches] = [line["loss"] for line in losses(directory)]
+    assert curves[2] == pytest.approx(curves[1], abs=1e-5)
+    assert curves[5] == pytest.approx(curves[1], abs=1e-5)
+    assert max(curves[1]) - min(curves[1]) > 0.1  # the weights did change
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("stop_after", range(1, N_STEPS))
+def test_stopped_and_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
+    tmp_path: Path, stop_after: int, dropout: float
+) -> None:
+    stopped = run(tmp_path, model_of(dropout=dropout), config_of(), stop_after=stop_after)
+    assert stopped.step == stop_after
+    assert stopped.scheduled == (stop_after % 3 == 0)
+    assert_resumed_run_is_undisturbed(tmp_path, dropout=dropout)
+
+
+@pytest.mark.parametrize("n_lost", [1, 2])
+def test_run_whose_newest_checkpoints_are_gone_does_their_work_again(
+    tmp_path: Path, n_lost: int
+) -> None:
+    run(tmp_path, model_of(dropout=0.2), config_of())
+    for path in checkpoints(tmp_path)[-n_lost:]:
+        shutil.rmtree(path)
+    assert_resumed_run_is_undisturbed(tmp_path, dropout=0.2)
+
+
+@pytest.mark.parametrize("n_cut", [1, 2, 30])
+def test_metrics_line_that_a_kill_cut_short_is_written_again(tmp_path: Path, n_cut: int) -> None:
+    run(tmp_path, model_of(), config_of(), stop_after=5)
+    shutil.rmtree(checkpoints(tmp_path)[-1])  # the kill came before the checkpoint of step 5
+    metrics = tmp_path / METRICS
+    metrics.write_bytes(metrics.read_bytes()[:-n_cut])
+    assert_resumed_run_is_undisturbed(tmp_path, dropout=0.0)
+
+
+def test_finished_run_does_nothing_more(tmp_path: Path) -> None:
+    expected = model_of()
+    progress = run(tmp_path, expected, config_of())
+    before = (tmp_path / METRICS).read_bytes()
+    again = model_of(seed=77)
+    assert run(tmp_path, again, config_of()) == progress
+    assert_same_bits(again, expected)
+    assert (tmp_path / METRICS).read_bytes() == before
+
+
+def test_loss_that_is_no_number_ends_the_run_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
+    model = model_of()
+
+    def poison(metrics: Metrics) -> None:
+        if metrics.step == 4:
+            with torch.no_grad():
+                model.tgt_embedding.weight[5, 0] = math.nan
+
+    with pytest.raises(UserError, match="the loss of step 5 is nan"):
+        run(tmp_path, model, config_of(), report=poison)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000003"]
+    assert [line["step"] for line in losses(tmp_path)] == [1, 2, 3, 4]
+    assert_resumed_run_is_undisturbed(tmp_path, dropout=0.0)
+
+
+def test_last_scheduled_checkpoints_and_the_final_one_are_kept(tmp_path: Path) -> None:
+    run(tmp_path, model_of(), config_of())
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
+
+
+def test_checkpoints_are_written_by_the_clock_too(tmp_path: Path) -> None:
+    clocked = config_of(checkpoint_every_steps=0, checkpoint_every_minutes=1e-9, keep_checkpoints=3)
+    run(tmp_path, model_of(), clocked)
+    steps = [int(path.name.removeprefix("step-")) for path in checkpoints(tmp_path)]
+    assert steps == [6, 7, 8]
+
+
+def test_model_learns_to_copy(tmp_path: Path) -> None:
+    config = config_of(max_steps=150, warmup_steps=40, checkpoint_every_steps=150)
+    run(tmp_path, model_of(), config, pairs=corpus(copy=True), max_tokens=90)
+    nll = [line["nll"] for line in losses(tmp_path)]
+    assert nll[0] > math.log(V) - 0.5  # it begins about as wise as a uniform guess
+    assert sum(nll[-5:]) / 5 < 0.6 * nll[0]
+
+
+def test_metrics_tell_schedule_and_tokens_of_each_step(tmp_path: Path) -> None:
+    reported: list[Metrics] = []
+    progress = run(tmp_path, model_of(), config_of(), report=reported.append)
+    assert [vars(metrics) for metrics in reported] == read_metrics(tmp_path / METRICS)
+    source = updates(corpus(), seed=3, max_length=9, src_tokens=90, tgt_tokens=90)
+    for step, (metrics, update) in enumerate(zip(reported, source, strict=False), start=1):
+        assert (metrics.step, metrics.epoch) == (step, update.epoch)
+        assert metrics.learning_rate == learning_rate(step, d_model=16, warmup_steps=5)
+        assert metrics.src_tokens == corpus().src_lengths[update.pairs].sum()
+        assert metrics.tgt_tokens == corpus().tgt_lengths[update.pairs].sum()
+    assert progress.tgt_tokens == sum(metrics.tgt_tokens for metrics in reported)
+    assert len({metrics.epoch for metrics in reported}) > 1  # the corpus was read more than once
+
+
+def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
+    """One sentence at a time and one probability at a time."""
+    total = 0.0
+    for i in range(len(pairs.src_lengths)):
+        src = pairs.src_ids[pairs.src_offsets[i] : pairs.src_offsets[i + 1]].tolist()
+        tgt = pairs.tgt_ids[pairs.tgt_offsets[i] : pairs.tgt_offsets[i + 1]].tolist()
+        hidden: Tensor = model(
+            torch.tensor(src),
+            Layout.of_lengths([len(src)]),
+            torch.tensor([BOS_ID, *tgt[:-1]]),
+            Layout.of_lengths([len(tgt)]),
+        )
+        for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
+            total -= logits[token] - math.log(sum(map(math.exp, logits)))
+    return total / int(pairs.tgt_lengths.sum())
+
+
+@pytest.mark.parametrize("max_tokens", [9, 40, 1_000])
+def test_perplexity_is_exp_of_the_mean_nll_whatever_the_batches(max_tokens: int) -> None:
+    model, pairs = model_of(dropout=0.3), corpus(20, seed=2)
+    found = perplexity(model, pairs, device=CPU, max_tokens=max_tokens)
+    assert found == pytest.approx(math.exp(mean_nll_by_hand(model.eval(), pairs)), rel=1e-5)
+
+
+def test_dev_perplexity_comes_when_due_and_changes_nothing(tmp_path: Path) -> None:
+    without, with_dev = model_of(dropout=0.2), model_of(dropout=0.2)
+    run(tmp_path / "without", without, config_of())
+    run(tmp_path / "with", with_dev, config_of(dev_every_steps=3))
+    assert_same_bits(with_dev, without)
+    due = [line["step"] for line in losses(tmp_path / "with") if line["dev_perplexity"]]
+    assert due == [3, 6, N_STEPS]
+    last = losses(tmp_path / "with")[-1]["dev_perplexity"]
+    assert last == perplexity(with_dev, corpus(20, seed=2), device=CPU, max_tokens=40)
+    assert losses(tmp_path / "without")[-1]["dev_perplexity"] == last
+
+
+LONG = config_of(max_steps=400, checkpoint_every_steps=7, dev_every_steps=0)
+DRIVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import test_loop
+test_loop.run(Path(sys.argv[2]), test_loop.model_of(dropout=0.2), test_loop.LONG)
+"""
+
+
+def start_training(directory: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", DRIVER, Path(__file__).parent, directory])
+
+
+@pytest.mark.slow
+def test_killed_and_restarted_process_ends_with_the_bits_of_an_undisturbed_one(
+    tmp_path: Path,
+) -> None:
+    assert start_training(tmp_path / "undisturbed").wait() == 0
+    killed, metrics = tmp_path / "killed", tmp_path / "killed" / METRICS
+    chance = random.Random()
+    for n_lines in (30, 200):
+        process = start_training(killed)
+        while len(read_metrics(metrics)) < n_lines and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.1))
+        process.kill()
+        assert process.wait() < 0  # it was still at work
+    assert start_training(killed).wait() == 0
+    assert losses(killed) == losses(tmp_path / "undisturbed")
+    names = [path.name for path in checkpoints(killed)]
+    assert names == ["step-00000399", "step-00000400"]
+    for name in names:
+        for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
+            ours, theirs = (run / name / file for run in (killed, tmp_path / "undisturbed"))
+            assert ours.read_bytes() == theirs.read_bytes()
