@@ -163,6 +163,8 @@ def open_directory(path: Path) -> Artifact:
             f"{path} is no finished artifact: it has no {MANIFEST}; name another or make it again"
         )
     manifest = read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise UserError(f"{path / MANIFEST} is damaged; delete {path} and run again")
     if manifest.get("format") != FORMAT:
         raise UserError(
             f"{path} has format {manifest.get('format')!r}, and this nmtkit reads {FORMAT}; "

@@ -4,6 +4,7 @@ What is slow to import is imported inside them, so that `--help` is instant.
 """
 
 import errno
+import io
 import os
 import sys
 from pathlib import Path
@@ -197,7 +198,8 @@ def recipes() -> None:
     from nmtkit.recipe import bundled_recipes, load_recipe
     from nmtkit.reporting.tables import print_recipes
 
-    print_recipes([load_recipe(str(path)) for path in bundled_recipes()])
+    known = {str(path): load_recipe(str(path)) for path in bundled_recipes()}
+    print_recipes([(recipe.name, recipe.description, path) for path, recipe in known.items()])
 
 
 @app.command()
@@ -256,6 +258,8 @@ def _tell(path: Path) -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and a non-zero exit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale says
     try:
         app()
     except UserError as error:

@@ -32,7 +32,7 @@ class Machine:
         Raises:
             UserError: it does not exist here.
         """
-        import torch  # noqa: PLC0415 - 1.6 s that `nmtkit --help` does without
+        import torch  # 1.6 s that `nmtkit --help` does without
 
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -51,7 +51,7 @@ class Machine:
             return self.max_tokens
         if device.type != "cuda":
             return CPU_MAX_TOKENS
-        import torch  # noqa: PLC0415
+        import torch
 
         gib = int(torch.cuda.get_device_properties(device).total_memory / 2**30)
         return gib * GPU_TOKENS_PER_GIB

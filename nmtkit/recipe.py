@@ -7,6 +7,7 @@ machine are no part of it.
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -220,7 +221,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """
     path = _find(name_or_path)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start:,}"
         raise UserError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
@@ -370,11 +371,16 @@ def _name(where: Sequence[int | str], *, is_section: bool) -> str:
     """A key as messages name it: `name`, `[model]`, `[model] n_layers`, `[corpus] train[0].src`."""
     if not where:
         return ""
-    section, *keys = where
+    section, *keys = [key if isinstance(key, int) else _key(key) for key in where]
     if not keys and (section in ("name", "description") or not is_section):
         return str(section)
     path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
     return f"[{section}] {path.removeprefix('.')}".rstrip()
+
+
+def _key(key: str) -> str:
+    """A key as TOML writes it: bare, or in quotes."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _shown(value: object) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -376,6 +376,7 @@ KEYS += ["subword.n_merges", "model.n_layers", "model.dropout", "scoring.lowerca
 
 
 @given(key=st.sampled_from(KEYS), value=toml_values)
+@example(key="corpus", value={"\n0": 1})
 def test_any_value_anywhere_loads_or_is_one_sentence(key: str, value: object) -> None:
     document = tomllib.loads(WORKING)
     *section, last = key.split(".")

@@ -80,7 +80,7 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Wait until no other process downloads the same file; a killed one holds no lock."""
-    with path.open("w") as lock:
+    with path.open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

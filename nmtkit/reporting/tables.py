@@ -8,7 +8,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import Plan, Results, State
 
 SCORE_NAMES = {
@@ -43,11 +42,11 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
     _console().print(table)
 
 
-def print_recipes(recipes: Sequence[Recipe]) -> None:
-    """Print the name of each recipe and what it is."""
-    table = _table(None, "recipe", "what it is")
-    for recipe in recipes:
-        table.add_row(recipe.name, recipe.description)
+def print_recipes(recipes: Sequence[tuple[str, str, str]]) -> None:
+    """Print the name of each recipe, what it is, and its file."""
+    table = _table(None, "recipe", "what it is", "file")
+    for row in recipes:
+        table.add_row(*row)
     _console().print(table)
 
 

@@ -1,1 +1,4 @@
-"""The five stages, and the chain that joins them: the only rooms that see recipe, artifacts and libraries together."""
+"""The five stages, and the chain that joins them.
+
+The only room that sees recipe, artifacts and libraries together.
+"""

@@ -147,7 +147,7 @@ class Chain:
 
 def _corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
     if isinstance(source, FilePair):
-        return Corpus(source.src, Text(None, Path(source.src)), Text(None, Path(source.tgt)))
+        return Corpus(Path(source.src).name, Text(None, Path(source.src)), Text(None, Path(source.tgt)))
     entry = load_catalog().corpus(source, src_lang, tgt_lang)
     return Corpus(source, _catalog_text(entry.src), _catalog_text(entry.tgt))
 

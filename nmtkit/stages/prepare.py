@@ -1,8 +1,8 @@
 """prepare: from raw parallel text to memory-mapped token ids (section 5.1).
 
 The training text passes twice as a stream: once to be tokenized, cleaned and its words counted,
-and, when the subwords are learned from those counts, once to become ids. Chunks of lines go to worker
-processes and come back in order, so the bytes do not depend on how many there are.
+and, when the subwords are learned from those counts, once to become ids. Chunks of lines go to
+worker processes and come back in order, so the bytes do not depend on how many there are.
 """
 
 import shutil

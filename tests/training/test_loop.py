@@ -1,5 +1,6 @@
 """The loop: micro-batches, resuming, metrics, perplexity."""
 
+import itertools
 import math
 import random
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from nmtkit.training.schedule import learning_rate
 
 V = 23
 CPU = torch.device("cpu")
-N_STEPS = 8
+N_STEPS = 5
 
 
 def corpus(n_pairs: int = 60, *, seed: int = 1, copy: bool = False) -> Pairs:
@@ -38,18 +40,17 @@ def corpus(n_pairs: int = 60, *, seed: int = 1, copy: bool = False) -> Pairs:
         lengths = generator.integers(1, 9, size=n_pairs)
         return [[*generator.integers(4, V, size=length).tolist(), EOS_ID] for length in lengths]
 
-    sides = []
     src = sentences()
-    for side in (src, src if copy else sentences()):
-        offsets = np.cumsum([0, *map(len, side)], dtype=np.int64)
-        sides += [np.array([token for sentence in side for token in sentence], np.uint16), offsets]
-    return Pairs(*sides)
+    tgt = src if copy else sentences()
+    src_ids, tgt_ids = (np.array(list(itertools.chain(*side)), np.uint16) for side in (src, tgt))
+    src_offsets, tgt_offsets = (np.cumsum([0, *map(len, side)]) for side in (src, tgt))
+    return Pairs(src_ids, src_offsets, tgt_ids, tgt_offsets)
 
 
 def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
     torch.manual_seed(seed)
     config = ModelConfig(
-        n_layers=2,
+        n_layers=1,
         d_model=16,
         d_ff=24,
         n_heads=2,
@@ -69,15 +70,15 @@ def config_of(**changes: Any) -> TrainingConfig:
     values: dict[str, Any] = {
         "seed": 3,
         "max_steps": N_STEPS,
-        "src_tokens_per_update": 90,
-        "tgt_tokens_per_update": 90,
-        "warmup_steps": 5,
+        "src_tokens_per_update": 120,
+        "tgt_tokens_per_update": 120,
+        "warmup_steps": 3,
         "learning_rate_scale": 1.0,
         "adam_beta1": 0.9,
         "adam_beta2": 0.98,
         "adam_epsilon": 1e-9,
         "label_smoothing": 0.1,
-        "checkpoint_every_steps": 3,
+        "checkpoint_every_steps": 2,
         "checkpoint_every_minutes": 0.0,
         "keep_checkpoints": 2,
         "dev_every_steps": 0,
@@ -90,7 +91,7 @@ def run(
     model: Transformer,
     config: TrainingConfig,
     *,
-    max_tokens: int = 40,
+    max_tokens: int = 75,
     pairs: Pairs | None = None,
     report: Callable[[Metrics], None] = lambda _metrics: None,
     stop_after: float = math.inf,
@@ -121,22 +122,37 @@ def assert_same_bits(ours: Transformer, theirs: Transformer) -> None:
         assert torch.equal(a, b), name
 
 
-def assert_resumed_run_is_undisturbed(directory: Path, *, dropout: float) -> None:
-    """Go on in `directory` and compare with a run of its own that nothing disturbs."""
-    expected = model_of(dropout=dropout)
-    progress = run(directory / "undisturbed", expected, config_of())
-    # The initial weights differ, so that only a checkpoint can have brought them.
-    resumed = model_of(dropout=dropout, seed=1 if not checkpoints(directory) else 77)
-    assert run(directory, resumed, config_of()) == progress
-    assert_same_bits(resumed, expected)
-    assert losses(directory) == losses(directory / "undisturbed")
-    assert [line["step"] for line in losses(directory)] == list(range(1, N_STEPS + 1))
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run from the first step to the last."""
+
+    dropout: float
+    directory: Path
+    model: Transformer
+    progress: Progress
+
+    def compare_with_rest_of(self, directory: Path) -> None:
+        """Go on with the run in `directory`: it must end as this one did."""
+        # It begins with other weights, so that only a checkpoint can have brought those of this.
+        model = model_of(dropout=self.dropout, seed=77 if checkpoints(directory) else 1)
+        assert run(directory, model, config_of()) == self.progress
+        assert_same_bits(model, self.model)
+        assert losses(directory) == losses(self.directory)
+        assert [line["step"] for line in losses(directory)] == list(range(1, N_STEPS + 1))
+
+
+@pytest.fixture(scope="module", params=[0.0, 0.2], ids=lambda dropout: f"dropout={dropout}")
+def undisturbed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Undisturbed:
+    directory, model = tmp_path_factory.mktemp("undisturbed"), model_of(dropout=request.param)
+    return Undisturbed(request.param, directory, model, run(directory, model, config_of()))
 
 
 def test_micro_batches_change_the_loss_curve_by_rounding_alone(tmp_path: Path) -> None:
-    first = next(updates(corpus(), seed=3, max_length=9, src_tokens=90, tgt_tokens=90))
+    first = next(updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120))
     curves = {}
-    for max_tokens, n_micro_batches in ((90, 1), (50, 2), (20, 5)):
+    for max_tokens, n_micro_batches in ((120, 1), (75, 2), (35, 5)):
         assert len(micro_batches(corpus(), first.pairs, max_tokens)) == n_micro_batches
         directory = tmp_path / str(max_tokens)
         run(directory, model_of(), config_of(max_steps=10), max_tokens=max_tokens)
@@ -146,76 +162,77 @@ def test_micro_batches_change_the_loss_curve_by_rounding_alone(tmp_path: Path) -
     assert max(curves[1]) - min(curves[1]) > 0.1  # the weights did change
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("stop_after", range(1, N_STEPS))
 def test_stopped_and_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
-    tmp_path: Path, stop_after: int, dropout: float
+    tmp_path: Path, undisturbed: Undisturbed, stop_after: int
 ) -> None:
-    stopped = run(tmp_path, model_of(dropout=dropout), config_of(), stop_after=stop_after)
+    model = model_of(dropout=undisturbed.dropout)
+    stopped = run(tmp_path, model, config_of(), stop_after=stop_after)
     assert stopped.step == stop_after
-    assert stopped.scheduled == (stop_after % 3 == 0)
-    assert_resumed_run_is_undisturbed(tmp_path, dropout=dropout)
+    assert stopped.scheduled == (stop_after % 2 == 0)
+    undisturbed.compare_with_rest_of(tmp_path)
 
 
 @pytest.mark.parametrize("n_lost", [1, 2])
 def test_run_whose_newest_checkpoints_are_gone_does_their_work_again(
-    tmp_path: Path, n_lost: int
+    tmp_path: Path, undisturbed: Undisturbed, n_lost: int
 ) -> None:
-    run(tmp_path, model_of(dropout=0.2), config_of())
+    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
     for path in checkpoints(tmp_path)[-n_lost:]:
         shutil.rmtree(path)
-    assert_resumed_run_is_undisturbed(tmp_path, dropout=0.2)
+    undisturbed.compare_with_rest_of(tmp_path)
 
 
 @pytest.mark.parametrize("n_cut", [1, 2, 30])
-def test_metrics_line_that_a_kill_cut_short_is_written_again(tmp_path: Path, n_cut: int) -> None:
-    run(tmp_path, model_of(), config_of(), stop_after=5)
-    shutil.rmtree(checkpoints(tmp_path)[-1])  # the kill came before the checkpoint of step 5
+def test_metrics_line_that_a_kill_cut_short_is_written_again(
+    tmp_path: Path, undisturbed: Undisturbed, n_cut: int
+) -> None:
+    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(checkpoints(tmp_path)[-1])  # the kill came before the last checkpoint
     metrics = tmp_path / METRICS
     metrics.write_bytes(metrics.read_bytes()[:-n_cut])
-    assert_resumed_run_is_undisturbed(tmp_path, dropout=0.0)
+    undisturbed.compare_with_rest_of(tmp_path)
 
 
-def test_finished_run_does_nothing_more(tmp_path: Path) -> None:
-    expected = model_of()
-    progress = run(tmp_path, expected, config_of())
+def test_finished_run_does_nothing_more(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
     before = (tmp_path / METRICS).read_bytes()
-    again = model_of(seed=77)
-    assert run(tmp_path, again, config_of()) == progress
-    assert_same_bits(again, expected)
+    undisturbed.compare_with_rest_of(tmp_path)
     assert (tmp_path / METRICS).read_bytes() == before
 
 
-def test_loss_that_is_no_number_ends_the_run_and_keeps_the_last_checkpoint(tmp_path: Path) -> None:
-    model = model_of()
+def test_loss_that_is_no_number_ends_the_run_and_keeps_the_last_checkpoint(
+    tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    model = model_of(dropout=undisturbed.dropout)
 
     def poison(metrics: Metrics) -> None:
-        if metrics.step == 4:
+        if metrics.step == 3:
             with torch.no_grad():
                 model.tgt_embedding.weight[5, 0] = math.nan
 
-    with pytest.raises(UserError, match="the loss of step 5 is nan"):
+    with pytest.raises(UserError, match="the loss of step 4 is nan"):
         run(tmp_path, model, config_of(), report=poison)
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000003"]
-    assert [line["step"] for line in losses(tmp_path)] == [1, 2, 3, 4]
-    assert_resumed_run_is_undisturbed(tmp_path, dropout=0.0)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
+    assert [line["step"] for line in losses(tmp_path)] == [1, 2, 3]
+    undisturbed.compare_with_rest_of(tmp_path)
 
 
-def test_last_scheduled_checkpoints_and_the_final_one_are_kept(tmp_path: Path) -> None:
-    run(tmp_path, model_of(), config_of())
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000006", "step-00000008"]
+def test_last_scheduled_checkpoints_and_the_final_one_are_kept(undisturbed: Undisturbed) -> None:
+    names = [path.name for path in checkpoints(undisturbed.directory)]
+    assert names == ["step-00000004", "step-00000005"]
 
 
 def test_checkpoints_are_written_by_the_clock_too(tmp_path: Path) -> None:
     clocked = config_of(checkpoint_every_steps=0, checkpoint_every_minutes=1e-9, keep_checkpoints=3)
     run(tmp_path, model_of(), clocked)
     steps = [int(path.name.removeprefix("step-")) for path in checkpoints(tmp_path)]
-    assert steps == [6, 7, 8]
+    assert steps == [3, 4, 5]
 
 
 def test_model_learns_to_copy(tmp_path: Path) -> None:
-    config = config_of(max_steps=150, warmup_steps=40, checkpoint_every_steps=150)
-    run(tmp_path, model_of(), config, pairs=corpus(copy=True), max_tokens=90)
+    config = config_of(max_steps=120, warmup_steps=40, checkpoint_every_steps=120)
+    run(tmp_path, model_of(), config, pairs=corpus(copy=True), max_tokens=120)
     nll = [line["nll"] for line in losses(tmp_path)]
     assert nll[0] > math.log(V) - 0.5  # it begins about as wise as a uniform guess
     assert sum(nll[-5:]) / 5 < 0.6 * nll[0]
@@ -225,10 +242,10 @@ def test_metrics_tell_schedule_and_tokens_of_each_step(tmp_path: Path) -> None:
     reported: list[Metrics] = []
     progress = run(tmp_path, model_of(), config_of(), report=reported.append)
     assert [vars(metrics) for metrics in reported] == read_metrics(tmp_path / METRICS)
-    source = updates(corpus(), seed=3, max_length=9, src_tokens=90, tgt_tokens=90)
+    source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
     for step, (metrics, update) in enumerate(zip(reported, source, strict=False), start=1):
         assert (metrics.step, metrics.epoch) == (step, update.epoch)
-        assert metrics.learning_rate == learning_rate(step, d_model=16, warmup_steps=5)
+        assert metrics.learning_rate == learning_rate(step, d_model=16, warmup_steps=3)
         assert metrics.src_tokens == corpus().src_lengths[update.pairs].sum()
         assert metrics.tgt_tokens == corpus().tgt_lengths[update.pairs].sum()
     assert progress.tgt_tokens == sum(metrics.tgt_tokens for metrics in reported)
@@ -262,16 +279,16 @@ def test_perplexity_is_exp_of_the_mean_nll_whatever_the_batches(max_tokens: int)
 def test_dev_perplexity_comes_when_due_and_changes_nothing(tmp_path: Path) -> None:
     without, with_dev = model_of(dropout=0.2), model_of(dropout=0.2)
     run(tmp_path / "without", without, config_of())
-    run(tmp_path / "with", with_dev, config_of(dev_every_steps=3))
+    run(tmp_path / "with", with_dev, config_of(dev_every_steps=2))
     assert_same_bits(with_dev, without)
     due = [line["step"] for line in losses(tmp_path / "with") if line["dev_perplexity"]]
-    assert due == [3, 6, N_STEPS]
+    assert due == [2, 4, N_STEPS]
     last = losses(tmp_path / "with")[-1]["dev_perplexity"]
-    assert last == perplexity(with_dev, corpus(20, seed=2), device=CPU, max_tokens=40)
+    assert last == perplexity(with_dev, corpus(20, seed=2), device=CPU, max_tokens=75)
     assert losses(tmp_path / "without")[-1]["dev_perplexity"] == last
 
 
-LONG = config_of(max_steps=400, checkpoint_every_steps=7, dev_every_steps=0)
+LONG = config_of(max_steps=150, checkpoint_every_steps=7)
 DRIVER = """
 import sys
 from pathlib import Path
@@ -292,17 +309,17 @@ def test_killed_and_restarted_process_ends_with_the_bits_of_an_undisturbed_one(
     assert start_training(tmp_path / "undisturbed").wait() == 0
     killed, metrics = tmp_path / "killed", tmp_path / "killed" / METRICS
     chance = random.Random()
-    for n_lines in (30, 200):
+    for n_lines in (10, 80):
         process = start_training(killed)
         while len(read_metrics(metrics)) < n_lines and process.poll() is None:
             time.sleep(0.002)
-        time.sleep(chance.uniform(0, 0.1))
+        time.sleep(chance.uniform(0, 0.05))
         process.kill()
         assert process.wait() < 0  # it was still at work
     assert start_training(killed).wait() == 0
     assert losses(killed) == losses(tmp_path / "undisturbed")
     names = [path.name for path in checkpoints(killed)]
-    assert names == ["step-00000399", "step-00000400"]
+    assert names == ["step-00000147", "step-00000150"]
     for name in names:
         for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
             ours, theirs = (run / name / file for run in (killed, tmp_path / "undisturbed"))

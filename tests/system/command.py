@@ -1,0 +1,134 @@
+"""nmtkit as its users meet it: processes, their exit codes, what they print and leave on disk."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECIPE = "tiny.toml"
+UNPROMISED = ("measurements.json", "metrics.jsonl")  # what was measured, not what was made
+PATIENCE_S = 120.0  # for what takes seconds on an idle core
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The variables of a command: one thread, so that tests can share a machine."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", **extra}
+
+
+def start(
+    folder: Path, *args: str, env: Mapping[str, str] | None = None, **popen: Any
+) -> subprocess.Popen[bytes]:
+    """Start `nmtkit ARGS` in `folder`, with pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "nmtkit", *args],
+        cwd=folder,
+        env=environment() if env is None else env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **popen,
+    )
+
+
+def outcome(process: subprocess.Popen[bytes], stdin: bytes = b"") -> Outcome:
+    """Wait for the end of a command."""
+    with process:
+        out, err = process.communicate(stdin, timeout=PATIENCE_S)
+    return Outcome(process.returncode, out.decode("utf-8"), err.decode("utf-8"))
+
+
+def nmtkit(folder: Path, *args: str, stdin: bytes = b"", **popen: Any) -> Outcome:
+    """Run `nmtkit ARGS` in `folder` to its end."""
+    return outcome(start(folder, *args, **popen), stdin)
+
+
+def done(ended: Outcome) -> Outcome:
+    """Check that a command ended well."""
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def sentence(ended: Outcome) -> str:
+    """What a command that refused said: one line, the last of standard error."""
+    assert ended.code != 0
+    assert "Traceback" not in ended.err
+    lines = ended.err.removesuffix("\n").split("\n")
+    said = [line for line in lines if line.startswith("nmtkit: ")]
+    assert said == lines[-1:], ended.err
+    return said[0]
+
+
+def wait_until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait for something that a running command brings about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert process.poll() is None, "the command ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def steps_done(folder: Path) -> int:
+    """How many steps a training under way has made."""
+    files = list(folder.glob("runs/train/*.partial/checkpoints/metrics.jsonl"))
+    return files[0].read_bytes().count(b"\n") if files else 0
+
+
+def artifact(folder: Path, stage: str) -> Path:
+    """The only artifact of a stage."""
+    (path,) = folder.glob(f"runs/{stage}/*/manifest.json")
+    return path.parent
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The hash of each file that the promise of equal bytes covers."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in UNPROMISED and path.suffix != ".lock"
+    }
+
+
+def traces(folder: Path) -> dict[str, tuple[int, int, str]]:
+    """When each file and folder changed last, its size and its hash."""
+    found = {}
+    for path in folder.rglob("*"):
+        stat = path.stat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size, content)
+    return found
+
+
+def flip_byte(path: Path) -> None:
+    """Alter one byte in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text, split at line feeds alone."""
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    return text.removesuffix("\n").split("\n")
+
+
+def status(folder: Path, *args: str) -> dict[str, Any]:
+    """What `nmtkit status --json` says of each stage."""
+    ended = done(nmtkit(folder, "status", RECIPE, "--json", *args))
+    stages: dict[str, Any] = json.loads(ended.out)["stages"]
+    return stages

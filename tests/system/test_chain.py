@@ -1,0 +1,144 @@
+"""The whole chain: what a run leaves, what a rerun redoes, what never changes the bytes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from system.command import (
+    RECIPE,
+    artifact,
+    contents,
+    done,
+    environment,
+    nmtkit,
+    read_lines,
+    sentence,
+    traces,
+)
+from system.conftest import N_TEST, ODD_LINES, Finished
+
+STAGES = ("prepare", "train", "average", "translate", "score")
+BLEUS = ("sacreBLEU", "tokenized BLEU", "compound-split BLEU")
+
+
+def test_run_ends_with_each_bleu_named_and_every_path(finished: Finished) -> None:
+    assert finished.outcome.code == 0
+    for name in BLEUS:
+        (row,) = (line for line in finished.outcome.out.split("\n") if f" {name} " in line)
+        assert any(character.isdigit() for character in row)
+    assert "nrefs:1" in finished.outcome.out
+    for stage in STAGES:
+        assert f"runs/{stage}/{finished.artifact(stage).name}" in finished.outcome.out
+
+
+def test_tiny_model_learned_its_language(finished: Finished) -> None:
+    hypotheses = read_lines(finished.artifact("translate") / "hypotheses.txt")[:N_TEST]
+    references = read_lines(finished.folder / "test.de")[:N_TEST]
+    n_right = sum(h == r for h, r in zip(hypotheses, references, strict=True))
+    assert n_right >= 0.7 * N_TEST
+
+
+def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Finished) -> None:
+    hypotheses = read_lines(finished.artifact("translate") / "hypotheses.txt")
+    assert len(hypotheses) == N_TEST + len(ODD_LINES)
+    assert [line == "" for line in hypotheses[N_TEST:]] == [not s.strip() for s in ODD_LINES]
+    scores = json.loads((finished.artifact("score") / "scores.json").read_text(encoding="utf-8"))
+    assert scores["test_set"]["lines"] == len(hypotheses)
+    assert len(json.loads((finished.artifact("translate") / "ratings.json").read_bytes())) == len(
+        hypotheses
+    )
+
+
+def test_no_place_is_written_into_an_artifact(finished: Finished) -> None:
+    for path in (finished.folder / "runs").rglob("*.json"):
+        if path.name != "measurements.json":
+            assert str(finished.folder) not in path.read_text(encoding="utf-8"), path
+
+
+def test_stages_one_by_one_make_the_bytes_of_run(workplace: Path, finished: Finished) -> None:
+    for stage in STAGES:
+        ended = done(nmtkit(workplace, stage, RECIPE))
+        if stage != "score":
+            assert ended.out == f"runs/{stage}/{artifact(workplace, stage).name}\n"
+    assert all(name in ended.out for name in BLEUS)
+    assert contents(workplace / "runs") == contents(finished.folder / "runs")
+
+
+@pytest.mark.parametrize(("stage", "missing"), list(zip(STAGES[1:], STAGES, strict=False)))
+def test_stage_without_the_one_before_it_says_what_is_missing(
+    workplace: Path, stage: str, missing: str
+) -> None:
+    said = sentence(nmtkit(workplace, stage, RECIPE))
+    # The first thing that a stage needs may lie further up.
+    assert "nmtkit prepare tiny.toml" in said or f"nmtkit {missing} tiny.toml" in said
+    assert not list(workplace.glob("runs/*/*/manifest.json"))
+
+
+def test_rerun_redoes_nothing_and_changes_no_byte_and_no_date(finished: Finished) -> None:
+    before = traces(finished.folder)
+    ended = done(nmtkit(finished.folder, "run", RECIPE))
+    assert ended.out == finished.outcome.out
+    assert ended.err.count(": fresh, ") == len(STAGES)
+    assert traces(finished.folder) == before
+
+
+def test_other_decoding_redoes_translate_and_score_alone(
+    complete: Path, finished: Finished
+) -> None:
+    before = {stage: traces(complete / "runs" / stage) for stage in STAGES}
+    done(nmtkit(complete, "run", RECIPE, "--set", "decoding.beam_size=1"))
+    after = {stage: traces(complete / "runs" / stage) for stage in STAGES}
+    assert {stage for stage in STAGES if before[stage] != after[stage]} == {"translate", "score"}
+    for stage in ("translate", "score"):
+        assert len(list(complete.glob(f"runs/{stage}/*/manifest.json"))) == 2
+        old = finished.artifact(stage).name
+        assert contents(complete / "runs" / stage / old) == contents(finished.artifact(stage))
+
+
+def test_recipes_with_the_same_text_share_the_prepared_corpus(complete: Path) -> None:
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    other = text.replace('"tiny"', '"other"').replace("n_layers = 1", "n_layers = 2")
+    (complete / "other.toml").write_text(other, encoding="utf-8", newline="\n")
+    stages = json.loads(done(nmtkit(complete, "status", "other.toml", "--json")).out)["stages"]
+    assert [stages[stage]["state"] for stage in STAGES] == ["fresh", *["missing"] * 4]
+    before = traces(complete)
+    said = done(nmtkit(complete, "prepare", "other.toml")).out
+    assert said == f"runs/prepare/{artifact(complete, 'prepare').name}\n"
+    assert traces(complete) == before
+
+
+def test_prepared_corpus_is_the_same_for_any_workers_and_hash_seed(
+    workplace: Path, finished: Finished
+) -> None:
+    for workers, hash_seed in (("1", "1"), ("2", "2")):
+        place = f"runs-{workers}"
+        args = ("prepare", RECIPE, "--workers", workers, "--runs-dir", place)
+        done(nmtkit(workplace, *args, env=environment(PYTHONHASHSEED=hash_seed)))
+        made = contents(workplace / place / "prepare")
+        assert made == contents(finished.folder / "runs" / "prepare")
+
+
+def test_micro_batches_change_the_weights_by_rounding_alone(prepared: Path) -> None:
+    weights = []
+    for max_tokens in ("60", "4096"):
+        # At the start Adam divides rounding by rounding: the seventh step is still free of that.
+        short = ("--set", "training.max_steps=7", "--set", "model.dropout=0.0")
+        args = ("train", RECIPE, *short, "--max-tokens", max_tokens)
+        path = done(nmtkit(prepared, *args, "--runs-dir", _copy_runs(prepared, max_tokens))).out
+        checkpoint = prepared / path.strip() / "checkpoints" / "step-00000007"
+        weights.append(load_file(checkpoint / "model.safetensors"))
+    few, many = weights
+    assert few.keys() == many.keys()
+    assert max(float(np.abs(few[name] - many[name]).max()) for name in few) < 1e-4
+    assert any(not np.array_equal(few[name], many[name]) for name in few)
+
+
+def _copy_runs(folder: Path, name: str) -> str:
+    """Another folder of artifacts with the same prepared corpus."""
+    runs = folder / f"runs-{name}"
+    runs.mkdir()
+    (runs / "prepare").symlink_to(folder / "runs" / "prepare", target_is_directory=True)
+    return runs.name
