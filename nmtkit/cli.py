@@ -54,6 +54,7 @@ Workers = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 RUNS = Path("runs")
+CTRL_C = 130  # exit code: 128 + SIGINT
 AGAIN = "run the same command again: nothing that was finished is lost"
 
 
@@ -267,11 +268,13 @@ def main() -> None:
     except Stopped as stop:
         sys.stderr.write(f"nmtkit: {stop}\n")
         sys.exit(stop.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            "nmtkit: stopped; what was finished is kept, and the same command goes on from there\n"
-        )
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == CTRL_C:  # typer makes this of KeyboardInterrupt, without a word
+            sys.stderr.write(
+                "nmtkit: stopped; what was finished is kept, and the same command goes on from "
+                "there\n"
+            )
+        raise
     except BrokenPipeError:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()

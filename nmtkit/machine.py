@@ -38,12 +38,14 @@ class Machine:
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
             device = torch.device(self.device)
-            torch.empty(0, device=device)
+            if device.type in ("cpu", "cuda"):
+                torch.empty(0, device=device)
+                return device
         except (RuntimeError, AssertionError):
-            raise UserError(
-                f"--device {self.device} is not to be had on this machine; leave it out, or say cpu"
-            ) from None
-        return device
+            pass
+        raise UserError(
+            f"--device {self.device} is not to be had on this machine; leave it out, or say cpu"
+        )
 
     def tokens_per_micro_batch(self, device: "torch.device") -> int:
         """The most tokens a side that one forward and backward pass takes at a time."""

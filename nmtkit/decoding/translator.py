@@ -1,4 +1,4 @@
-"""From source ids to target ids: batches of like length through beam search, results in input order."""
+"""From source ids to target ids: batches of like length through beam search, in input order."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,9 +12,9 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-# Source tokens times beams of a batch. On a CPU 8,192 (about 100 sentences of 20 tokens, 4 beams) fill the caches; more
-# only makes short sentences wait for long ones.
-BATCH_TOKENS = {"cpu": 8_192, "cuda": 131_072}
+# Source tokens times beams of a batch. On a CPU 4,096 (about 50 sentences of 20 tokens, 4 beams)
+# keep every matrix product busy; more only makes their logits outgrow the caches.
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 131_072}
 
 
 @torch.inference_mode()
@@ -28,11 +28,12 @@ def translate_ids(
     max_extra_tokens: int,
     progress: Callable[[int], None],
 ) -> list[Hypothesis]:
-    """Translate `sources`, ids with their end symbol; one best hypothesis each, in the order of the sources.
+    """Translate `sources`, ids with their end symbol: the best hypothesis of each, in their order.
 
     Args:
         n_tokens: size of the vocabulary; rows of the output matrix beyond it are never produced.
-        max_extra_tokens: the longest output is the source's length (without its end symbol) + this (section 6.1).
+        max_extra_tokens: the longest output is the source's length (without its end symbol) + this
+            (section 6.1).
 
     Raises:
         UserError: the model gives no probabilities.
@@ -42,7 +43,8 @@ def translate_ids(
     not_text = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
     forbidden = torch.tensor(not_text, device=device)
     best: list[Hypothesis | None] = [None] * len(sources)
-    for numbers in _batches([len(source) for source in sources], BATCH_TOKENS[device.type] // beam_size):
+    max_tokens = BATCH_TOKENS[device.type] // beam_size
+    for numbers in _batches([len(source) for source in sources], max_tokens):
         src, layout = _packed([sources[i] for i in numbers], device)
         decoder = IncrementalDecoder(model, model.encode(src, layout), layout, forbidden)
         found = beam_search(
@@ -56,8 +58,8 @@ def translate_ids(
         for i, hypotheses in zip(numbers, found, strict=True):
             if not hypotheses:
                 raise UserError(
-                    "the model gives no probabilities (its weights are not numbers); its training diverged, so lower "
-                    "[training] learning_rate_scale and train again"
+                    "the model gives no probabilities (its weights are not numbers); its training "
+                    "diverged, so lower [training] learning_rate_scale and train again"
                 )
             best[i] = hypotheses[0]
         progress(len(numbers))
@@ -65,7 +67,10 @@ def translate_ids(
 
 
 def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Yield the numbers of sentences of like length, longest first, at most `max_tokens` tokens with padding a batch."""
+    """Yield the numbers of sentences of like length, longest first.
+
+    A batch has at most `max_tokens` tokens with padding, or one sentence.
+    """
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:

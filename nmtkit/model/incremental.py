@@ -1,7 +1,7 @@
 """The decoder one target token at a time, with what attention needs of the earlier ones kept.
 
-Dimensions: B sentences, W beams of each, t target tokens so far, Ls the longest source; D = d_model, H = n_heads,
-K = d_k, U = d_v, V rows of the output matrix.
+Dimensions: B sentences, W beams of each, t target tokens so far, Ls the longest source;
+D = d_model, H = n_heads, K = d_k, U = d_v, V rows of the output matrix.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,16 @@ class LayerCache:
 
 
 class IncrementalDecoder:
-    """Reads target tokens one by one; `Transformer.decode` on the same prefix gives the same outputs."""
+    """Reads target tokens one by one; gives what `Transformer.decode` gives on the same prefix."""
 
-    def __init__(self, model: Transformer, memory: Tensor, src_layout: Layout, forbidden: Tensor) -> None:
+    def __init__(
+        self, model: Transformer, memory: Tensor, src_layout: Layout, forbidden: Tensor
+    ) -> None:
         """Start with one beam a sentence, for the `memory` (S, D) of B sources.
 
         Args:
-            forbidden: ids that are never produced, such as the special symbols and the rows beyond the vocabulary.
+            forbidden: ids that are never produced, such as the special symbols and the rows beyond
+                the vocabulary.
         """
         self._model = model
         self._forbidden = forbidden
@@ -39,27 +42,35 @@ class IncrementalDecoder:
         self._caches = [_empty_cache(layer, memory, src_layout) for layer in _layers(model)]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest token of each beam (B, W); return log-probabilities of the next one (B, W, V), float32."""
+        """Read the newest token of each beam (B, W).
+
+        Returns log-probabilities of the next one (B, W, V), float32.
+        """
         position = torch.full_like(tokens, self._length)
         self._length += 1
         x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)
         for layer, cache in zip(_layers(self._model), self._caches, strict=True):
             x = _layer_step(layer, x, cache, self._src_mask)
-        logits = self._model.decoder_norm(x) @ self._model.output_matrix.t()
-        log_probs = torch.log_softmax(logits.float(), dim=-1)
+        logits = (self._model.decoder_norm(x) @ self._model.output_matrix.t()).float()
+        # In place: at a vocabulary's size, fresh memory costs as much as the arithmetic.
+        log_probs = torch.log_softmax(logits, dim=-1, out=logits)
         return log_probs.index_fill_(-1, self._forbidden, -torch.inf)
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
-        """Keep `sentences` (B',) of the batch and, of each, the beams (B', W') in that order."""
+        """Keep `sentences` (B',), ascending, and of each the beams (B', W') in that order."""
         self._src_mask = self._src_mask[sentences]
         for cache in self._caches:
-            n_beams = cache.keys.shape[1]
-            rows = (sentences[:, None] * n_beams + beams).flatten()
-            cache.keys = cache.keys.flatten(0, 1).index_select(0, rows).unflatten(0, beams.shape)
-            cache.values = cache.values.flatten(0, 1).index_select(0, rows).unflatten(0, beams.shape)
+            cache.keys = _select(cache.keys, sentences, beams)
+            cache.values = _select(cache.values, sentences, beams)
             if len(sentences) < len(cache.src_keys):
                 cache.src_keys = cache.src_keys.index_select(0, sentences)
                 cache.src_values = cache.src_values.index_select(0, sentences)
+
+
+def _select(cached: Tensor, sentences: Tensor, beams: Tensor) -> Tensor:
+    """(B, W, ...) to (B', W', ...): of each of `sentences` (B',) its `beams` (B', W')."""
+    rows = (sentences[:, None] * cached.shape[1] + beams).flatten()
+    return torch.unflatten(cached.flatten(0, 1).index_select(0, rows), 0, beams.shape)
 
 
 def _layers(model: Transformer) -> list[DecoderLayer]:
@@ -69,8 +80,8 @@ def _layers(model: Transformer) -> list[DecoderLayer]:
 def _empty_cache(layer: DecoderLayer, memory: Tensor, src_layout: Layout) -> LayerCache:
     src_keys, src_values = layer.cross_attention.keys_values(memory, src_layout)
     n_sentences, heads = src_keys.shape[:2]
-    empty = memory.new_empty(n_sentences, 1, heads, 0, layer.self_attention.d_k + layer.self_attention.d_v)
-    keys, values = empty.split([layer.self_attention.d_k, layer.self_attention.d_v], dim=-1)
+    keys = memory.new_empty(n_sentences, 1, heads, 0, layer.self_attention.d_k)
+    values = memory.new_empty(n_sentences, 1, heads, 0, layer.self_attention.d_v)
     return LayerCache(keys, values, src_keys, src_values)
 
 
@@ -78,7 +89,8 @@ def _layer_step(layer: DecoderLayer, x: Tensor, cache: LayerCache, src_mask: Ten
     """What DecoderLayer does to the newest position: (B, W, D) to (B, W, D)."""
 
     def attend(y: Tensor) -> Tensor:
-        q, k, v = layer.self_attention.split(layer.self_attention.qkv(y)[:, :, None])  # (B, W, H, 1, K)
+        qkv = layer.self_attention.qkv(y)[:, :, None]
+        q, k, v = layer.self_attention.split(qkv)  # (B, W, H, 1, K), and U for v
         cache.keys = torch.cat([cache.keys, k], dim=-2)
         cache.values = torch.cat([cache.values, v], dim=-2)
         attended = attention(q, cache.keys, cache.values, mask=None)

@@ -1,4 +1,4 @@
-"""What training costs in arithmetic: matrix products alone, a multiply and an add counted as two."""
+"""What training costs in arithmetic: matrix products alone, a multiply and an add are two."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,14 @@ class Parameters:
     """Weights, by the tokens that pass through them."""
 
     encoder: int  # matrices that each source token is multiplied with
-    memory: int  # of the decoder, but multiplied with source tokens: keys and values of its cross-attention
-    decoder: int  # matrices that each target token is multiplied with, the output matrix left out
+    memory: int  # the decoder's too: keys and values of cross-attention
+    decoder: int  # matrices that each target token is multiplied with, but for the output's
     output: int  # the pre-softmax matrix
     total: int  # all weights of the model, those of norms, biases and embeddings counted once
 
 
 def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
-    """Count the weights of a model with `n_rows` rows in its embedding matrix (Table 3's last column)."""
+    """Count the weights of a model with `n_rows` rows of embeddings (Table 3's last column)."""
     d_model, n_layers = config.d_model, config.n_layers
     queries = d_model * config.n_heads * config.d_k
     keys_values = d_model * config.n_heads * (config.d_k + config.d_v)
@@ -46,7 +46,9 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     return Parameters(encoder, memory, decoder, n_rows * d_model, total)
 
 
-def update_flops(config: ModelConfig, n_rows: int, src_tokens: int, tgt_tokens: int, length: int) -> float:
+def update_flops(
+    config: ModelConfig, n_rows: int, src_tokens: int, tgt_tokens: int, length: int
+) -> float:
     """FLOPs of one update, forward and backward, of sentences of about `length` tokens a side.
 
     The backward pass makes two products of each matrix product of the forward pass.

@@ -44,12 +44,13 @@ class Plan:
     def rows(self) -> list[tuple[str, str]]:
         """Names and values, as a person reads them."""
         about = "" if self.vocabulary_is_known else "about "
+        speed = f"{self.tgt_tokens_per_second:,.0f} target tokens/s"
         return [
             ("to download", f"{self.download_bytes:,} bytes"),
             ("disk, downloads included", f"about {self.disk_bytes / 2**30:.1f} GiB"),
             ("parameters", f"{about}{self.n_parameters:,}"),
             ("arithmetic of training", f"{about}{self.training_flops:.2e} FLOPs"),
-            ("speed here", f"{self.tgt_tokens_per_second:,.0f} target tokens/s on {self.device}, from two trial passes"),
+            ("speed here", f"{speed} on {self.device}, from two trial passes"),
             ("training here", f"about {_duration(self.training_seconds)}"),
         ]
 
@@ -82,6 +83,8 @@ class Results:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
     if seconds < 5_400:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3_600:.0f} hours" if seconds < 259_200 else f"{seconds / 86_400:.0f} days"

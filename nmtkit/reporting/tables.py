@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -16,10 +17,12 @@ SCORE_NAMES = {
     "compound_split_bleu": "compound-split BLEU",
 }
 
+PIPE_WIDTH = 100_000  # characters; a table takes what it needs of them
+
 
 def print_json(value: object) -> None:
     """Print `value` as JSON."""
-    print(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True))  # noqa: T201
+    print(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True))
 
 
 def print_scores(scores: Mapping[str, Any], *, as_json: bool) -> None:
@@ -57,13 +60,14 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
         return
     console = _console()
     stages = _table(f"nmtkit plan {plan.recipe}", "stage", "would it run?", "why")
-    for state in plan.stages:
-        stages.add_row(state.stage, "no" if state.state == "fresh" else "yes", state.why)
+    for stage in plan.stages:
+        stages.add_row(stage.stage, "no" if stage.state == "fresh" else "yes", stage.why)
     console.print(stages)
     if plan.downloads:
         downloads = _table("downloads", "url", "bytes", "state")
         for download in plan.downloads:
-            downloads.add_row(download.url, f"{download.n_bytes:,}", "there" if download.is_here else "to fetch")
+            state = "there" if download.is_here else "to fetch"
+            downloads.add_row(download.url, f"{download.n_bytes:,}", state)
         console.print(downloads)
     costs = _table("what it takes", "", "")
     for name, value in plan.rows():
@@ -72,7 +76,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
 
 
 def print_results(results: Results) -> None:
-    """Print what a run ends with: scores, a few translations, what it took, and where everything lies."""
+    """Print what a run ends with: some translations, what it took, where it lies, and scores."""
     console = _console()
     samples = _table("some translations of the test set", "", "")
     for sample in results.samples:
@@ -102,13 +106,20 @@ def _score_table(scores: Mapping[str, Any]) -> Table:
 
 
 def _table(title: str | None, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", show_header=any(columns), show_lines=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        show_header=any(columns),
+        min_width=cell_len(title or "") + 1,  # or else a long title is folded
+    )
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
 
 
 def _console() -> Console:
-    """Standard output; as wide as it must be where it is no terminal, so that nothing is folded for a pipe."""
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=160)
+    """Standard output; where it is no terminal, so wide that nothing is folded."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console

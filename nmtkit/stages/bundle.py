@@ -1,4 +1,7 @@
-"""Bundles: weights, config, subwords and tokenization in one folder. Raw text in, raw text out, nothing else needed."""
+"""Bundles: weights, config, subwords and tokenization in one folder.
+
+Raw text in, raw text out, nothing else needed.
+"""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from nmtkit import artifacts
@@ -14,10 +16,11 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.decoding.beam_search import Hypothesis
 from nmtkit.decoding.translator import translate_ids
+from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import EOS_ID
-from nmtkit.training.checkpoint import load_weights
+from nmtkit.training.checkpoint import load_weights, save_tensors
 
 WEIGHTS, MODEL, TOKENIZATION = "model.safetensors", "model.json", "tokenization.json"
 NOT_OF_A_BUNDLE = ("counts.json", "manifest.json", "measurements.json")
@@ -45,7 +48,7 @@ class Bundle:
     def translate(
         self, lines: Sequence[str], decoding: DecodingConfig, progress: Callable[[int], None]
     ) -> list[Translation]:
-        """Translate raw `lines`, one translation each, in their order; an empty line stays empty."""
+        """Translate raw `lines` one by one, in their order; an empty line stays empty."""
         tokenized = [self.src.tokenize(line) for line in lines]
         numbers = [i for i, tokens in enumerate(tokenized) if tokens]
         hypotheses = translate_ids(
@@ -70,13 +73,13 @@ class Bundle:
 def write_bundle(
     folder: Path, prepared: Path, model: Mapping[str, object], weights: dict[str, Tensor]
 ) -> None:
-    """Write a bundle's files: subwords and tokenization as they are in the prepared corpus, and the model."""
+    """Write a bundle's files: subwords and tokenization of the prepared corpus, and the model."""
     for path in prepared.iterdir():
         is_data = path.name.startswith(("train.", "dev.", "test."))
         if path.is_file() and not is_data and path.name not in NOT_OF_A_BUNDLE:
             shutil.copyfile(path, folder / path.name)
     artifacts.write_json(folder / MODEL, model)
-    save_file(weights, folder / WEIGHTS)
+    save_tensors(weights, folder / WEIGHTS)
 
 
 def open_bundle(folder: Path, device: torch.device) -> Bundle:
@@ -85,13 +88,16 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
     Raises:
         UserError: it is none, or was altered.
     """
-    artifacts.verify(artifacts.open_directory(folder))
+    artifact = artifacts.open_directory(folder)
+    for name in (WEIGHTS, MODEL, TOKENIZATION):
+        if name not in artifact.manifest["files"]:
+            raise UserError(f"{folder} is no bundle: it has no {name}; name what `average` made")
+    artifacts.verify(artifact)
     description = artifacts.read_json(folder / MODEL)
     tokenization = artifacts.read_json(folder / TOKENIZATION)
+    config = ModelConfig.model_validate(description["config"])
     with torch.device(device):
-        model = Transformer(
-            ModelConfig.model_validate(description["config"]), description["n_rows"]
-        )
+        model = Transformer(config, description["n_rows"])
     load_weights(model, folder / WEIGHTS)
     return Bundle(
         model,

@@ -117,15 +117,19 @@ class Chain:
         artifact = self.find(stage)
         if artifact is None:
             raise UserError(
-                f"recipe {self.recipe.name}: nothing from `{stage}` is in {self.machine.runs_dir} yet; "
-                f"run `nmtkit {stage} {shlex.quote(self.command)}` first, or `nmtkit run` for all stages"
+                f"recipe {self.recipe.name}: nothing from `{stage}` is in {self.machine.runs_dir} "
+                f"yet; run `nmtkit {stage} {shlex.quote(self.command)}` first, or `nmtkit run` for "
+                "all stages"
             )
         return artifacts.verify(artifact)
 
     def make(
         self, stage: str, build: Callable[[Path], Mapping[str, Any]], *, resume: bool = False
     ) -> Artifact:
-        """The artifact of `stage`: found, or else built by `build(draft)`, which returns its measurements."""
+        """The artifact of `stage`: found, or else built by `build(draft)`.
+
+        `build` returns its measurements.
+        """
         fingerprint = self.fingerprint(stage)
         if existing := self.store.find(stage, fingerprint):
             return existing
@@ -147,7 +151,8 @@ class Chain:
 
 def _corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
     if isinstance(source, FilePair):
-        return Corpus(Path(source.src).name, Text(None, Path(source.src)), Text(None, Path(source.tgt)))
+        src, tgt = Path(source.src), Path(source.tgt)
+        return Corpus(src.name, Text(None, src), Text(None, tgt))
     entry = load_catalog().corpus(source, src_lang, tgt_lang)
     return Corpus(source, _catalog_text(entry.src), _catalog_text(entry.tgt))
 

@@ -57,7 +57,7 @@ def plan(chain: Chain) -> Plan:
 
 
 def _expected_vocabulary(recipe: Recipe) -> int:
-    """A guess before the text is read: 32,000 merges of English and German news leave about 37,000 tokens."""
+    """A guess before the text is read: 32,000 merges of news text leave about 37,000 tokens."""
     if isinstance(recipe.subword, BpeConfig):
         return round(recipe.subword.n_merges * 37 / 32)
     return recipe.subword.n_tokens
@@ -80,7 +80,7 @@ def _downloads(chain: Chain) -> list[Download]:
 
 
 def _disk_bytes(chain: Chain, downloads: list[Download], n_parameters: int) -> int:
-    """Prepared text (about twice its gzipped download while it is made) and checkpoints (weights and two moments)."""
+    """Prepared text (about twice its gzipped download), checkpoints (weights and two moments)."""
     text = 0
     if chain.find("prepare") is None:
         own = [

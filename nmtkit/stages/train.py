@@ -55,6 +55,8 @@ def _train(chain: Chain, draft: Path) -> dict[str, Any]:
         f"{machine.tokens_per_micro_batch(device):,} tokens a side of a micro-batch"
     )
     max_steps = recipe.training.max_steps
+    if (draft / METRICS).exists():  # of a run that was killed between its last step and publishing
+        (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
     with _stop_signals() as signals, progress.task("train", unit="steps", total=max_steps) as task:
         speed = _Speed()
 
@@ -80,7 +82,7 @@ def _train(chain: Chain, draft: Path) -> dict[str, Any]:
             report=report,
             should_stop=lambda: bool(signals),
         )
-    if done.step < max_steps:
+    if signals:
         raise Stopped(
             f"stopped by {signal.Signals(signals[0]).name} after step {done.step:,} of "
             f"{max_steps:,}, which is saved; the same command goes on from there",

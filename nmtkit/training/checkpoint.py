@@ -41,8 +41,8 @@ def save_checkpoint(
     draft = directory / f"{place.name}.partial"
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    save_file(_weights(model), draft / MODEL)
-    save_file(_moments(model, optimizer), draft / OPTIMIZER)
+    save_tensors(_weights(model), draft / MODEL)
+    save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
     artifacts.write_json(draft / PROGRESS, vars(progress))
     if place.is_dir():  # of a run that was stopped at this step, or half deleted
         _delete(place)
@@ -66,6 +66,21 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
             **{moment: moments[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS},
         }
     return progress
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        UserError: the disk is full, or the like.
+    """
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # which says in words alone what the system said
+        raise UserError(
+            f"{path} can't be written: {error}; mend that (is the disk full?) and run the same "
+            "command again, nothing finished is lost"
+        ) from None
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -101,13 +116,16 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def forget_old(directory: Path, keep: int) -> None:
-    """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back."""
+    """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back.
+
+    Drafts and half-deleted checkpoints that a kill left go too.
+    """
     existing = checkpoints(directory)
     if not existing or not read_progress(existing[-1]).scheduled:
         return
     artifacts.open_directory(existing[-1])
     scheduled = [path for path in existing if read_progress(path).scheduled]
-    for path in set(existing) - set(scheduled[-keep:]):
+    for path in set(directory.glob("step-*")) - set(scheduled[-keep:]):
         _delete(path)
 
 

@@ -76,6 +76,7 @@ def train(
         fused=True,
     )
     progress = _resume(directory, model, optimizer)
+    forget_old(directory, config.keep_checkpoints)  # a kill may have come before it
     source = updates(
         train_pairs,
         seed=config.seed,

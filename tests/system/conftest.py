@@ -10,7 +10,16 @@ import pytest
 
 from system.command import RECIPE, Outcome, artifact, done, nmtkit
 
-WORDS = dict(zip("abcdefgh", "ein zwo drei vier acht neun elf wolf".split(), strict=True))
+WORDS = {
+    "a": "ein",
+    "b": "zwo",
+    "c": "drei",
+    "d": "vier",
+    "e": "acht",
+    "f": "neun",
+    "g": "elf",
+    "h": "wolf",
+}
 N_TRAIN, N_DEV, N_TEST = 400, 20, 30
 
 # What breaks tools that split lines at more than "\n", or expect something on each.

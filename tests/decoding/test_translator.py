@@ -1,0 +1,203 @@
+"""Translation of ids: order, batches, lengths and an uncached search as reference."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmtkit.decoding import translator
+from nmtkit.decoding.beam_search import Hypothesis, beam_search
+from nmtkit.decoding.translator import translate_ids
+from nmtkit.errors import UserError
+from nmtkit.model.packing import Layout
+from nmtkit.model.transformer import DecoderLayer, Transformer
+from nmtkit.recipe import ModelConfig
+from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+
+N_TOKENS, N_ROWS = 23, 32
+EXTRA = 4
+
+
+def peaked_model(seed: int = 11) -> Transformer:
+    """A random model whose choices are clear: no rounding decides between two of them."""
+    config = ModelConfig(
+        n_layers=2,
+        d_model=12,
+        d_ff=20,
+        n_heads=3,
+        d_k=4,
+        d_v=5,
+        dropout=0.1,
+        positions="sinusoid",
+        max_positions=8,
+        norm="post",
+        tie_embeddings=False,
+        vocabulary_multiple=8,
+    )
+    torch.manual_seed(seed)
+    model = Transformer(config, N_ROWS)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
+    model.output_matrix.data.mul_(3)
+    return model
+
+
+def steer(model: Transformer, towards: list[int], away_from: list[int]) -> None:
+    """Make some ids very probable and others very improbable, whatever was read."""
+    last = model.decoder[-1]
+    assert isinstance(last, DecoderLayer)
+    direction = torch.zeros(model.config.d_model)
+    direction[0] = 20.0
+    norm = last.get_submodule("residuals.2.norm")
+    norm.get_parameter("bias").data.copy_(direction)
+    model.output_matrix.data[:, 0] = 0
+    model.output_matrix.data[towards] = direction / 40
+    model.output_matrix.data[away_from] = -direction / 40
+
+
+def random_sources(n: int, seed: int = 5) -> list[list[int]]:
+    rng = random.Random(seed)
+    return [
+        [*rng.choices(range(len(SPECIALS), N_TOKENS), k=rng.randint(0, 11)), EOS_ID]
+        for _ in range(n)
+    ]
+
+
+def translate(
+    model: Transformer, sources: list[list[int]], beam_size: int = 3, extra: int = EXTRA
+) -> list[Hypothesis]:
+    return translate_ids(
+        model,
+        sources,
+        n_tokens=N_TOKENS,
+        beam_size=beam_size,
+        length_penalty=0.6,
+        max_extra_tokens=extra,
+        progress=lambda _: None,
+    )
+
+
+class Uncached:
+    """Runs the whole decoder on every prefix, one after the other, with the sentence's source."""
+
+    def __init__(self, model: Transformer, source: list[int]) -> None:
+        self.model = model
+        self.layout = Layout.of_lengths([len(source)])
+        self.memory = model.encode(torch.tensor(source), self.layout)
+        self.prefixes: list[list[int]] = [[]]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        newest = tokens[0].tolist()
+        pairs = zip(self.prefixes, newest, strict=True)
+        self.prefixes = [[*prefix, token] for prefix, token in pairs]
+        return torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]
+
+    def next_token(self, prefix: list[int]) -> Tensor:
+        layout = Layout.of_lengths([len(prefix)])
+        hidden = self.model.decode(torch.tensor(prefix), layout, self.memory, self.layout)
+        log_probs = (hidden[-1] @ self.model.output_matrix.t()).log_softmax(-1)
+        log_probs[[PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)]] = -torch.inf
+        return log_probs
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        assert sentences.tolist() == [0]
+        self.prefixes = [self.prefixes[beam] for beam in beams[0].tolist()]
+
+
+def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
+    assert [hypothesis.tokens for hypothesis in ours] == [hyp.tokens for hyp in theirs]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize(("seed", "beam_size"), [(11, 1), (12, 3), (13, 4)])
+def test_translations_are_those_of_a_search_without_caches(seed: int, beam_size: int) -> None:
+    model, sources = peaked_model(seed).eval(), random_sources(9)
+    expected = []
+    with torch.inference_mode():
+        for source in sources:
+            (found,) = beam_search(
+                Uncached(model, source),
+                torch.tensor([len(source) - 1 + EXTRA]),
+                beam_size=beam_size,
+                length_penalty=0.6,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+            )
+            expected.append(found[0])
+    assert len({tuple(hypothesis.tokens) for hypothesis in expected}) > 3
+    assert_same(translate(model, sources, beam_size), expected)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
+def test_translation_does_not_depend_on_what_else_is_in_the_batch(
+    monkeypatch: pytest.MonkeyPatch, batch_tokens: int
+) -> None:
+    model, sources = peaked_model(), random_sources(12)
+    alone = [translate(model, [source])[0] for source in sources]
+    assert len({tuple(hypothesis.tokens) for hypothesis in alone}) > 3
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", batch_tokens)
+    assert_same(translate(model, sources), alone)
+    assert_same(translate(model, sources[5:7][::-1]), alone[5:7][::-1])
+
+
+def test_progress_counts_every_sentence_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 60)
+    done: list[int] = []
+    translate_ids(
+        peaked_model(),
+        random_sources(17),
+        n_tokens=N_TOKENS,
+        beam_size=2,
+        length_penalty=0.6,
+        max_extra_tokens=EXTRA,
+        progress=done.append,
+    )
+    assert sum(done) == 17
+    assert len(done) > 1
+
+
+def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence() -> None:
+    lengths = [9, 1, 4, 40, 4, 2, 9, 7]
+    batches = list(translator._batches(lengths, 20))
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= 20
+    assert batches[0] == [3]
+
+
+@pytest.mark.parametrize("extra", [0, 1, 6])
+def test_longest_output_is_the_source_without_its_end_symbol_and_the_extra_tokens(
+    extra: int,
+) -> None:
+    model, sources = peaked_model(), random_sources(12)
+    steer(model, towards=[], away_from=[EOS_ID])
+    lengths = [len(hyp.tokens) for hyp in translate(model, sources, extra=extra)]
+    assert lengths == [len(source) - 1 + extra for source in sources]
+
+
+def test_output_ends_where_the_model_ends_it() -> None:
+    model = peaked_model()
+    steer(model, towards=[EOS_ID], away_from=[])
+    assert [hyp.tokens for hyp in translate(model, random_sources(5))] == [[]] * 5
+
+
+def test_only_ids_of_the_vocabulary_are_produced_however_probable_others_are() -> None:
+    model = peaked_model()
+    steer(model, towards=[PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)], away_from=[EOS_ID])
+    produced = {token for hyp in translate(model, random_sources(8)) for token in hyp.tokens}
+    assert produced <= set(range(len(SPECIALS), N_TOKENS))
+    assert produced
+
+
+def test_weights_that_are_no_numbers_are_a_users_error() -> None:
+    model = peaked_model()
+    model.output_matrix.data.fill_(torch.nan)
+    with pytest.raises(UserError, match="no probabilities .* diverged"):
+        translate(model, random_sources(3))
+
+
+def test_no_sources_give_no_translations() -> None:
+    assert translate(peaked_model(), []) == []

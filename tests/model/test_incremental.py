@@ -1,0 +1,115 @@
+"""Decoding token by token against the whole decoder on the same prefixes."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nmtkit.model.incremental import IncrementalDecoder
+from nmtkit.model.packing import Layout
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import ModelConfig
+
+V = 29
+FORBIDDEN = [0, 3, 27, 28]
+SRC_LENGTHS = [5, 1, 8, 3]
+STEPS = 7  # past max_positions
+
+
+def random_model(**changes: Any) -> Transformer:
+    values: dict[str, Any] = {
+        "n_layers": 2,
+        "d_model": 10,
+        "d_ff": 18,
+        "n_heads": 3,
+        "d_k": 4,
+        "d_v": 7,
+        "dropout": 0.4,
+        "positions": "sinusoid",
+        "max_positions": 5,
+        "norm": "post",
+        "tie_embeddings": True,
+        "vocabulary_multiple": 1,
+    }
+    torch.manual_seed(3)
+    model = Transformer(ModelConfig(**{**values, **changes}), V)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    return model.eval()
+
+
+def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> Tensor:
+    """Log-probabilities (W, V) of what follows each prefix of one sentence."""
+    n = len(prefixes)
+    src_layout = Layout.of_lengths([len(source)] * n)
+    tgt_layout = Layout.of_lengths([len(prefix) for prefix in prefixes])
+    memory = model.encode(source.repeat(n), src_layout)
+    packed = torch.tensor([token for prefix in prefixes for token in prefix])
+    hidden = model.decode(packed, tgt_layout, memory, src_layout)
+    logits = hidden[tgt_layout.cu_seqlens[1:] - 1] @ model.output_matrix.t()
+    log_probs = logits.log_softmax(-1)
+    log_probs[:, FORBIDDEN] = -torch.inf
+    return log_probs
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoid", "learned"])
+@pytest.mark.parametrize("tie_embeddings", [True, False])
+def test_each_step_gives_what_the_whole_decoder_gives(
+    norm: str, positions: str, tie_embeddings: bool
+) -> None:
+    model = random_model(norm=norm, positions=positions, tie_embeddings=tie_embeddings)
+    rng = random.Random(7)
+    sources = [torch.tensor(rng.choices(range(V), k=length)) for length in SRC_LENGTHS]
+    layout = Layout.of_lengths(SRC_LENGTHS)
+    memory = model.encode(torch.cat(sources), layout)
+    decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
+    prefixes: list[list[list[int]]] = [[[]] for _ in sources]
+    for step in range(STEPS):
+        prefixes = [[[*prefix, rng.randrange(V)] for prefix in beams] for beams in prefixes]
+        newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
+        log_probs = decoder.step(newest)
+        assert log_probs.dtype == torch.float32
+        for ours, source, beams in zip(log_probs, sources, prefixes, strict=True):
+            torch.testing.assert_close(ours, uncached(model, source, beams), atol=1e-5, rtol=1e-5)
+
+        kept = list(range(len(sources)))
+        if step in (2, 4):
+            kept.remove(rng.choice(kept))
+        width = rng.choice([2, 3, 5])
+        orders = [rng.choices(range(len(prefixes[0])), k=width) for _ in kept]
+        decoder.reorder(torch.tensor(kept), torch.tensor(orders))
+        sources = [sources[row] for row in kept]
+        prefixes = [
+            [prefixes[row][beam] for beam in order] for row, order in zip(kept, orders, strict=True)
+        ]
+
+
+@torch.inference_mode()
+def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
+    model = random_model()
+    layout = Layout.of_lengths([4])
+    memory = model.encode(torch.tensor([9, 8, 7, 2]), layout)
+    with_all = IncrementalDecoder(model, memory, layout, torch.tensor([], dtype=torch.int64))
+    without = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
+    newest = torch.tensor([[1]])
+    expected, log_probs = with_all.step(newest)[0, 0], without.step(newest)[0, 0]
+    torch.testing.assert_close(expected.exp().sum(), torch.tensor(1.0))
+    for token in range(V):
+        assert log_probs[token] == (-torch.inf if token in FORBIDDEN else expected[token])
+
+
+@torch.inference_mode()
+def test_two_searches_over_one_memory_do_not_disturb_each_other() -> None:
+    model = random_model()
+    layout = Layout.of_lengths([3, 2])
+    memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
+    first, second = (
+        IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN)) for _ in range(2)
+    )
+    expected = first.step(torch.tensor([[1], [1]]))
+    first.step(torch.tensor([[5], [6]]))
+    assert torch.equal(second.step(torch.tensor([[1], [1]])), expected)

@@ -1,0 +1,145 @@
+"""What is printed: complete, never folded in a pipe, and JSON that machines can read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmtkit.recipe import ScoringConfig, bundled_recipes, load_recipe
+from nmtkit.reporting.facts import Download, Plan, Results, Sample, StageResult, State
+from nmtkit.reporting.tables import (
+    print_plan,
+    print_recipes,
+    print_results,
+    print_scores,
+    print_status,
+)
+from nmtkit.stages.score import score_files
+
+LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
+STATES = [
+    State("prepare", "fresh", "0123456789abcdef", LONG, "nothing to do"),
+    State("train", "missing", "fedcba9876543210", "runs/train/x", f"not made yet {LONG}"),
+]
+PLAN = Plan(
+    recipe="mine",
+    stages=STATES,
+    downloads=[
+        Download(f"https://host{LONG}", 12_345, is_here=False),
+        Download("https://host/there", 67_890, is_here=True),
+    ],
+    download_bytes=12_345,
+    disk_bytes=3 * 2**30,
+    vocabulary_is_known=False,
+    n_parameters=65_000_000,
+    update_flops=9.56e12,
+    training_flops=9.56e17,
+    device="cpu",
+    tgt_tokens_per_second=1_234.5,
+    training_seconds=400_000,
+)
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> dict[str, Any]:
+    text = "the well-known cat sat on the mat .\nand a dog looked at it .\n"
+    (tmp_path / "hyp").write_text(text, encoding="utf-8", newline="\n")
+    (tmp_path / "ref").write_text(text.replace("dog", "bird"), encoding="utf-8", newline="\n")
+    scoring = ScoringConfig(lowercase=False, normalize_punctuation=False)
+    return score_files(tmp_path / "hyp", tmp_path / "ref", "de", scoring)
+
+
+def test_every_score_has_its_kind_signature_and_test_set(
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_scores(scores, as_json=False)
+    lines = capsys.readouterr().out.split("\n")
+    assert "ref, 2 lines" in lines[0]
+    for key, kind in (
+        ("sacrebleu", "sacreBLEU"),
+        ("tokenized_bleu", "tokenized BLEU"),
+        ("compound_split_bleu", "compound-split BLEU"),
+    ):
+        (line,) = (line for line in lines if f" {kind} " in line)
+        assert f" {scores[key]['score']:.2f} " in line
+        assert scores[key]["how"] in line
+    low, high = scores["sacrebleu"]["confidence_interval"]
+    (line,) = (line for line in lines if " sacreBLEU " in line)
+    assert f"[{low:.2f}, {high:.2f}]" in line
+    assert scores["sacrebleu"]["signature"] in line
+
+
+def test_json_is_valid_and_does_not_depend_on_the_order_of_keys(
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_scores(scores, as_json=True)
+    first = capsys.readouterr().out
+    assert json.loads(first) == scores
+    print_scores(dict(reversed(scores.items())), as_json=True)
+    assert capsys.readouterr().out == first
+
+
+def test_json_of_status_and_plan_holds_every_value(capsys: pytest.CaptureFixture[str]) -> None:
+    print_status("mine", STATES, as_json=True)
+    status = json.loads(capsys.readouterr().out)
+    assert status["recipe"] == "mine"
+    assert status["stages"]["train"] == vars(STATES[1])
+    print_plan(PLAN, as_json=True)
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["training_flops"] == PLAN.training_flops
+    assert plan["downloads"][1] == {"url": "https://host/there", "n_bytes": 67_890, "is_here": True}
+    assert plan["stages"][0]["path"] == LONG
+
+
+def test_nothing_is_folded_in_a_pipe(
+    scores: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_status(LONG, STATES, as_json=False)
+    lines = capsys.readouterr().out.split("\n")
+    for whole in (f"nmtkit status {LONG}", LONG, f"not made yet {LONG}"):
+        assert any(whole in line for line in lines)
+
+    print_plan(PLAN, as_json=False)
+    lines = capsys.readouterr().out.split("\n")
+    assert any(f"https://host{LONG}" in line and "12,345" in line for line in lines)
+    for name, value in PLAN.rows():
+        assert any(name in line and value in line for line in lines)
+
+    sample = Sample(f"source {LONG}", f"reference {LONG}", f"ours {LONG}")
+    print_results(Results([StageResult("train", f"done {LONG}", LONG)], [sample], scores))
+    lines = capsys.readouterr().out.split("\n")
+    for whole in (*vars(sample).values(), f"done {LONG}", scores["sacrebleu"]["signature"]):
+        assert any(whole in line for line in lines)
+
+
+def test_text_is_printed_as_it_is(
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample = Sample("[bold]a[/bold] :smile:", "b [1, 2]", "c :heart:")
+    print_results(Results([], [sample], scores))
+    out = capsys.readouterr().out
+    for text in vars(sample).values():
+        assert text in out
+
+
+def test_every_recipe_is_listed_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    recipes = [load_recipe(str(path)) for path in bundled_recipes()]
+    print_recipes(recipes)
+    lines = capsys.readouterr().out.split("\n")
+    for recipe in recipes:
+        assert any(f" {recipe.name} " in line and recipe.description in line for line in lines)
+
+
+def test_plan_says_how_long_in_a_unit_that_fits() -> None:
+    for seconds, text in (
+        (40, "40 seconds"),
+        (600, "10 minutes"),
+        (20_000, "6 hours"),
+        (400_000, "5 days"),
+    ):
+        rows = dict(Plan(**{**vars(PLAN), "training_seconds": seconds}).rows())
+        assert rows["training here"] == f"about {text}"

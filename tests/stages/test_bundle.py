@@ -1,0 +1,137 @@
+"""A bundle is enough to translate raw text, and nothing else is taken for one."""
+
+import shutil
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmtkit import artifacts
+from nmtkit.corpus.bpe import Bpe, learn_bpe
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.errors import UserError
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.stages.bundle import MODEL, TOKENIZATION, WEIGHTS, open_bundle, write_bundle
+
+CPU = torch.device("cpu")
+LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]
+DECODING = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
+CONFIG = ModelConfig(
+    n_layers=1,
+    d_model=12,
+    d_ff=20,
+    n_heads=2,
+    d_k=6,
+    d_v=5,
+    dropout=0.1,
+    positions="sinusoid",
+    max_positions=16,
+    norm="post",
+    tie_embeddings=True,
+    vocabulary_multiple=8,
+)
+
+
+def tokenization(lang: str) -> Tokenization:
+    return Tokenization(
+        lang,
+        normalize_punctuation=False,
+        lowercase=lang == "en",
+        tokenizer="moses",
+        aggressive_hyphens=False,
+    )
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A published bundle of a random model, the prepared corpus that it was made from gone."""
+    prepared, draft, place = (tmp_path / name for name in ("prepared", "draft", "bundle"))
+    prepared.mkdir()
+    draft.mkdir()
+    words = Counter(tokenization("en").tokenize(" ".join(LINES)).split())
+    merges = learn_bpe(words, 8)
+    subword = BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words))
+    subword.save(prepared)
+    sides = {"src": asdict(tokenization("en")), "tgt": asdict(tokenization("de"))}
+    artifacts.write_json(prepared / TOKENIZATION, sides)
+    for name in ("train.src.ids", "dev.en", "test.de", "counts.json", "measurements.json"):
+        (prepared / name).write_text("data", encoding="utf-8")
+    torch.manual_seed(2)
+    n_rows = -(-subword.n_tokens // 8) * 8 + 8
+    model = Transformer(CONFIG, n_rows)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    description = {"config": CONFIG.model_dump(mode="json"), "n_rows": n_rows}
+    write_bundle(draft, prepared, description, weights)
+    shutil.rmtree(prepared)
+    artifacts.publish_directory(draft, place, {"kind": "average"})
+    return place
+
+
+def translate(folder: Path) -> list[str]:
+    translations = open_bundle(folder, CPU).translate(LINES, DECODING, lambda _: None)
+    return [translation.text for translation in translations]
+
+
+def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
+    names = {path.name for path in bundle.iterdir()}
+    subwords = {"codes.bpe", "vocabulary.tsv"}
+    assert names == {WEIGHTS, MODEL, TOKENIZATION, artifacts.MANIFEST, *subwords}
+
+
+def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None:
+    opened = open_bundle(bundle, CPU)
+    translations = opened.translate(LINES, DECODING, lambda _: None)
+    assert len(translations) == len(LINES)
+    for line, translation in zip(LINES, translations, strict=True):
+        (alone,) = opened.translate([line], DECODING, lambda _: None)
+        assert translation.text == alone.text
+        assert translation.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
+        assert "\n" not in translation.text
+        if not line.strip():
+            assert translation.text == ""
+            assert translation.n_tokens == 0
+        else:
+            assert translation.log_prob < translation.score < 0
+    assert any(translation.text for translation in translations)
+
+
+def test_text_goes_through_the_tokenization_of_each_side(bundle: Path) -> None:
+    opened = open_bundle(bundle, CPU)
+    assert (opened.src, opened.tgt) == (tokenization("en"), tokenization("de"))
+    upper, lower = opened.translate(["THE CAT", "the cat"], DECODING, lambda _: None)
+    assert upper.text == lower.text
+
+
+def test_folder_alone_suffices_wherever_it_lies(bundle: Path, tmp_path: Path) -> None:
+    before = translate(bundle)
+    elsewhere = tmp_path / "far" / "away"
+    elsewhere.parent.mkdir()
+    shutil.move(bundle, elsewhere)
+    assert translate(elsewhere) == before
+
+
+def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no finished artifact"):
+        open_bundle(tmp_path, CPU)
+    draft, other = tmp_path / "draft", tmp_path / "other"
+    for missing in (WEIGHTS, MODEL, TOKENIZATION):
+        shutil.copytree(bundle, draft)
+        (draft / missing).unlink()
+        (draft / artifacts.MANIFEST).unlink()
+        artifacts.publish_directory(draft, other, {"kind": "train"})
+        with pytest.raises(UserError, match=f"other is no bundle: it has no {missing}"):
+            open_bundle(other, CPU)
+        shutil.rmtree(other)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, MODEL, TOKENIZATION, "vocabulary.tsv", "codes.bpe"])
+def test_altered_file_is_refused(bundle: Path, name: str) -> None:
+    content = bytearray((bundle / name).read_bytes())
+    content[-3] ^= 1
+    (bundle / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} was altered"):
+        open_bundle(bundle, CPU)

@@ -1,0 +1,142 @@
+"""What each stage depends on, and what is told of a chain's state."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.recipe import FilePair, Recipe, load_recipe
+from nmtkit.stages.chain import STAGES, Chain, states
+
+CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
+    ("corpus.lowercase=true", "prepare"),
+    ("corpus.max_tokens=17", "prepare"),
+    ("corpus.train=['demo-train', 'demo-dev']", "prepare"),
+    ("corpus.dev='demo-test'", "prepare"),
+    ("corpus.test='demo-dev'", "prepare"),
+    ("subword.n_merges=17", "prepare"),
+    ("model.dropout=0.25", "train"),
+    ("model.d_ff=17", "train"),
+    ("training.seed=17", "train"),
+    ("training.max_steps=17", "train"),
+    ("averaging.n_checkpoints=1", "average"),
+    ("decoding.beam_size=17", "translate"),
+    ("scoring.lowercase=true", "score"),
+]
+
+
+def chain_of(recipe: Recipe, runs_dir: Path, command: str = "demo") -> Chain:
+    machine = Machine(runs_dir, mirror=None, device="cpu", max_tokens=None, workers=1)
+    return Chain(recipe, machine, command)
+
+
+def fingerprints(recipe: Recipe, runs_dir: Path) -> dict[str, str]:
+    chain = chain_of(recipe, runs_dir)
+    return {stage: chain.fingerprint(stage) for stage in STAGES}
+
+
+def with_files(recipe: Recipe, folder: Path, text: str = "a\n") -> Recipe:
+    """The recipe with a user's own training text, which is written to `folder`."""
+    folder.mkdir()
+    for side in ("src", "tgt"):
+        (folder / side).write_text(text, encoding="utf-8", newline="\n")
+    pair = FilePair(src=str(folder / "src"), tgt=str(folder / "tgt"))
+    corpus = recipe.corpus.model_copy(update={"train": (pair,)})
+    return recipe.model_copy(update={"corpus": corpus})
+
+
+def build(draft: Path) -> dict[str, Any]:
+    (draft / "made").write_text("content", encoding="utf-8")
+    return {"speed": 3}
+
+
+@pytest.mark.parametrize(("change", "first"), CHANGES)
+def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
+    change: str, first: str, tmp_path: Path
+) -> None:
+    before = fingerprints(load_recipe("demo"), tmp_path)
+    after = fingerprints(load_recipe("demo", [change]), tmp_path)
+    names = list(STAGES)
+    changed = [stage for stage in names if before[stage] != after[stage]]
+    assert changed == names[names.index(first) :]
+
+
+def test_every_section_of_a_recipe_belongs_to_one_stage() -> None:
+    sections = [section for sections in STAGES.values() for section in sections]
+    assert sorted(sections) == sorted(set(Recipe.model_fields) - {"name", "description"})
+
+
+def test_name_machine_and_command_change_no_fingerprint(tmp_path: Path) -> None:
+    recipe = load_recipe("demo")
+    other = load_recipe("demo", ["name=other", "description=another one"])
+    machine = Machine(tmp_path / "x", tmp_path, "cuda", max_tokens=9, workers=7)
+    for stage in STAGES:
+        fingerprint = chain_of(recipe, tmp_path).fingerprint(stage)
+        assert Chain(other, machine, "other").fingerprint(stage) == fingerprint
+
+
+def test_content_of_a_users_files_counts_and_their_place_does_not(tmp_path: Path) -> None:
+    demo = load_recipe("demo")
+    here = fingerprints(with_files(demo, tmp_path / "here"), tmp_path)
+    there = fingerprints(with_files(demo, tmp_path / "there"), tmp_path)
+    other = fingerprints(with_files(demo, tmp_path / "other", text="b\n"), tmp_path)
+    assert here == there
+    assert all(here[stage] != other[stage] for stage in STAGES)
+
+
+def test_artifact_is_made_once_and_then_found(tmp_path: Path) -> None:
+    chain = chain_of(load_recipe("demo"), tmp_path)
+    assert chain.find("prepare") is None
+    made = chain.make("prepare", build)
+
+    def never(_draft: Path) -> dict[str, Any]:
+        raise AssertionError
+
+    assert chain.make("prepare", never) == made == chain.need("prepare") == chain.find("prepare")
+    assert made.fingerprint == chain.fingerprint("prepare")
+    assert made.manifest["depends_on"] == chain.depends_on("prepare")
+
+
+def test_missing_stage_names_the_command_that_makes_it(tmp_path: Path) -> None:
+    chain = chain_of(load_recipe("demo"), tmp_path, command="./my recipe.toml")
+    with pytest.raises(UserError, match=r"run `nmtkit average './my recipe.toml'` first"):
+        chain.need("average")
+
+
+def test_damaged_artifact_is_not_given_to_the_next_stage(tmp_path: Path) -> None:
+    chain = chain_of(load_recipe("demo"), tmp_path)
+    file = chain.make("train", build).path / "made"
+    file.write_text("CONTENT", encoding="utf-8")
+    with pytest.raises(UserError, match="made was altered"):
+        chain.need("train")
+
+
+def test_states_tell_how_far_each_stage_is(tmp_path: Path) -> None:
+    chain = chain_of(load_recipe("demo"), tmp_path)
+    assert [(state.stage, state.state) for state in states(chain)] == [
+        (stage, "missing") for stage in STAGES
+    ]
+    chain.make("prepare", build)
+    chain.store.place("train", chain.fingerprint("train")).with_suffix(".partial").mkdir(
+        parents=True
+    )
+    (chain.make("average", build).path / "made").unlink()
+    chain_of(load_recipe("demo", ["decoding.beam_size=9"]), tmp_path).make("translate", build)
+    found = states(chain)
+    assert [state.state for state in found] == ["fresh", "partial", "damaged", "missing", "missing"]
+    assert [state.fingerprint for state in found] == [chain.fingerprint(name) for name in STAGES]
+    assert found[0].path == str(chain.need("prepare").path)
+    assert "made is missing" in found[2].why
+    assert "none of the 1 made so far has this [decoding]" in found[3].why
+    assert found[4].why == "not made yet"
+
+
+def test_state_is_unknown_where_a_users_file_is_gone(tmp_path: Path) -> None:
+    recipe = with_files(load_recipe("demo"), tmp_path / "files")
+    (tmp_path / "files" / "tgt").unlink()
+    found = states(chain_of(recipe, tmp_path))
+    assert {state.state for state in found} == {"unknown"}
+    assert "there is no file" in found[0].why
+    assert found[0].fingerprint is None

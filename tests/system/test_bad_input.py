@@ -1,0 +1,245 @@
+"""Bad input: each mistake gets one sentence that names what is wrong, and nothing else happens."""
+
+import gzip
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from system.command import (
+    RECIPE,
+    artifact,
+    contents,
+    done,
+    environment,
+    flip_byte,
+    nmtkit,
+    sentence,
+    start,
+    status,
+    steps_done,
+    wait_until,
+)
+from system.conftest import N_TRAIN, Finished
+
+
+def _nothing(_: Path) -> None:
+    """Spoil nothing: the mistake is in the command."""
+
+
+def _append_a_line(folder: Path) -> None:
+    with (folder / "train.de").open("a", encoding="utf-8", newline="\n") as file:
+        file.write("ein\n")
+
+
+def _write_a_byte_that_is_not_utf8(folder: Path) -> None:
+    lines = (folder / "train.en").read_bytes().split(b"\n")
+    lines[6] += b"\xff"
+    (folder / "train.en").write_bytes(b"\n".join(lines))
+
+
+def _empty_both_sides(folder: Path) -> None:
+    for name in ("train.en", "train.de"):
+        (folder / name).write_bytes(b"")
+
+
+def _empty_the_test_set(folder: Path) -> None:
+    for name in ("test.en", "test.de"):
+        (folder / name).write_bytes(b"")
+
+
+def _cut_a_gz_short(folder: Path) -> None:
+    packed = gzip.compress((folder / "train.en").read_bytes())
+    (folder / "train.en.gz").write_bytes(packed[: len(packed) // 2])
+    _edit(folder, '"train.en"', '"train.en.gz"')
+
+
+def _edit(folder: Path, old: str, new: str) -> None:
+    text = (folder / RECIPE).read_text(encoding="utf-8")
+    assert old in text
+    (folder / RECIPE).write_text(text.replace(old, new), encoding="utf-8", newline="\n")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is spoilt, the command that meets it, and what its sentence must hold."""
+
+    spoil: Callable[[Path], object]
+    args: tuple[str, ...]
+    says: tuple[str, ...]
+
+
+PREPARE = ("prepare", RECIPE, "--workers", "1")
+MISTAKES = {
+    "missing file": Mistake(
+        lambda folder: (folder / "train.de").unlink(), PREPARE, ("there is no file", "train.de")
+    ),
+    "sides of different length": Mistake(
+        _append_a_line,
+        PREPARE,
+        (f"train.en has {N_TRAIN} lines", f"train.de has {N_TRAIN + 1}"),
+    ),
+    "sides of different length, in several processes": Mistake(
+        _append_a_line, ("prepare", RECIPE, "--workers", "2"), (f"{N_TRAIN}", f"{N_TRAIN + 1}")
+    ),
+    "invalid UTF-8": Mistake(
+        _write_a_byte_that_is_not_utf8, PREPARE, ("train.en, line 7", "not valid UTF-8")
+    ),
+    "empty corpus": Mistake(_empty_both_sides, PREPARE, ("train.en", "is empty")),
+    "empty test set": Mistake(_empty_the_test_set, PREPARE, ("test.en", "is empty")),
+    "cleaning drops everything": Mistake(
+        _nothing,
+        (*PREPARE, "--set", "corpus.max_tokens=1"),
+        ("cleaning dropped every training pair", f"{N_TRAIN} too_long"),
+    ),
+    "truncated gz": Mistake(_cut_a_gz_short, PREPARE, ("train.en.gz", "cut short")),
+    "unknown recipe": Mistake(_nothing, ("run", "dmeo"), ("'dmeo'", "did you mean 'demo'")),
+    "missing recipe file": Mistake(_nothing, ("run", "./none.toml"), ("./none.toml",)),
+    "recipe that is no TOML": Mistake(
+        lambda folder: _edit(folder, "[model]", "[model"), PREPARE, (RECIPE, "not valid TOML")
+    ),
+    "unknown recipe key": Mistake(
+        lambda folder: _edit(folder, "beam_size", "beam_sise"),
+        PREPARE,
+        (RECIPE, "[decoding] beam_sise = 3", "did you mean 'beam_size'"),
+    ),
+    "unknown corpus": Mistake(
+        lambda folder: _edit(folder, 'test = { src = "test.en", tgt = "test.de" }', 'test = "dem"'),
+        PREPARE,
+        ("no corpus 'dem'",),
+    ),
+    "--set of an unknown key": Mistake(
+        _nothing,
+        (*PREPARE, "--set", "training.max_step=9"),
+        ("[training] max_step = 9", "did you mean 'max_steps'"),
+    ),
+    "--set of a wrong type": Mistake(
+        _nothing,
+        (*PREPARE, "--set", "decoding.beam_size=four"),
+        ('[decoding] beam_size = "four"', "a whole number"),
+    ),
+    "--set of an impossible value": Mistake(
+        _nothing,
+        (*PREPARE, "--set", "decoding.beam_size=0"),
+        ("[decoding] beam_size = 0", "at least 1"),
+    ),
+    "--set without a value": Mistake(
+        _nothing, (*PREPARE, "--set", "decoding.beam_size"), ("section.key=value",)
+    ),
+    "unknown device": Mistake(
+        _nothing, ("plan", RECIPE, "--device", "abacus"), ("--device abacus",)
+    ),
+    "device that is not there": Mistake(
+        _nothing, ("plan", RECIPE, "--device", "cuda:99"), ("--device cuda:99",)
+    ),
+    "mirror that is no folder": Mistake(
+        _nothing, ("prepare", "multi30k-en-de", "--mirror", "nowhere"), ("nowhere",)
+    ),
+    "file in the place of the runs folder": Mistake(
+        _nothing, (*PREPARE, "--runs-dir", "train.en"), ("train.en",)
+    ),
+    "neither recipe nor bundle": Mistake(_nothing, ("translate",), ("RECIPE", "--bundle DIR")),
+    "folder that is no bundle": Mistake(_nothing, ("translate", "--bundle", "."), (".",)),
+    "two files without a language": Mistake(
+        _nothing, ("score", "test.de", "test.de"), ("--lang de",)
+    ),
+    "two files of different length": Mistake(
+        _nothing,
+        ("score", "train.de", "dev.de", "--lang", "de"),
+        (f"train.de has {N_TRAIN} lines", "dev.de has 20"),
+    ),
+    "missing hypotheses": Mistake(
+        _nothing, ("score", "none.de", "test.de", "--lang", "de"), ("none.de",)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_mistake_is_told_in_one_sentence(workplace: Path, name: str) -> None:
+    mistake = MISTAKES[name]
+    mistake.spoil(workplace)
+    said = sentence(nmtkit(workplace, *mistake.args))
+    for part in mistake.says:
+        assert part in said
+    assert not list(workplace.glob("runs/*/*/manifest.json"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_folder_that_may_not_be_written_is_named(workplace: Path) -> None:
+    (workplace / "runs").mkdir(mode=0o555)
+    said = sentence(nmtkit(workplace, *PREPARE))
+    assert "Permission denied" in said
+    assert "runs/prepare" in said
+
+
+def test_altered_download_is_not_used(shared_data: Path, tmp_path: Path) -> None:
+    mirror = tmp_path / "mirror"
+    shutil.copytree(shared_data / "mirror", mirror, copy_function=shutil.copyfile)
+    (altered,) = mirror.rglob("val.de.gz")
+    flip_byte(altered)
+    said = sentence(nmtkit(tmp_path, "prepare", "multi30k-en-de", "--mirror", "mirror"))
+    assert altered.relative_to(tmp_path).as_posix() in said
+    assert "has sha256" in said
+    altered.write_bytes(altered.read_bytes()[:-1])
+    said = sentence(nmtkit(tmp_path, "prepare", "multi30k-en-de", "--mirror", "mirror"))
+    assert "has 24,680 bytes" in said
+    assert "has 24,681" in said
+
+
+def _at_most(n_bytes: int) -> Callable[[], None]:
+    """Make a process's files end where a full disk would end them."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+
+
+def test_full_disk_is_told_and_what_was_done_is_kept(workplace: Path, finished: Finished) -> None:
+    quiet = environment(PYTHONDONTWRITEBYTECODE="1")
+    said = sentence(nmtkit(workplace, *PREPARE, preexec_fn=_at_most(4_000), env=quiet))
+    assert "the disk is full" in said
+    assert not list(workplace.glob("runs/*/*/manifest.json"))
+    done(nmtkit(workplace, *PREPARE))
+    assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
+    said = sentence(nmtkit(workplace, "train", RECIPE, preexec_fn=_at_most(50_000), env=quiet))
+    assert "model.safetensors can't be written" in said
+    assert "is the disk full?" in said
+    assert status(workplace)["train"]["state"] == "partial"
+
+
+def test_altered_checkpoint_is_refused_by_name_and_nothing_starts_anew(prepared: Path) -> None:
+    process = start(prepared, "train", RECIPE)
+    wait_until(lambda: steps_done(prepared) >= 31, process)
+    process.kill()
+    with process:
+        process.communicate()
+    newest = max(prepared.glob("runs/train/*.partial/checkpoints/*/manifest.json")).parent
+    flip_byte(newest / "model.safetensors")
+    before = contents(prepared / "runs")
+    said = sentence(nmtkit(prepared, "train", RECIPE))
+    assert f"{(newest / 'model.safetensors').relative_to(prepared)} was altered" in said
+    assert f"delete {newest.relative_to(prepared)} and run again" in said
+    assert contents(prepared / "runs") == before
+
+
+def test_altered_prepared_corpus_is_refused_by_name(prepared: Path) -> None:
+    altered = artifact(prepared, "prepare") / "train.src.ids"
+    flip_byte(altered)
+    said = sentence(nmtkit(prepared, "train", RECIPE))
+    assert f"{altered.relative_to(prepared)} was altered" in said
+
+
+def test_bundle_with_altered_weights_is_refused_by_name(complete: Path) -> None:
+    altered = artifact(complete, "average") / "model.safetensors"
+    flip_byte(altered)
+    bundle = os.fspath(altered.parent.relative_to(complete))
+    said = sentence(nmtkit(complete, "translate", "--bundle", bundle, stdin=b"a b c\n"))
+    assert f"{altered.relative_to(complete)} was altered" in said
+
+
+def test_line_that_is_not_utf8_on_standard_input_is_named(finished: Finished) -> None:
+    bundle = os.fspath(finished.artifact("average"))
+    text = b"a b c\n\nb \xe9\n"
+    said = sentence(nmtkit(finished.folder, "translate", "--bundle", bundle, stdin=text))
+    assert "standard input, line 3: byte 3 is not valid UTF-8" in said

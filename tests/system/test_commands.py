@@ -1,0 +1,203 @@
+"""The commands beside the chain: status, plan, recipes, a bundle in a shell, two files' scores."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from system.command import (
+    RECIPE,
+    Outcome,
+    artifact,
+    done,
+    environment,
+    nmtkit,
+    outcome,
+    read_lines,
+    sentence,
+    start,
+    status,
+    traces,
+)
+from system.conftest import N_TEST, ODD_LINES, Finished
+
+STAGES = ("prepare", "train", "average", "translate", "score")
+
+# nmtkit status, plan, recipes
+
+
+def test_status_tells_state_fingerprint_and_path_of_each_stage(
+    workplace: Path, finished: Finished
+) -> None:
+    for made in ([], ["prepare"], STAGES):
+        for stage in made:
+            place = workplace / "runs" / stage
+            if not place.exists():
+                place.parent.mkdir(exist_ok=True)
+                place.symlink_to(finished.folder / "runs" / stage, target_is_directory=True)
+        stages = status(workplace)
+        assert set(stages) == set(STAGES)
+        for stage, state in stages.items():
+            fingerprint = finished.artifact(stage).name
+            assert state["state"] == ("fresh" if stage in made else "missing")
+            assert state["fingerprint"] == fingerprint
+            assert state["path"] == f"runs/{stage}/{fingerprint}"
+
+
+def test_status_as_a_table_names_each_stage(finished: Finished) -> None:
+    shown = done(nmtkit(finished.folder, "status", RECIPE)).out
+    for stage in STAGES:
+        (row,) = (line for line in shown.split("\n") if f"│ {stage} " in line)
+        assert "fresh" in row
+        assert finished.artifact(stage).name in row
+
+
+def test_damaged_artifact_is_told_and_run_refuses_it_by_the_name_of_the_file(
+    complete: Path,
+) -> None:
+    damaged = artifact(complete, "train") / "checkpoints" / "step-00000120" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    states = status(complete)
+    assert [states[stage]["state"] for stage in STAGES] == ["fresh", "damaged", *["fresh"] * 3]
+    name = damaged.relative_to(complete).as_posix()
+    assert name in states["train"]["why"]
+    assert name in sentence(nmtkit(complete, "run", RECIPE))
+
+
+def test_recipes_lists_each_recipe_that_comes_with_nmtkit(tmp_path: Path) -> None:
+    shown = done(nmtkit(tmp_path, "recipes")).out
+    for name in (
+        "demo",
+        "multi30k-en-de",
+        "wmt14-en-de-base",
+        "wmt14-en-de-big",
+        "wmt14-en-fr-base",
+        "wmt14-en-fr-big",
+    ):
+        assert f"│ {name} " in shown
+
+
+def test_plan_tells_what_it_takes_and_changes_nothing(workplace: Path) -> None:
+    before = traces(workplace)
+    told = json.loads(done(nmtkit(workplace, "plan", "multi30k-en-de", "--json")).out)
+    assert traces(workplace) == before
+    assert [state["state"] for state in told["stages"]] == ["missing"] * 5
+    assert told["download_bytes"] == sum(one["n_bytes"] for one in told["downloads"]) > 10**6
+    assert not any(one["is_here"] for one in told["downloads"])
+    assert told["disk_bytes"] > told["download_bytes"]
+    assert told["training_flops"] > told["update_flops"] > told["n_parameters"]
+    assert told["training_seconds"] > 0
+
+
+def test_plan_of_a_finished_run_has_nothing_to_do(finished: Finished) -> None:
+    before = traces(finished.folder)
+    shown = done(nmtkit(finished.folder, "plan", RECIPE)).out
+    assert traces(finished.folder) == before
+    rows = [line for line in shown.split("\n") if "nothing to do" in line]
+    assert len(rows) == len(STAGES)
+    assert "FLOPs" in shown
+
+
+# nmtkit --help
+
+
+def test_help_takes_less_than_four_tenths_of_a_second(tmp_path: Path) -> None:
+    """Processor time is counted, so that a busy machine makes no difference."""
+    spent = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert "translate" in done(nmtkit(tmp_path, "--help")).out
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    assert min(spent) < 0.4
+
+
+def test_help_imports_nothing_slow(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['nmtkit', '--help']\n"
+        "from nmtkit.cli import main\n"
+        "try: main()\n"
+        "finally: print(*sorted(sys.modules), file=sys.stderr)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    modules = ended.stderr.split()
+    assert "typer" in modules
+    assert not {"torch", "numpy", "pydantic", "rich", "sacremoses", "sacrebleu"} & set(modules)
+
+
+# nmtkit translate --bundle
+
+
+def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> None:
+    hypotheses = read_lines(finished.artifact("translate") / "hypotheses.txt")
+    text = (finished.folder / "test.en").read_bytes().removesuffix(b"\n")  # no end of the last line
+    how = ("--set", "decoding.beam_size=3", "--set", "decoding.max_extra_tokens=10")
+    ended = done(_translate(finished, text, *how))
+    assert ended.out == "".join(f"{line}\n" for line in hypotheses)
+    assert len(hypotheses) == N_TEST + len(ODD_LINES)
+
+
+def test_lone_line_is_translated_as_beside_others_and_answered_at_once(
+    finished: Finished, tmp_path: Path
+) -> None:
+    shutil.copytree(_bundle(finished), tmp_path / "moved")  # a bundle needs nothing but its folder
+    lines = ["a b c", "h g f e d c", "", "a"]
+    together = done(_translate(finished, "\n".join(lines).encode())).out.split("\n")
+    assert len(together) == len(lines) + 1
+    with start(tmp_path, "translate", "--bundle", "moved") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line, expected in zip(lines, together, strict=False):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{expected}\n"  # before the next is sent
+        ended = outcome(process)
+    assert (ended.code, ended.out) == (0, "")
+
+
+def _bundle(finished: Finished) -> str:
+    return os.fspath(finished.artifact("average"))
+
+
+def _translate(finished: Finished, text: bytes, *args: str) -> Outcome:
+    return nmtkit(finished.folder, "translate", "--bundle", _bundle(finished), *args, stdin=text)
+
+
+# nmtkit score HYP REF
+
+
+def test_scores_of_two_files_are_named_and_say_how_they_were_counted(finished: Finished) -> None:
+    hypotheses = os.fspath(finished.artifact("translate") / "hypotheses.txt")
+    ended = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de", "--json"))
+    scores = json.loads(ended.out)
+    of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
+        assert 0 <= scores[key]["score"] <= 100.0001
+        assert scores[key]["how"]
+        assert scores[key] == of_run[key]
+    assert "bleu" not in scores
+    shown = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de")).out
+    assert f"{scores['sacrebleu']['score']:.2f}" in shown
+    assert scores["sacrebleu"]["signature"] in shown
+
+
+def test_scores_of_newstest2014_are_the_published_ones(shared_data: Path, tmp_path: Path) -> None:
+    goldens = shared_data / "goldens" / "bleu"
+    expected = json.loads((goldens / "expected.json").read_bytes())["newstest2014-2737.en-de"]
+    files = (os.fspath(goldens / expected["hyp"]), os.fspath(goldens / expected["ref"]))
+    scores = json.loads(done(nmtkit(tmp_path, "score", *files, "--lang", "de", "--json")).out)
+    assert round(scores["sacrebleu"]["score"], 1) == expected["sacrebleu"]["score"]
+    tokenized = expected["tokenized_bleu"]["score"]
+    assert round(scores["tokenized_bleu"]["score"], 2) == tokenized
+    compounds = expected["compound_split_bleu_as_the_script"]["score"]
+    assert round(scores["compound_split_bleu"]["score"], 2) == compounds

@@ -1,0 +1,153 @@
+"""Stopped, killed, started twice: what ends up on disk is what an undisturbed run leaves."""
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from system.command import (
+    RECIPE,
+    artifact,
+    contents,
+    done,
+    nmtkit,
+    outcome,
+    sentence,
+    start,
+    status,
+    steps_done,
+    wait_until,
+)
+from system.conftest import Finished
+
+RUN = ("run", RECIPE, "--workers", "1")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_training_saves_and_goes_on_to_the_same_bits(
+    prepared: Path, finished: Finished, number: signal.Signals, code: int
+) -> None:
+    process = start(prepared, "train", RECIPE)
+    wait_until(lambda: steps_done(prepared) >= 13, process)
+    process.send_signal(number)
+    stopped = outcome(process)
+    assert stopped.code == code
+    said = sentence(stopped)
+    assert f"stopped by {number.name} after step " in said
+    assert "of 120, which is saved; the same command goes on from there" in said
+    step = int(said.split("after step ")[1].split(" ")[0])
+    assert step == steps_done(prepared)
+    (draft,) = prepared.glob("runs/train/*.partial")
+    assert (draft / "checkpoints" / f"step-{step:08d}" / "manifest.json").is_file()
+    state = status(prepared)["train"]
+    assert state["state"] == "partial"
+    assert state["path"] == f"runs/train/{finished.artifact('train').name}"
+
+    went_on = done(nmtkit(prepared, "train", RECIPE))
+    assert went_on.out == f"{state['path']}\n"
+    assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
+    lines = (prepared / state["path"] / "metrics.jsonl").read_bytes().count(b"\n")
+    assert lines == 120
+
+
+def test_ctrl_c_while_text_is_prepared_is_told_in_a_line(
+    workplace: Path, finished: Finished
+) -> None:
+    text = (workplace / RECIPE).read_text(encoding="utf-8")
+    source = '{ src = "train.en", tgt = "train.de" }'
+    longer = text.replace(f"[{source}]", f"[{', '.join([source] * 300)}]")
+    (workplace / "longer.toml").write_text(longer, encoding="utf-8", newline="\n")
+    process = start(
+        workplace,
+        *("prepare", "longer.toml", "--workers", "1"),
+        # A shell that runs the tests in the background lets them ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    wait_until(lambda: any(workplace.glob("runs/prepare/*.partial/temporary")), process)
+    process.send_signal(signal.SIGINT)
+    stopped = outcome(process)
+    assert stopped.code == 130
+    assert "stopped; what was finished is kept" in sentence(stopped)
+    assert not list(workplace.glob("runs/prepare/*/manifest.json"))
+    done(nmtkit(workplace, "prepare", RECIPE))
+    assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
+
+
+def test_run_killed_in_each_part_and_rerun_leaves_what_an_undisturbed_run_leaves(
+    workplace: Path, finished: Finished
+) -> None:
+    """Kill -9 a run as it prepares, in the middle of training, and near the end."""
+    moments: list[Callable[[], bool]] = [
+        lambda: any(workplace.glob("runs/prepare/*.partial")),
+        lambda: steps_done(workplace) >= 25,
+        lambda: any(workplace.glob("runs/train/*/manifest.json")),
+    ]
+    for moment in moments:
+        process = start(workplace, *RUN)
+        wait_until(moment, process)
+        time.sleep(random.uniform(0.0, 0.3))
+        _kill(process)
+    done(nmtkit(workplace, *RUN))
+    assert contents(workplace / "runs") == contents(finished.folder / "runs")
+
+
+@pytest.mark.slow
+def test_run_killed_at_fifteen_random_moments_leaves_what_an_undisturbed_run_leaves(
+    workplace: Path, finished: Finished
+) -> None:
+    for _ in range(15):
+        process = start(workplace, *RUN)
+        try:
+            process.wait(random.uniform(0.0, 0.6 * finished.seconds))
+        except subprocess.TimeoutExpired:
+            _kill(process)
+        else:
+            done(outcome(process))
+    done(nmtkit(workplace, *RUN))
+    assert contents(workplace / "runs") == contents(finished.folder / "runs")
+
+
+@pytest.mark.parametrize("n_files", [0, 1, 2])
+def test_kill_between_the_last_step_and_publishing_loses_nothing(
+    prepared: Path, finished: Finished, n_files: int
+) -> None:
+    """The files of the finished training come one by one: metrics, measurements, manifest."""
+    place = finished.artifact("train")
+    draft = prepared / "runs" / "train" / f"{place.name}.partial"
+    shutil.copytree(place, draft)
+    (draft / "checkpoints" / "step-00000017.partial").mkdir()
+    shutil.copytree(draft / "checkpoints" / "step-00000110", draft / "checkpoints/step-00000090")
+    if n_files < 2:
+        (draft / "manifest.json").unlink()
+        (draft / "measurements.json").unlink()
+    if n_files < 1:
+        (draft / "metrics.jsonl").rename(draft / "checkpoints" / "metrics.jsonl")
+    done(nmtkit(prepared, "train", RECIPE))
+    assert contents(artifact(prepared, "train")) == contents(place)
+    metrics = "metrics.jsonl"
+    assert (artifact(prepared, "train") / metrics).read_bytes() == (place / metrics).read_bytes()
+
+
+def test_second_run_at_the_same_time_is_refused_and_the_first_ends_well(
+    prepared: Path, finished: Finished
+) -> None:
+    first = start(prepared, *RUN)
+    wait_until(lambda: steps_done(prepared) >= 1, first)
+    first.send_signal(signal.SIGSTOP)  # so that it is still there, however busy the machine
+    second = nmtkit(prepared, *RUN)
+    first.send_signal(signal.SIGCONT)
+    said = sentence(second)
+    assert f"is being made by process {first.pid} on {socket.gethostname()}" in said
+    done(outcome(first))
+    assert contents(prepared / "runs") == contents(finished.folder / "runs")
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    outcome(process)

@@ -1,0 +1,52 @@
+"""What the machine is asked for and what it has."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from nmtkit.errors import UserError
+from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine, default_workers
+
+MACHINE = Machine(Path("runs"), mirror=None, device="auto", max_tokens=None, workers=1)
+
+
+def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for available, expected in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert MACHINE.torch_device() == torch.device(expected)
+
+
+def test_cpu_is_always_there() -> None:
+    assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["cuda:99", "meta", "mps", "xpu", "toaster", "cpu:x", ""])
+def test_device_that_is_not_there_is_one_sentence(name: str) -> None:
+    with pytest.raises(UserError, match=f"^--device {name} is not to be had .* say cpu$"):
+        replace(MACHINE, device=name).torch_device()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_gpu_is_refused_where_there_is_none() -> None:
+    with pytest.raises(UserError, match="--device cuda is not to be had"):
+        replace(MACHINE, device="cuda").torch_device()
+
+
+def test_micro_batch_is_what_the_user_says_or_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    properties = SimpleNamespace(total_memory=15 * 2**30 + 5)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    assert MACHINE.tokens_per_micro_batch(cpu) == CPU_MAX_TOKENS
+    assert MACHINE.tokens_per_micro_batch(cuda) == 15 * GPU_TOKENS_PER_GIB
+    for device in (cpu, cuda):
+        assert replace(MACHINE, max_tokens=77).tokens_per_micro_batch(device) == 77
+
+
+def test_there_is_a_worker_for_each_core_of_this_process() -> None:
+    assert 1 <= default_workers() <= (os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        assert default_workers() == len(os.sched_getaffinity(0))

@@ -1,0 +1,58 @@
+"""The mean of checkpoints against the mean by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch import nn
+
+from nmtkit.errors import UserError
+from nmtkit.training.averaging import average_weights
+from nmtkit.training.checkpoint import MODEL, Progress, save_checkpoint
+
+
+def checkpoint(folder: Path, step: int, fill: float | None = None) -> Path:
+    torch.manual_seed(step)
+    model = nn.Linear(3, 5)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(2, 3)).sum().backward()
+    optimizer.step()
+    if fill is not None:
+        model.weight.data.fill_(fill)
+    progress = Progress(step, epoch=0, index=step, tgt_tokens=step, scheduled=True)
+    return save_checkpoint(folder, model, optimizer, progress)
+
+
+def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:
+    paths = [checkpoint(tmp_path, step) for step in (4, 7, 9)]
+    loaded = [load_file(path / MODEL) for path in paths]
+    averaged = average_weights(paths)
+    assert averaged.keys() == loaded[0].keys() == {"weight", "bias"}
+    for name, weight in averaged.items():
+        mean = np.mean([weights[name].astype(np.float64) for weights in loaded], axis=0)
+        assert weight.dtype == torch.float32
+        np.testing.assert_array_equal(weight.numpy(), mean.astype(np.float32))
+
+
+def test_sum_is_taken_in_double_precision(tmp_path: Path) -> None:
+    fills = (2.0**30, 1.0, -(2.0**30))  # in single precision the 1 is lost
+    paths = [checkpoint(tmp_path, step, fill) for step, fill in enumerate(fills, start=1)]
+    weight = average_weights(paths)["weight"]
+    assert torch.equal(weight, torch.full((5, 3), 1 / 3))
+
+
+def test_average_of_one_checkpoint_is_that_checkpoint(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 2)
+    for name, weight in average_weights([path]).items():
+        np.testing.assert_array_equal(weight.numpy(), load_file(path / MODEL)[name])
+
+
+def test_altered_checkpoint_is_refused(tmp_path: Path) -> None:
+    paths = [checkpoint(tmp_path, step) for step in (1, 2)]
+    content = bytearray((paths[1] / MODEL).read_bytes())
+    content[-2] ^= 1
+    (paths[1] / MODEL).write_bytes(content)
+    with pytest.raises(UserError, match="was altered"):
+        average_weights(paths)
