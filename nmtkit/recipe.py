@@ -125,7 +125,7 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """Batches, schedule, optimizer and regularization (section 5)."""
 
-    seed: CountOrZero
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
     max_steps: Count
     src_tokens_per_update: Count  # the most real tokens of one update, end symbols counted
     tgt_tokens_per_update: Count

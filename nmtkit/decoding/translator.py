@@ -13,7 +13,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 # Source tokens times beams of a batch. On a CPU 4,096 (about 50 sentences of 20 tokens, 4 beams)
-# keep every matrix product busy; more only makes their logits outgrow the caches.
+# keep every matrix product busy; more is no faster, and needs more memory for logits.
 BATCH_TOKENS = {"cpu": 4_096, "cuda": 131_072}
 
 

@@ -52,7 +52,7 @@ class IncrementalDecoder:
         for layer, cache in zip(_layers(self._model), self._caches, strict=True):
             x = _layer_step(layer, x, cache, self._src_mask)
         logits = (self._model.decoder_norm(x) @ self._model.output_matrix.t()).float()
-        # In place: at a vocabulary's size, fresh memory costs as much as the arithmetic.
+        # In place: logits are by far the largest tensor here, and one of them is enough.
         log_probs = torch.log_softmax(logits, dim=-1, out=logits)
         return log_probs.index_fill_(-1, self._forbidden, -torch.inf)
 

@@ -28,16 +28,17 @@ class Transformer(nn.Module):
         """Build it with `n_rows` rows (V) in the embedding matrix."""
         super().__init__()
         self.config = config
-        self.tgt_embedding = Embedding(config, n_rows)
+        # Tied, the three matrices are one (section 3.4); learned positions are each side's own.
+        tgt_matrix = new_matrix(n_rows, config.d_model)
         tied = config.tie_embeddings
-        self.src_embedding = self.tgt_embedding if tied else Embedding(config, n_rows)
+        src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)
+        self.tgt_embedding = Embedding(config, tgt_matrix)
+        self.src_embedding = Embedding(config, src_matrix)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
-        self._output = None if tied else nn.Parameter(torch.empty(n_rows, config.d_model))
-        if self._output is not None:
-            nn.init.normal_(self._output, std=config.d_model**-0.5)
+        self._output = None if tied else new_matrix(n_rows, config.d_model)
 
     @property
     def output_matrix(self) -> Tensor:
@@ -229,17 +230,14 @@ class Embedding(nn.Module):
 
     _sinusoids: Tensor  # (positions, D) made anew where a sentence is longer
 
-    def __init__(self, config: ModelConfig, n_rows: int) -> None:
+    def __init__(self, config: ModelConfig, weight: nn.Parameter) -> None:
+        """Embed with the rows of `weight` (V, D)."""
         super().__init__()
         self.config = config
-        # Deviation: the paper is silent on initialization; this and Xavier's are its published
-        # code's in kind.
-        std = config.d_model**-0.5
-        self.weight = nn.Parameter(torch.empty(n_rows, config.d_model).normal_(std=std))
+        self.weight = weight
         self.dropout = Dropout(config.dropout)
-        if config.positions == "learned":
-            learned = torch.empty(config.max_positions, config.d_model).normal_(std=std)
-            self.positions = nn.Parameter(learned)  # row E of Table 3
+        if config.positions == "learned":  # row E of Table 3
+            self.positions = new_matrix(config.max_positions, config.d_model)
         else:
             table = sinusoids(config.max_positions, config.d_model)
             self.register_buffer("_sinusoids", table, persistent=False)
@@ -256,6 +254,15 @@ class Embedding(nn.Module):
         if n_positions > len(self._sinusoids):
             self._sinusoids = sinusoids(2 * n_positions, self.config.d_model).to(positions.device)
         return self._sinusoids[positions]
+
+
+def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:
+    """(n_rows, D) vectors to start from, normal with variance 1 / D.
+
+    Deviation: the paper is silent on initialization; this, and Xavier's for the other matrices, are
+    what its published code does in kind.
+    """
+    return nn.Parameter(torch.empty(n_rows, d_model).normal_(std=d_model**-0.5))
 
 
 def sinusoids(n_positions: int, d_model: int) -> Tensor:

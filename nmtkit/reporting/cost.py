@@ -33,7 +33,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     matrices = 1 if config.tie_embeddings else 3
     positions = 0
     if config.positions == "learned":
-        positions = config.max_positions * d_model * (1 if config.tie_embeddings else 2)
+        positions = 2 * config.max_positions * d_model  # one table a side
     total = (
         encoder
         + memory

@@ -57,7 +57,7 @@ TABLE_3: list[tuple[dict[str, Any], float]] = [  # millions of parameters
     ({"d_model": 1_024, "d_k": 128, "d_v": 128}, 168),
     ({"d_ff": 1_024}, 52.48),  # the paper prints 53, which biases on attention would give
     ({"d_ff": 4_096}, 90),
-    ({"positions": "learned"}, 65.2),  # the paper leaves it out; two tied sides share the positions
+    ({"positions": "learned"}, 65.3),  # the paper leaves it out; each side has 256 positions
     (BIG, 218.2),  # the paper prints 213, for which no known vocabulary is small enough
 ]
 
@@ -111,4 +111,5 @@ def test_update_costs_what_is_counted_while_it_runs(norm: str) -> None:
         losses = smoothed_cross_entropy(hidden, model.output_matrix, tgt_out, 0.1)
         losses.smoothed.backward()  # type: ignore[no-untyped-call]
     expected = update_flops(config, n_rows, n_tokens, n_tokens, length)
-    assert counter.get_total_flops() == pytest.approx(expected, rel=0.01)
+    uncounted = 2 * n_tokens * n_rows * config.d_model  # the counter does not know addmm_
+    assert counter.get_total_flops() + uncounted == expected

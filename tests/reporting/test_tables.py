@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.recipe import ScoringConfig, bundled_recipes, load_recipe
+from nmtkit.recipe import ScoringConfig
 from nmtkit.reporting.facts import Download, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
     print_plan,
@@ -127,11 +127,11 @@ def test_text_is_printed_as_it_is(
 
 
 def test_every_recipe_is_listed_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    recipes = [load_recipe(str(path)) for path in bundled_recipes()]
-    print_recipes(recipes)
+    rows = [("mine", f"what it is {LONG}", "./mine.toml"), ("other", "another", LONG)]
+    print_recipes(rows)
     lines = capsys.readouterr().out.split("\n")
-    for recipe in recipes:
-        assert any(f" {recipe.name} " in line and recipe.description in line for line in lines)
+    for row in rows:
+        assert any(all(cell in line for cell in row) for line in lines)
 
 
 def test_plan_says_how_long_in_a_unit_that_fits() -> None:

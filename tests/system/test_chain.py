@@ -125,6 +125,7 @@ def test_prepared_corpus_is_the_same_for_any_workers_and_hash_seed(
         assert made == contents(finished.folder / "runs" / "prepare")
 
 
+@pytest.mark.slow
 def test_micro_batches_change_the_weights_by_rounding_alone(prepared: Path) -> None:
     weights = []
     for max_tokens in ("160", "4096"):

@@ -27,9 +27,12 @@ from system.command import (
 from system.conftest import Finished
 
 RUN = ("run", RECIPE, "--workers", "1")
+SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=SLOW)]
+)
 def test_stopped_training_saves_and_goes_on_to_the_same_bits(
     prepared: Path, finished: Finished, number: signal.Signals, code: int
 ) -> None:
@@ -97,7 +100,7 @@ def test_run_killed_in_each_part_and_rerun_leaves_what_an_undisturbed_run_leaves
     assert contents(workplace / "runs") == contents(finished.folder / "runs")
 
 
-@pytest.mark.slow
+@SLOW
 def test_run_killed_at_fifteen_random_moments_leaves_what_an_undisturbed_run_leaves(
     workplace: Path, finished: Finished
 ) -> None:
@@ -113,7 +116,7 @@ def test_run_killed_at_fifteen_random_moments_leaves_what_an_undisturbed_run_lea
     assert contents(workplace / "runs") == contents(finished.folder / "runs")
 
 
-@pytest.mark.parametrize("n_files", [0, 1, 2])
+@pytest.mark.parametrize("n_files", [pytest.param(0, marks=SLOW), 1, pytest.param(2, marks=SLOW)])
 def test_kill_between_the_last_step_and_publishing_loses_nothing(
     prepared: Path, finished: Finished, n_files: int
 ) -> None:
