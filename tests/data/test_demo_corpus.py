@@ -94,7 +94,7 @@ def test_the_same_english_frame_always_has_the_same_german_frame(
     assert repeated > 500
 
 
-def test_most_names_of_the_test_set_are_not_in_the_training_set() -> None:
+def test_a_third_of_the_names_of_the_test_set_are_not_in_the_training_set() -> None:
     train_words = set(re.findall(r"\w+", "\n".join(lines("train.en"))))
     test_names = {
         part
@@ -104,7 +104,7 @@ def test_most_names_of_the_test_set_are_not_in_the_training_set() -> None:
     }
     unseen = test_names - train_words
     assert len(test_names) > 250
-    assert len(unseen) / len(test_names) > 0.6
+    assert len(unseen) / len(test_names) > 1 / 3
 
 
 # The article (or ein-word) and the ending of an adjective after it, by gender, singular only.
