@@ -121,6 +121,10 @@ class ModelConfig(Section):
             )
         return self
 
+    def rows_for(self, n_tokens: int) -> int:
+        """Rows of the embedding matrix for a vocabulary of `n_tokens`."""
+        return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
+
 
 class TrainingConfig(Section):
     """Batches, schedule, optimizer and regularization (section 5)."""

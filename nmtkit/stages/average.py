@@ -17,7 +17,8 @@ def run(chain: Chain) -> Artifact:
 
 
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared, trained = chain.need("prepare").path, chain.need("train").path
+    prepared = artifacts.verify(chain.need("prepare")).path
+    trained = chain.need("train").path  # each checkpoint is verified when it is read
     scheduled = [
         path for path in checkpoints(trained / "checkpoints") if read_progress(path).scheduled
     ]

@@ -26,8 +26,7 @@ def plan(chain: Chain) -> Plan:
         n_tokens = int(artifacts.read_json(prepared.path / "counts.json")["vocabulary"])
     else:
         n_tokens = _expected_vocabulary(recipe)
-    multiple = recipe.model.vocabulary_multiple
-    n_rows = -(-n_tokens // multiple) * multiple
+    n_rows = recipe.model.rows_for(n_tokens)
     n_parameters = count_parameters(recipe.model, n_rows).total
     training = recipe.training
     flops = update_flops(

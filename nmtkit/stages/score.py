@@ -21,7 +21,8 @@ def run(chain: Chain) -> Artifact:
 
 
 def _score(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared, translated = chain.need("prepare").path, chain.need("translate").path
+    prepared = artifacts.verify(chain.need("prepare")).path
+    translated = artifacts.verify(chain.need("translate")).path
     lang = chain.recipe.corpus.tgt_lang
     progress.say("score: counting BLEU")
     scores = score_files(

@@ -14,7 +14,6 @@ from nmtkit.artifacts import Artifact
 from nmtkit.corpus.store import Ids
 from nmtkit.errors import Stopped
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import ModelConfig
 from nmtkit.stages.chain import Chain
 from nmtkit.training.batches import Pairs
 from nmtkit.training.loop import METRICS, Metrics, read_metrics, train
@@ -28,11 +27,6 @@ def run(chain: Chain) -> Artifact:
     return chain.make("train", lambda draft: _train(chain, draft), resume=True)
 
 
-def vocabulary_rows(n_tokens: int, config: ModelConfig) -> int:
-    """Rows of the embedding matrix: the vocabulary, rounded up."""
-    return -(-n_tokens // config.vocabulary_multiple) * config.vocabulary_multiple
-
-
 def open_pairs(prepared: Path, split: str) -> Pairs:
     """The token ids of a split."""
     src, tgt = (Ids.open(prepared / f"{split}.{side}") for side in ("src", "tgt"))
@@ -41,11 +35,9 @@ def open_pairs(prepared: Path, split: str) -> Pairs:
 
 def _train(chain: Chain, draft: Path) -> dict[str, Any]:
     recipe, machine = chain.recipe, chain.machine
-    prepared = chain.need("prepare").path
+    prepared = artifacts.verify(chain.need("prepare")).path
     device = machine.torch_device()
-    n_rows = vocabulary_rows(
-        artifacts.read_json(prepared / "counts.json")["vocabulary"], recipe.model
-    )
+    n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
     torch.manual_seed(recipe.training.seed)
     model = Transformer(recipe.model, n_rows).to(device)
     artifacts.write_json(draft / MODEL, {"config": recipe.section("model"), "n_rows": n_rows})

@@ -26,7 +26,8 @@ def run(chain: Chain) -> Artifact:
 
 
 def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared, averaged = chain.need("prepare").path, chain.need("average").path
+    prepared = artifacts.verify(chain.need("prepare")).path
+    averaged = chain.need("average").path  # verified when it is opened
     device = chain.machine.torch_device()
     bundle = open_bundle(averaged, device)
     lines = list(read_lines(TextFile(prepared / f"test.{chain.recipe.corpus.src_lang}")))
