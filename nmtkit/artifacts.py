@@ -163,11 +163,11 @@ def open_directory(path: Path) -> Artifact:
             f"{path} is no finished artifact: it has no {MANIFEST}; name another or make it again"
         )
     manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+    if not isinstance(manifest, dict) or "format" not in manifest:
         raise UserError(f"{path / MANIFEST} is damaged; delete {path} and run again")
-    if manifest.get("format") != FORMAT:
+    if manifest["format"] != FORMAT:
         raise UserError(
-            f"{path} has format {manifest.get('format')!r}, and this nmtkit reads {FORMAT}; "
+            f"{path} has format {manifest['format']!r}, and this nmtkit reads {FORMAT}; "
             "make it again"
         )
     for name, expected in manifest["files"].items():
