@@ -86,7 +86,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     for split in ("dev", "test"):
         _prepare_held_out(texts[split][0], draft / split, langs, sides, subword)
     summary = {
-        "train": [asdict(count) for count in counts],
+        "train": [vars(count) for count in counts],
         "vocabulary": subword.n_tokens,
         **_sizes(draft),
     }
