@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 # Most tokens a side of a micro-batch. On a CPU some 2,000 keep what a layer makes in the caches; a
-# GPU wants long rows, and 25,000 tokens of the base model, a whole update, take about 12 GiB.
+# GPU wants long rows; its figure is an estimate for the base model, not yet measured on any GPU.
 CPU_MAX_TOKENS = 2_048
 GPU_TOKENS_PER_GIB = 2_000
 

@@ -8,9 +8,8 @@ from torch.nn import functional as F  # noqa: N812
 class Dropout(nn.Module):
     """In training alone, zero each element with probability `p`, scale the others by 1 / (1 - p).
 
-    On a CPU `F.dropout` draws one random number an element from one thread, 20 ns each, which is a
-    third of a small model's training step. One 64-bit draw decides four elements here, so that p is
-    met to 1 / 65,536.
+    On a CPU `F.dropout` draws one random number an element from one thread, 20 ns each. One
+    64-bit draw decides four elements here, so that p is met to 1 / 65,536.
     """
 
     def __init__(self, p: float) -> None:

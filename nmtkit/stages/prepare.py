@@ -29,7 +29,7 @@ from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
 from nmtkit.stages.chain import Chain, Corpus, Text
 from nmtkit.symbols import EOS_ID
 
-LINES_PER_CHUNK = 2_000  # about 0.3 s of work, and a few MB in flight
+LINES_PER_CHUNK = 2_000  # of a second or so: enough to outweigh sending them to a process
 TOKENIZATION = "tokenization.json"  # how raw text becomes tokens; a bundle carries it too
 
 Pair = tuple[str, str]
