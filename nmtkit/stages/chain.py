@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,11 +57,17 @@ class Corpus:
 class Chain:
     """One recipe on one machine: its artifacts, found or made."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, command: str) -> None:
-        """`command` is the recipe as the user named it, for messages that say what to type."""
+    def __init__(
+        self, recipe: Recipe, machine: Machine, command: str, overrides: Sequence[str] = ()
+    ) -> None:
+        """`command` is the recipe as the user named it, for messages that say what to type.
+
+        `overrides` are in `recipe` already; another process is told them again.
+        """
         self.recipe = recipe
         self.machine = machine
         self.command = command
+        self.overrides = overrides
         self.store = Store(machine.runs_dir)
 
     @property
