@@ -209,27 +209,33 @@ def join(device: torch.device) -> Iterator[Group]:
     if not is_worker():
         yield Group(0, 1, device)
         return
-    local_rank, n_local = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    variables = os.environ
+    rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+    n_restarts = int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
     if device.type == "cuda":
-        device = torch.device("cuda", local_rank)
+        device = torch.device("cuda", int(variables["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-    elif "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, torch.get_num_threads() // n_local))
+    elif "OMP_NUM_THREADS" not in variables:
+        torch.set_num_threads(max(1, torch.get_num_threads() // int(variables["LOCAL_WORLD_SIZE"])))
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=TIMEOUT
+        variables["MASTER_ADDR"],
+        int(variables["MASTER_PORT"]),
+        is_master=rank == 0 and variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+        wait_for_workers=False,
+        timeout=TIMEOUT,
     )
     if store.check([FAILED]):
         raise Told(1)
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        # torchrun's store outlives a restart, and what the lost processes wrote there is void.
+        store=dist.PrefixStore(f"nmtkit/{n_restarts}", store),  # type: ignore[attr-defined]
+        rank=rank,
+        world_size=size,
+        timeout=TIMEOUT,
     )
     try:
-        yield Group(
-            dist.get_rank(),
-            dist.get_world_size(),
-            device,
-            int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
-        )
+        yield Group(rank, size, device, n_restarts)
         dist.destroy_process_group()  # after an error it might wait for the others
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:
@@ -260,7 +266,9 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # what counts is said below
+    for name in logging.root.manager.loggerDict:  # each has a level of its own
+        if name.startswith("torch.distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is said below
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
