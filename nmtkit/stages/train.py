@@ -124,7 +124,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 max_tokens=max_tokens,
                 evaluate=_evaluation(chain, prepared),
                 report=report,
-                should_stop=lambda: bool(signals),
+                should_stop=lambda: bool(signals) or group.is_abandoned,
             )
     if done.step < max_steps:
         _stop(signals, group, f"after step {done.step:,} of {max_steps:,}")

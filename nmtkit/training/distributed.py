@@ -43,11 +43,17 @@ class Group:
     size: int
     device: torch.device
     n_restarts: int = 0  # how often torchrun has started them anew
+    parent: int | None = None  # the process that started and watches this one
 
     @property
     def is_first(self) -> bool:
         """Whether this process is the one that writes and speaks."""
         return self.rank == 0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody watches these processes any more, so that they must not go on."""
+        return self.parent is not None and self.parent != os.getppid()
 
     def share(self, items: Sequence[Item]) -> Sequence[Item]:
         """What this process takes of `items`, dealt out like cards."""
@@ -235,7 +241,7 @@ def join(device: torch.device) -> Iterator[Group]:
         timeout=TIMEOUT,
     )
     try:
-        yield Group(rank, size, device, n_restarts)
+        yield Group(rank, size, device, n_restarts, os.getppid())
         dist.destroy_process_group()  # after an error it might wait for the others
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:

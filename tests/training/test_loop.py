@@ -396,12 +396,19 @@ def test_perplexity_is_exp_of_the_mean_nll_whatever_the_batches(max_tokens: int)
 
 
 def test_dev_perplexity_comes_when_due_and_changes_nothing(tmp_path: Path) -> None:
+    def evaluate(model: Transformer) -> DevScore:
+        model.eval()
+        return DevScore(torch.rand(7).sum().item(), "drawn by lot")
+
     without, with_dev = model_of(dropout=0.2), model_of(dropout=0.2)
     run(tmp_path / "without", without, config_of())
-    run(tmp_path / "with", with_dev, config_of(dev_every_steps=2))
+    run(tmp_path / "with", with_dev, config_of(dev_every_steps=2), evaluate=evaluate)
     assert_same_bits(with_dev, without)
     due = [line["step"] for line in losses(tmp_path / "with") if line["dev_perplexity"]]
     assert due == [2, 4, N_STEPS]
+    scored = [line["step"] for line in losses(tmp_path / "with") if line["dev_sacrebleu"]]
+    assert scored == due
+    assert losses(tmp_path / "with")[-1]["dev_sacrebleu_how"] == "drawn by lot"
     last = losses(tmp_path / "with")[-1]["dev_perplexity"]
     assert last == perplexity(with_dev, corpus(20, seed=2), device=CPU, max_tokens=75)
     assert losses(tmp_path / "without")[-1]["dev_perplexity"] == last
