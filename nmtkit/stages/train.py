@@ -19,8 +19,9 @@ from nmtkit.errors import Stopped, Told
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
-from nmtkit.reporting.cost import PEAK_FLOPS, update_flops
+from nmtkit.reporting.cost import PEAK_FLOPS
 from nmtkit.reporting.events import EventWriter
+from nmtkit.reporting.speed import Speed
 from nmtkit.stages.bundle import bundle_of
 from nmtkit.stages.chain import Chain
 from nmtkit.training.batches import Pairs
@@ -39,7 +40,7 @@ GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 SAME_SIGNAL_S = 1.0
 # Micro-batches for each process must be somewhat larger than its share of an update, or else what
 # does not fit into them makes another one, for which all but one wait.
-SLACK = 1.1
+SLACK = 1.05
 
 
 def run(chain: Chain) -> Artifact:
@@ -190,9 +191,11 @@ def _reporter(
         progress.task("train", unit="steps", total=total) as task,
         EventWriter(folder) if folder is not None else nullcontext() as events,
     ):
-        speed = _Speed(model, pairs, group, total)
+        speed = _speed(model, pairs, group)
+        n_done = 0
 
         def report(metrics: Metrics) -> None:
+            nonlocal n_done
             if metrics.dev_perplexity is not None:
                 progress.say(
                     f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}, "
@@ -203,44 +206,28 @@ def _reporter(
                     f"train: step {metrics.step:,} was skipped: loss {metrics.loss}, gradient norm "
                     f"{metrics.gradient_norm}"
                 )
-            task.note(speed.after(metrics))
-            task.advance(metrics.step if speed.n_steps == 1 else 1)
+            speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
+            task.note(
+                f"loss {metrics.loss:.3f}, learning rate {metrics.learning_rate:.2e}, "
+                f"{speed.describe(total - metrics.step)}"
+            )
+            task.advance(metrics.step - n_done)
+            n_done = metrics.step
             if events is not None:
                 events.write(vars(metrics))
 
         yield report
 
 
-class _Speed:
-    """Speed and what follows from it, smoothed over the last steps."""
-
-    def __init__(self, model: Transformer, pairs: Pairs, group: Group, max_steps: int) -> None:
-        self.n_steps = 0
-        self._max_steps = max_steps
-        self._config, self._n_rows = model.config, len(model.output_matrix)
-        self._mean_length = round(float(pairs.tgt_lengths.mean()))
-        is_cuda = group.device.type == "cuda"
-        name = torch.cuda.get_device_name(group.device) if is_cuda else "CPU"
-        self._peak = group.size * PEAK_FLOPS.get(name, 0.0)
-        self._steps = self._tokens = self._flops = self._seconds = 0.0
-
-    def after(self, metrics: Metrics) -> str:
-        """A step was made: what to show of it."""
-        self.n_steps += 1
-        src_tokens, tgt_tokens = metrics.src_tokens, metrics.tgt_tokens
-        flops = update_flops(self._config, self._n_rows, src_tokens, tgt_tokens, self._mean_length)
-        self._steps = 0.95 * self._steps + 1
-        self._tokens = 0.95 * self._tokens + tgt_tokens
-        self._flops = 0.95 * self._flops + flops
-        self._seconds = 0.95 * self._seconds + metrics.seconds
-        shown = (
-            f"loss {metrics.loss:.3f}, learning rate {metrics.learning_rate:.2e}, "
-            f"{self._tokens / self._seconds:,.0f} target tokens/s"
-        )
-        if self._peak:
-            shown += f", {self._flops / self._seconds / self._peak:.1%} MFU"
-        minutes_left = (self._max_steps - metrics.step) * self._seconds / self._steps / 60
-        return f"{shown}, {minutes_left:,.0f} min left"
+def _speed(model: Transformer, pairs: Pairs, group: Group) -> Speed:
+    is_cuda = group.device.type == "cuda"
+    name = torch.cuda.get_device_name(group.device) if is_cuda else "CPU"
+    return Speed(
+        model.config,
+        len(model.output_matrix),
+        length=round(float(pairs.tgt_lengths.mean())),
+        peak_flops=group.size * PEAK_FLOPS.get(name, 0.0),
+    )
 
 
 def _cost(metrics_path: Path, group: Group, *, deterministic: bool) -> dict[str, Any]:

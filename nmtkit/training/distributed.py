@@ -254,8 +254,10 @@ def _or_lost() -> Iterator[None]:
     """End this process without a word if another one is gone: torchrun knows which, and why."""
     try:
         yield
-    except RuntimeError:
-        raise Told(LOST) from None
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise Told(LOST) from error
 
 
 def launch(n_processes: int, arguments: Sequence[str]) -> None:
