@@ -26,6 +26,11 @@ class Machine:
     max_tokens: int | None  # of a micro-batch; None: what fits this machine
     workers: int  # processes that prepare text
 
+    @property
+    def downloads_dir(self) -> Path:
+        """Where downloads are kept; all recipes share them."""
+        return self.runs_dir / "downloads"
+
     def torch_device(self) -> "torch.device":
         """The device to compute on.
 
