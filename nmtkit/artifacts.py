@@ -28,6 +28,7 @@ MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
 # metrics.jsonl holds seconds beside its losses.
 UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
+TEMPORARY = "temporary"  # a folder of a draft that is gone before the artifact is seen
 FORMAT = 1  # of manifests; another one is refused
 
 
@@ -142,6 +143,8 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
+        if name.split("/")[0] == TEMPORARY:
+            continue
         if path.is_file():
             if name not in UNHASHED:
                 files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
@@ -152,6 +155,8 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
     _sync(draft / MANIFEST)
     for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
         _sync(folder)
+    if (draft / TEMPORARY).exists():
+        shutil.rmtree(draft / TEMPORARY)
     draft.rename(place)
     _sync(place.parent)
 

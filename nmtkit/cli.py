@@ -113,6 +113,30 @@ def train(
 
 
 @app.command()
+def inspect(
+    recipe: RecipeName,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write it as a page, with charts.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a prepared corpus holds: lengths, vocabulary, unknown tokens, samples."""
+    from nmtkit import progress
+    from nmtkit.reporting.page import write_page
+    from nmtkit.reporting.tables import print_inspection
+    from nmtkit.stages import inspect as stage
+
+    inspection = stage.inspect(_chain(recipe, overrides, runs_dir))
+    if html is not None:
+        write_page(inspection, html)
+    print_inspection(inspection, as_json=as_json)
+    if html is not None:
+        progress.say(f"inspect: wrote {html}")
+
+
+@app.command()
 def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS) -> None:
     """Average the last checkpoints into a bundle that translates."""
     from nmtkit.stages import average as stage
@@ -233,6 +257,19 @@ def recipes() -> None:
 
     known = {str(path): load_recipe(str(path)) for path in bundled_recipes()}
     print_recipes([(recipe.name, recipe.description, path) for path, recipe in known.items()])
+
+
+@app.command()
+def corpora(
+    runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
+    as_json: Json = False,
+) -> None:
+    """List the public corpora that a recipe may name: pairs, licence, files, and what is here."""
+    from nmtkit.reporting.tables import print_corpora
+    from nmtkit.stages import corpora as stage
+
+    print_corpora(stage.corpora(_machine(runs_dir, mirror=mirror)), as_json=as_json)
 
 
 @app.command()

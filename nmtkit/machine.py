@@ -29,6 +29,11 @@ class Machine:
     deterministic: bool = False  # train with algorithms that give the same bits each time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
 
+    @property
+    def downloads_dir(self) -> Path:
+        """Where downloads are kept; all recipes share them."""
+        return self.runs_dir / "downloads"
+
     def torch_device(self) -> "torch.device":
         """The device to compute on.
 

@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 
 PLAIN_EVERY_S = 10.0  # a line of plain progress at most this often
@@ -34,11 +38,13 @@ class Task:
         self._name, self._total, self._unit, self._bar = name, total, unit, bar
         self._done, self._note = 0, ""
         self._begin = self._last_line = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when the first amount was told, and which
         self._id = None if bar is None else bar.add_task(name, total=total, unit=unit, note="")
 
     def advance(self, amount: int) -> None:
         """Tell that `amount` more units are done."""
         self._done += amount
+        self._first = self._first or (time.monotonic(), amount)
         if self._bar is not None and self._id is not None:
             self._bar.update(self._id, completed=self._done, note=self._note)
         elif time.monotonic() - self._last_line >= PLAIN_EVERY_S:
@@ -50,10 +56,27 @@ class Task:
         self._note = text
 
     def _line(self) -> str:
-        of_total = f" of {self._total:,}" if self._total else ""
+        if self._unit == "bytes":
+            of_total = f" of {decimal(self._total)}" if self._total else ""
+            done, rate = f"{decimal(self._done)}{of_total}", self._rate()
+        else:
+            of_total = f" of {self._total:,}" if self._total else ""
+            done, rate = f"{self._done:,}{of_total} {self._unit}", ""
         note = f", {self._note}" if self._note else ""
         seconds = time.monotonic() - self._begin
-        return f"{self._name}: {self._done:,}{of_total} {self._unit}, {seconds:.0f} s{note}"
+        return f"{self._name}: {done}, {seconds:.0f} s{rate}{note}"
+
+    def _rate(self) -> str:
+        """Bytes a second and the time left; what was told first may be of an earlier run."""
+        begin, at_first = self._first or (time.monotonic(), 0)
+        seconds, arrived = time.monotonic() - begin, self._done - at_first
+        if not (seconds and arrived > 0):
+            return ""
+        rate = arrived / seconds
+        shown = f", {decimal(int(rate))}/s"
+        if self._total and self._total > self._done:
+            shown += f", {(self._total - self._done) / rate:.0f} s left"
+        return shown
 
     def end(self) -> None:
         """Say how it ended, on one line that stays."""
@@ -69,11 +92,14 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         yield plain
         plain.end()
         return
+    amount: tuple[ProgressColumn, ...] = (TextColumn("{task.completed:,.0f} {task.fields[unit]}"),)
+    if unit == "bytes":
+        amount = (DownloadColumn(), TransferSpeedColumn())
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
+        *amount,
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),

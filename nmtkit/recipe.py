@@ -30,6 +30,10 @@ CountOrZero = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
+NAME = r"^[A-Za-z0-9._-]+$"
+REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
+COMMIT = r"^[0-9a-f]{40}$"
+
 
 class Section(BaseModel):
     """One table of a recipe."""
@@ -44,13 +48,55 @@ class FilePair(Section):
     tgt: str
 
 
+class TsvFile(Section):
+    """A user's own parallel text in one file: two columns, a tab between."""
+
+    tsv: str
+    columns: Annotated[
+        tuple[str, str], Field(strict=False)
+    ]  # their languages, such as ["en", "de"]
+
+
+class TmxFile(Section):
+    """A user's translation memory; segments of other languages are passed over."""
+
+    tmx: str
+
+
+class HubSource(Section):
+    """A dataset of translations on the Hugging Face hub, as it was at one commit."""
+
+    huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
+    subset: str  # such as "de-en"
+    split: str  # such as "train"
+    revision: Annotated[str, Field(pattern=COMMIT)]
+
+
+# The kinds of a source that is no name of the catalog, by the key that only they have.
+_SOURCES: dict[str, type[Section]] = {
+    "src": FilePair,
+    "tsv": TsvFile,
+    "tmx": TmxFile,
+    "huggingface": HubSource,
+}
+
+
 def _source_tag(source: object) -> str:
-    return "FilePair" if isinstance(source, dict | FilePair) else "str"
+    if isinstance(source, Section):
+        return type(source).__name__
+    if not isinstance(source, dict):
+        return "str"
+    return next((kind.__name__ for key, kind in _SOURCES.items() if key in source), "FilePair")
 
 
-# A name of the catalog, or files.
+# A name of the catalog, or text from elsewhere.
 Source = Annotated[
-    Annotated[str, Tag("str")] | Annotated[FilePair, Tag("FilePair")], Discriminator(_source_tag)
+    Annotated[str, Tag("str")]
+    | Annotated[FilePair, Tag("FilePair")]
+    | Annotated[TsvFile, Tag("TsvFile")]
+    | Annotated[TmxFile, Tag("TmxFile")]
+    | Annotated[HubSource, Tag("HubSource")],
+    Discriminator(_source_tag),
 ]
 
 
@@ -71,6 +117,8 @@ class CorpusConfig(Section):
     )
     max_tokens: Count
     max_ratio: Positive
+    drop_duplicates: bool  # of a training pair that occurs again, both sides alike, one is kept
+    drop_held_out: bool  # a training pair is dropped if a side is also a line of dev or test
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -80,6 +128,15 @@ class CorpusConfig(Section):
             )
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang!r}")
+        for source in (*self.train, self.dev, self.test):
+            if isinstance(source, TsvFile) and set(source.columns) != {
+                self.src_lang,
+                self.tgt_lang,
+            }:
+                raise ValueError(
+                    f"columns = {json.dumps(source.columns)} of {source.tsv} are not the languages "
+                    f"{self.src_lang} and {self.tgt_lang}"
+                )
         return self
 
 
@@ -180,7 +237,7 @@ class ScoringConfig(Section):
 class Recipe(Section):
     """One experiment, from the names of its corpora to the way its BLEU is counted."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")]
+    name: Annotated[str, Field(pattern=NAME)]
     description: str
     corpus: CorpusConfig
     subword: Annotated[BpeConfig | SentencePieceConfig, Field(discriminator="method")]
@@ -290,7 +347,7 @@ def _with_absolute_files(document: dict[str, Any], folder: Path) -> dict[str, An
         files = {
             key: str(folder / value)
             for key, value in source.items()
-            if key in FilePair.model_fields and isinstance(value, str)
+            if key in ("src", "tgt", "tsv", "tmx") and isinstance(value, str)
         }
         return {**source, **files}
 
@@ -338,12 +395,16 @@ _MUST_BE = {
     "literal_error": "{expected}",
     "model_attributes_type": "a section",
     "model_type": "a section",
-    "string_pattern_mismatch": "made of letters, digits, '.', '_' and '-' alone",
     "string_too_short": "{min_length} characters or more",
     "string_type": "text in quotes",
     "too_short": "a list of at least one",
     "tuple_type": "a list",
     "union_tag_invalid": "one of {expected_tags}",
+}
+_MUST_MATCH = {
+    NAME: "made of letters, digits, '.', '_' and '-' alone",
+    REPOSITORY: "a repository of the Hugging Face hub, owner/name",
+    COMMIT: "a commit in full, 40 hexadecimal digits",
 }
 
 
@@ -357,7 +418,9 @@ def _explain(error: ValidationError, root: type[Section], document: Mapping[str,
         where.append("method")
     name = _name(where, is_section=isinstance(first["input"], dict))
     if kind == "extra_forbidden":
-        hint = _nearest(str(where[-1]), _keys_of(root, where[:-1], document))
+        inside = next((_SOURCE_TAGS[tag] for tag in first["loc"] if tag in _SOURCE_TAGS), None)
+        keys = list(inside.model_fields) if inside else _keys_of(root, where[:-1], document)
+        hint = _nearest(str(where[-1]), keys)
         seen = name if isinstance(first["input"], dict) else f"{name} = {_shown(first['input'])}"
         return f"{seen} is unknown{hint}; remove it or correct its name"
     if kind in ("missing", "union_tag_not_found"):
@@ -365,10 +428,12 @@ def _explain(error: ValidationError, root: type[Section], document: Mapping[str,
     if kind == "value_error":
         return f"{name} {context['error']}; change one of them".lstrip()
     value = first["input"]["method"] if kind == "union_tag_invalid" else first["input"]
-    return f"{name} = {_shown(value)} must be {_MUST_BE[kind].format(**context)}"
+    must_be = _MUST_BE.get(kind) or _MUST_MATCH[context["pattern"]]
+    return f"{name} = {_shown(value)} must be {must_be.format(**context)}"
 
 
-_UNION_TAGS = ("bpe", "sentencepiece", "FilePair", "str")  # pydantic puts them between the keys
+_SOURCE_TAGS = {kind.__name__: kind for kind in _SOURCES.values()}
+_UNION_TAGS = ("bpe", "sentencepiece", "str", *_SOURCE_TAGS)  # pydantic puts them between the keys
 
 
 def _name(where: Sequence[int | str], *, is_section: bool) -> str:
@@ -401,8 +466,6 @@ def _keys_of(
     section = root.model_fields[str(where[0])].annotation
     if where[0] == "subword":
         section = BpeConfig if document["subword"]["method"] == "bpe" else SentencePieceConfig
-    if len(where) > 1:
-        section = FilePair
     assert isinstance(section, type)
     assert issubclass(section, Section)
     return list(section.model_fields)

@@ -363,3 +363,14 @@ def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
     assert artifacts.sha256_of(tmp_path / "abc") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )
+
+
+def test_temporary_files_of_a_draft_are_gone_when_it_is_published(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        (draft / artifacts.TEMPORARY / "deep").mkdir(parents=True)
+        (draft / artifacts.TEMPORARY / "deep" / "text").write_text("half", encoding="utf-8")
+        made = store.publish(KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={})
+    assert set(made.manifest["files"]) == set(FILES)
+    assert not (made.path / artifacts.TEMPORARY).exists()

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, Recipe, _explain, bundled_recipes, load_decoding, load_recipe
+from nmtkit.recipe import (
+    FilePair,
+    Recipe,
+    TmxFile,
+    TsvFile,
+    _explain,
+    bundled_recipes,
+    load_decoding,
+    load_recipe,
+)
 
 BUNDLED = [path.stem for path in bundled_recipes()]
 WMT14 = [f"wmt14-{pair}-{size}" for pair in ("en-de", "en-fr") for size in ("base", "big")]
@@ -22,7 +31,7 @@ name = "small"
 description = "a recipe that tests break"
 corpus = { src_lang = "en", tgt_lang = "de", train = ["demo-train"], dev = "demo-dev", test = "demo-test", \
 normalize_punctuation = false, lowercase = false, tokenizer = "moses", aggressive_hyphens = false, \
-min_tokens = 1, max_tokens = 80, max_ratio = 9.0 }
+min_tokens = 1, max_tokens = 80, max_ratio = 9.0, drop_duplicates = false, drop_held_out = false }
 subword = { method = "bpe", n_merges = 100 }
 
 [model]
@@ -196,6 +205,12 @@ def test_base_and_big_differ_in_what_table_3_and_section_6_1_name() -> None:
     assert differing("wmt14-en-de-base", "wmt14-en-de-big") == {*OF_A_SIZE["big"], "model.dropout"}
 
 
+def test_the_text_of_the_papers_own_code_differs_in_one_corpus() -> None:
+    assert differing("wmt14-en-de-base", "wmt14-en-de-base-nc11") == {"corpus.train"}
+    v9, v11 = (load_recipe(f"wmt14-en-de-base{of}").corpus.train for of in ("", "-nc11"))
+    assert [new for old, new in zip(v9, v11, strict=True) if old != new] == ["news-commentary-v11"]
+
+
 def test_english_german_and_english_french_differ_in_text_subwords_and_dropout() -> None:
     of_pair = {*OF_A_PAIR["en-de"], *OF_A_PAIR["en-fr"]}
     assert differing("wmt14-en-de-base", "wmt14-en-fr-base") == of_pair
@@ -250,6 +265,31 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     "unknown key of files": (
         'corpus.dev={src="a", tgt="b", target="c"}',
         ('[corpus] dev.target = "c"', "'tgt'"),
+    ),
+    "unknown key of a table": (
+        'corpus.dev={tsv="a", column=["en", "de"]}',
+        ('[corpus] dev.column = ["en", "de"]', "'columns'"),
+    ),
+    "half a table": ('corpus.dev={tsv="a"}', ("[corpus] dev.columns is missing", "add it")),
+    "one column": (
+        'corpus.dev={tsv="a", columns=["en"]}',
+        ("[corpus] dev.columns[1] is missing", "add it"),
+    ),
+    "columns of other languages": (
+        'corpus.train=[{tsv="a", columns=["en", "fr"]}]',
+        ('columns = ["en", "fr"] of', "are not the languages en and de"),
+    ),
+    "unknown key of a memory": (
+        'corpus.test={tmx="a", lang="en"}',
+        ('[corpus] test.lang = "en" is unknown', "remove it"),
+    ),
+    "a branch for a commit": (
+        'corpus.dev={huggingface="wmt/wmt14", subset="de-en", split="test", revision="main"}',
+        ('[corpus] dev.revision = "main"', "40 hexadecimal digits"),
+    ),
+    "no owner": (
+        f'corpus.dev={{huggingface="wmt14", subset="de-en", split="test", revision="{"0" * 40}"}}',
+        ('[corpus] dev.huggingface = "wmt14"', "owner/name"),
     ),
     "boolean for a number": ("model.n_layers=true", ("n_layers = true", "a whole number")),
     "text for a number": ('model.n_layers="six"', ('n_layers = "six"', "a whole number")),
@@ -471,3 +511,13 @@ def test_files_are_found_beside_the_recipe_that_names_them(
         assert corpus.train == ("demo-train", FilePair(src=f"{folder}/my/a.en", tgt="/b.de"))
         assert corpus.dev == FilePair(src=f"{folder}/dev.en", tgt=f"{folder}/dev.de")
         assert corpus.test == "demo-test"
+
+
+def test_one_file_of_both_sides_is_found_beside_the_recipe_too(working: Path) -> None:
+    tsv, tmx = '{ tsv = "my/a.tsv", columns = ["de", "en"] }', '{ tmx = "/memory.tmx" }'
+    text = WORKING.replace('["demo-train"]', f"[{tsv}, {tmx}]")
+    working.write_text(text, encoding="utf-8", newline="\n")
+    assert load_recipe(str(working)).corpus.train == (
+        TsvFile(tsv=f"{working.parent}/my/a.tsv", columns=("de", "en")),
+        TmxFile(tmx="/memory.tmx"),
+    )

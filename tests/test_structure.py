@@ -36,8 +36,11 @@ SHARED_BY_STAGES = {"chain", "bundle"}
 ALL_STAGES = {"prepare", "train", "average", "translate", "score"}
 STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "__init__": set(),
-    "chain": set(),
+    "inputs": set(),
+    "journal": set(),
+    "chain": {"inputs"},
     "bundle": set(),
+    "prepare": SHARED_BY_STAGES | {"inputs", "journal"},
     "report": SHARED_BY_STAGES | ALL_STAGES,  # it runs them one after the other
 }
 
@@ -185,7 +188,7 @@ def _is_text(before: str, name: str, call: ast.Call, keywords: dict[str | None, 
     if name in ("read_text", "write_text", "TextIOWrapper"):
         return True
     own_class = before.rsplit(".", 1)[-1][:1].isupper()  # Ids.open(...)
-    if name != "open" or own_class or before in ("os", "tarfile"):
+    if name != "open" or own_class or before in ("os", "tarfile", "archive"):
         return False
     mode_place = 0 if before and before not in ("io", "gzip") else 1  # path.open(mode)
     mode = call.args[mode_place] if len(call.args) > mode_place else keywords.get("mode")

@@ -9,17 +9,28 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from nmtkit.errors import UserError
 
+Count = Annotated[int, Field(gt=0)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
 class RemoteFile(_Entry):
-    """A download, known to the byte."""
+    """A download, and what was published of its bytes: None is what nobody published."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
-    n_bytes: Annotated[int, Field(gt=0)]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    n_bytes: Count | None = None
+    sha256: Sha256 | None = None
+    md5: Md5 | None = None
+
+    @model_validator(mode="after")
+    def _one_hash(self) -> Self:
+        if self.sha256 is not None and self.md5 is not None:
+            raise ValueError("a file whose sha256 is known needs no md5")
+        return self
 
 
 class _Text(_Entry):
@@ -38,7 +49,7 @@ class _Text(_Entry):
 
 class _Corpus(_Entry):
     licence: str
-    n_pairs: Annotated[int, Field(gt=0)] | None = None
+    n_pairs: dict[str, Count] = {}
     texts: dict[str, dict[str, _Text]]
 
     @model_validator(mode="after")
@@ -46,6 +57,9 @@ class _Corpus(_Entry):
         for pair, sides in self.texts.items():
             if sorted(sides) != sorted(pair.split("-")) or len(sides) != 2:
                 raise ValueError(f"the texts of {pair} are {', '.join(sides)}")
+        for pair in self.n_pairs:
+            if pair not in self.texts:
+                raise ValueError(f"there are n_pairs of {pair}, and no texts")
         return self
 
 
@@ -71,7 +85,7 @@ class CatalogText(_Entry):
 
 
 class CatalogCorpus(_Entry):
-    """A corpus in one direction. `n_pairs` is None where no count was published."""
+    """A corpus in one direction. `n_pairs` is None where no count is known."""
 
     name: str
     licence: str
@@ -108,6 +122,11 @@ class Catalog:
         """Return the names of all corpora."""
         return list(self._corpora)
 
+    def pairs(self, name: str) -> list[tuple[str, str]]:
+        """Return the pairs of languages of a corpus, as the catalog writes them."""
+        pairs = (pair.split("-") for pair in self._corpora[name].texts)
+        return [(first, second) for first, second in pairs]
+
     def corpus(self, name: str, src_lang: str, tgt_lang: str) -> CatalogCorpus:
         """Return a corpus in one direction.
 
@@ -119,12 +138,12 @@ class Catalog:
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._corpora)}"
             raise UserError(f"the catalog has no corpus {name!r} ({hint})")
         entry = self._corpora[name]
-        for sides in entry.texts.values():
-            if src_lang != tgt_lang and {src_lang, tgt_lang} == set(sides):
+        for pair in (f"{src_lang}-{tgt_lang}", f"{tgt_lang}-{src_lang}"):
+            if sides := entry.texts.get(pair):
                 return CatalogCorpus(
                     name=name,
                     licence=entry.licence,
-                    n_pairs=entry.n_pairs,
+                    n_pairs=entry.n_pairs.get(pair),
                     src=self._resolve(sides[src_lang]),
                     tgt=self._resolve(sides[tgt_lang]),
                 )

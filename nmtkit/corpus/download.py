@@ -1,19 +1,21 @@
-"""Downloads: resumed after a cut, and never used before the sha256 is right."""
+"""Downloads: resumed after a cut, and never used before their bytes are right.
 
-import fcntl
+Right is what was published of a file. Where nobody published its sha256, right is also what it held
+at its first download, as the lock file tells.
+"""
+
 import hashlib
 import http.client
-import os
 import shutil
-import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.error import HTTPError, URLError
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from nmtkit.corpus import lockfile
 from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.errors import UserError
 
@@ -22,10 +24,30 @@ TIMEOUT_S = 30.0  # without a byte
 MAX_ATTEMPTS = 5  # in a row that bring no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
 MAY_PASS = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that another try may mend
+FIRST_BYTES = {  # of a file with this suffix, and where they stand
+    ".gz": (0, b"\x1f\x8b"),
+    ".tgz": (0, b"\x1f\x8b"),
+    ".zip": (0, b"PK"),
+    ".xz": (0, b"\xfd7zXZ"),
+    ".zst": (0, b"\x28\xb5\x2f\xfd"),
+    ".bz2": (0, b"BZh"),
+    ".tar": (257, b"ustar"),
+}
 
 
 class _PassingError(Exception):
     """What another try may mend."""
+
+
+class _WrongBytesError(Exception):
+    """Not the bytes of the file: what is seen, and what would be right.
+
+    `way_out` says what to do where right is only what came first.
+    """
+
+    def __init__(self, seen: str, right: str, way_out: str = "") -> None:
+        super().__init__(seen, right)
+        self.seen, self.right, self.way_out = seen, right, way_out
 
 
 def obtain(
@@ -39,34 +61,113 @@ def obtain(
 ) -> Path:
     """Return a path to the file's verified bytes: in the mirror, downloaded before, or by now.
 
-    `mirror` holds files as HOST/PATH of their URLs. `progress` is told of bytes as they arrive.
+    `mirror` holds files as HOST/PATH of their URLs. `progress` is told of bytes that are there and
+    as they arrive, and of fewer than none when some that arrived had to be dropped.
 
     Raises: UserError when the file cannot be had, holds other bytes, or finds no room.
     """
-    if mirror is not None:
-        if not mirror.is_dir():
-            raise UserError(f"the mirror {mirror} is not a folder")
-        if (mirrored := mirror.joinpath(*_host_and_path(file))).is_file():
-            _verify(mirrored, file)
-            return mirrored
+    progress = progress or (lambda _: None)
+    if mirror is not None and not mirror.is_dir():
+        raise UserError(f"the mirror {mirror} is not a folder")
+    if mirror is not None and (mirrored := _mirrored(file, mirror)).is_file():
+        _verify_stored(mirrored, file, downloads_dir, progress)
+        return mirrored
     path = _place(file, downloads_dir)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path.parent / "lock"):
+    with lockfile.waiting_lock(path.parent / "lock"):
         if path.exists():
-            _verify(path, file)
+            _verify_stored(path, file, downloads_dir, progress)
         else:
-            _download(file, path, progress or (lambda _: None), timeout_s, sleep)
+            _download(file, path, downloads_dir, progress, timeout_s, sleep)
     return path
+
+
+# What is known without a network
+
+
+def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
+    """Return the path that `obtain` would verify and return, if it needs no network for that."""
+    places = [_place(file, downloads_dir)]
+    if mirror is not None:
+        places.insert(0, _mirrored(file, mirror))
+    return next((path for path in places if path.is_file()), None)
 
 
 def is_here(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> bool:
     """Say whether `obtain` would need no network."""
-    mirrored = mirror is not None and mirror.joinpath(*_host_and_path(file)).is_file()
-    return mirrored or _place(file, downloads_dir).is_file()
+    return find(file, downloads_dir, mirror) is not None
+
+
+def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
+    """Return how much of an unfinished download has arrived."""
+    return _size(_part_of(_place(file, downloads_dir)))
+
+
+def known_sha256(file: RemoteFile, downloads_dir: Path) -> str | None:
+    """Return the sha256 that was published, or else that of the first download, if there was one.
+
+    Raises: UserError when the lock file is damaged.
+    """
+    return _known(file, downloads_dir).sha256
+
+
+def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
+    """Return the length that was published, or else that of the first download, if there was one.
+
+    Raises: UserError when the lock file is damaged.
+    """
+    return _known(file, downloads_dir).n_bytes
+
+
+def identity(file: RemoteFile, downloads_dir: Path) -> str:
+    """Return the sha256 that the file's bytes are known by.
+
+    Raises: UserError when nobody published it and the file was never downloaded.
+    """
+    sha256 = known_sha256(file, downloads_dir)
+    if sha256 is None:
+        raise UserError(
+            f"the sha256 of {file.url} is known only after its first download, for nobody "
+            "published it; run `nmtkit prepare` first"
+        )
+    return sha256
+
+
+class _Known(NamedTuple):
+    """What is known of a file's bytes before they are here."""
+
+    n_bytes: int | None
+    sha256: str | None
+    md5: str | None
+    way_out: str  # where it is only the first download that differs from what is there now
+
+    @property
+    def has_hash(self) -> bool:
+        return bool(self.sha256 or self.md5)
+
+
+def _known(file: RemoteFile, downloads_dir: Path) -> _Known:
+    first = None if file.sha256 else lockfile.find(file.url, downloads_dir)
+    if first is None:
+        return _Known(file.n_bytes, file.sha256, file.md5, "")
+    return _Known(first.n_bytes, first.sha256, file.md5, _way_out(downloads_dir))
 
 
 def _place(file: RemoteFile, downloads_dir: Path) -> Path:
-    return downloads_dir / file.sha256[:16] / _host_and_path(file)[-1]
+    folder = hashlib.sha256(file.url.encode("utf-8")).hexdigest()[:16]
+    return downloads_dir / folder / _host_and_path(file)[-1]
+
+
+def _mirrored(file: RemoteFile, mirror: Path) -> Path:
+    return mirror.joinpath(*_host_and_path(file))
+
+
+def _part_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _host_and_path(file: RemoteFile) -> list[str]:
@@ -77,82 +178,145 @@ def _host_and_path(file: RemoteFile) -> list[str]:
     return names
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait until no other process downloads the same file; a killed one holds no lock."""
-    with path.open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+# Are these the right bytes?
 
 
-def _verify(path: Path, file: RemoteFile) -> None:
-    """Raise UserError unless `path` holds the file's bytes."""
-    if (n_bytes := path.stat().st_size) != file.n_bytes:
-        raise UserError(
-            f"{path} has {n_bytes:,} bytes where {file.url} has {file.n_bytes:,}; remove it"
+def _verify_stored(
+    path: Path, file: RemoteFile, downloads_dir: Path, progress: Callable[[int], None]
+) -> None:
+    try:
+        _verify(path, file, downloads_dir)
+        progress(_size(path))
+    except _WrongBytesError as wrong:
+        right = (
+            f"had {wrong.right} at its first download" if wrong.way_out else f"has {wrong.right}"
         )
-    if (sha256 := _sha256(path)) != file.sha256:
-        raise UserError(f"{path} has sha256 {sha256} where {file.url} has {file.sha256}; remove it")
+        raise UserError(
+            f"{path} has {wrong.seen} where {file.url} {right}; remove it{wrong.way_out}"
+        ) from None
 
 
-def _sha256(path: Path) -> str:
+def _verify(path: Path, file: RemoteFile, downloads_dir: Path) -> None:
+    """Compare with what was published and with the first download; this one may be the first.
+
+    Raise _WrongBytesError where they differ.
+    """
+    n_bytes = path.stat().st_size
+    if file.n_bytes not in (None, n_bytes):
+        raise _WrongBytesError(f"{n_bytes:,} bytes", f"{file.n_bytes:,}")
+    sha256 = _hash(path, "sha256")
+    if file.sha256 not in (None, sha256):
+        raise _WrongBytesError(f"sha256 {sha256}", str(file.sha256))
+    if file.md5 is not None and (md5 := _hash(path, "md5")) != file.md5:
+        raise _WrongBytesError(f"md5 {md5}", file.md5)
+    if file.sha256 is not None:
+        return
+    if file.md5 is None:
+        _check_first_bytes(path, file)
+    seen = lockfile.Record(sha256=sha256, n_bytes=n_bytes)
+    first = lockfile.note(file.url, seen, downloads_dir)
+    if seen != first:
+        raise _WrongBytesError(f"sha256 {sha256}", first.sha256, _way_out(downloads_dir))
+
+
+def _way_out(downloads_dir: Path) -> str:
+    return (
+        f", or remove its entry from {lockfile.place(downloads_dir)} if the file was changed where "
+        "it comes from and you accept the new one"
+    )
+
+
+def _check_first_bytes(path: Path, file: RemoteFile) -> None:
+    """Know an archive by its first bytes: what has no hash may be a page that says sorry."""
+    suffix = PurePosixPath(_host_and_path(file)[-1]).suffix
+    start, right = FIRST_BYTES.get(suffix, (0, b""))
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        stream.seek(start)
+        seen = stream.read(len(right))
+    if seen != right:
+        raise _WrongBytesError(f"the bytes {seen!r}", f"{right!r}, as {suffix} files have")
+
+
+def _hash(path: Path, name: str) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, name).hexdigest()
+
+
+# Getting them
 
 
 def _download(
     file: RemoteFile,
     path: Path,
+    downloads_dir: Path,
     progress: Callable[[int], None],
     timeout_s: float,
     sleep: Callable[[float], None],
 ) -> None:
     """Fetch the file, verify it, and only then give it its name."""
-    part = _Part(path)
-    _check_room(part, file)
-    progress(part.n_bytes)
-    whole_by_itself = False  # every byte came in one answer
+    known = _known(file, downloads_dir)
+    part = _Part(path, known.n_bytes, progress)
+    if not known.has_hash:
+        part.discard()  # of what an earlier run left, nothing would tell whether it is sound
+    if known.n_bytes is not None:
+        _check_room(part, file, known.n_bytes)
     failures, most_bytes = 0, part.n_bytes
     while True:
         try:
-            if part.n_bytes != file.n_bytes:
-                whole_by_itself = _fetch(file, part, progress, timeout_s)
-            sha256 = _sha256(part.path)
-            if sha256 == file.sha256:
-                part.publish()
-                return
-            part.discard()
-            if whole_by_itself:
-                raise UserError(
-                    f"{file.url} sends other bytes than expected: sha256 {sha256} instead of "
-                    f"{file.sha256}; they were not kept"
-                )
-            raise _PassingError("the parts of the download do not fit together")
+            _try(file, known, part, downloads_dir, timeout_s)
+            return
         except _PassingError as reason:
             failures = 0 if part.n_bytes > most_bytes else failures + 1
             most_bytes = max(most_bytes, part.n_bytes)
             if failures == MAX_ATTEMPTS:
                 raise UserError(
-                    f"cannot download {file.url} ({reason}); try again later, or give "
-                    f"--mirror DIR where DIR/{'/'.join(_host_and_path(file))} is the file"
+                    f"cannot download {file.url} ({reason}); try again later, or {_by_hand(file)}"
                 ) from None
             sleep(FIRST_PAUSE_S * 2**failures)
+
+
+def _by_hand(file: RemoteFile) -> str:
+    return f"give --mirror DIR where DIR/{'/'.join(_host_and_path(file))} is the file"
+
+
+def _try(
+    file: RemoteFile, known: _Known, part: "_Part", downloads_dir: Path, timeout_s: float
+) -> None:
+    """Fetch what is missing and publish the file; raise _PassingError where that fails."""
+    is_whole_answer = False
+    if part.n_bytes != part.n_total:
+        is_whole_answer = _fetch(file, known, part, timeout_s)
+    try:
+        _verify(part.path, file, downloads_dir)
+    except _WrongBytesError as wrong:
+        part.discard()
+        if is_whole_answer:
+            before = "at its first download" if wrong.way_out else "expected"
+            raise UserError(
+                f"{file.url} sends other bytes than {before}: {wrong.seen} instead of "
+                f"{wrong.right}; they were not kept: look at what is there by now{wrong.way_out}"
+            ) from None
+        raise _PassingError("the parts of the download do not fit together") from None
+    part.publish()
 
 
 class _Part:
     """What has arrived of a file, and which version of it the server called that.
 
-    The version, an ETag or a date, lets a later run ask for the rest of the same bytes.
+    The version, an ETag or a date, lets a later try ask for the rest of the same bytes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, n_total: int | None, progress: Callable[[int], None]) -> None:
         self._final_path = path
         self._version_path = path.with_name(f"{path.name}.version")
-        self.path = path.with_name(f"{path.name}.part")
+        self._progress = progress
+        self.path = _part_of(path)
+        self.n_total = n_total  # bytes of the whole file; None until somebody tells
+        progress(self.n_bytes)
 
     @property
     def n_bytes(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+        return _size(self.path)
 
     @property
     def version(self) -> str:
@@ -161,75 +325,103 @@ class _Part:
         return path.read_text(encoding="latin-1") if path.exists() else ""
 
     def begin(self, version: str) -> None:
-        """Drop what is there and note the version of what comes."""
+        """Drop what is there and note which version comes."""
         self.discard()
         self._version_path.write_text(version, encoding="latin-1")
 
+    def append(self, blocks: Iterator[bytes]) -> None:
+        """Add blocks, of which one too many shows that there are too many."""
+        with self.path.open("ab") as stream:
+            for block in blocks:
+                stream.write(block)
+                self._progress(len(block))
+                if self.n_total is not None and stream.tell() > self.n_total:
+                    break
+
     def discard(self) -> None:
+        self._progress(-self.n_bytes)
         self.path.unlink(missing_ok=True)
         self._version_path.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        """Give the file its name, for good even if the power fails."""
-        _fsync(self.path)
-        self.path.replace(self._final_path)
-        _fsync(self._final_path.parent)
+        lockfile.publish(self.path, self._final_path)
         self._version_path.unlink(missing_ok=True)
 
 
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
-
-
-def _check_room(part: _Part, file: RemoteFile) -> None:
+def _check_room(part: _Part, file: RemoteFile, n_total: int) -> None:
     free = shutil.disk_usage(part.path.parent).free
-    needed = file.n_bytes - part.n_bytes
+    needed = n_total - part.n_bytes
     if free < needed:
         raise UserError(
-            f"{file.url} needs {needed:,} bytes in {part.path.parent}, where {free:,} are free"
+            f"{file.url} needs {needed:,} bytes in {part.path.parent}, where {free:,} are free; "
+            "free some space, or choose another --runs-dir"
         )
 
 
-def _fetch(
-    file: RemoteFile, part: _Part, progress: Callable[[int], None], timeout_s: float
-) -> bool:
+def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bool:
     """Ask once for what is missing and keep what comes.
 
-    Return whether the file is whole and came in this one answer. Raise _PassingError when it is
-    not whole, and UserError when the server has another file or none.
+    Return whether the file came whole, and surely so, in this one answer. Raise _PassingError when
+    it is not whole, and UserError when the server has another file or none.
     """
+    with _ask(file, part, timeout_s) as response:
+        _refuse_page(response, file)
+        resumed = _continues(response, part)
+        announced = _announced(response, resumed=resumed)
+        _check_length(announced, file, known, part, resumed=resumed)
+        n_total = known.n_bytes or announced or (part.n_total if resumed else None)
+        is_bounded = n_total is not None or response.chunked
+        if not is_bounded:
+            raise UserError(
+                f"{file.url} comes without its length, and nobody published it, so that a cut "
+                f"would not be seen; {_by_hand(file)}"
+            )
+        if not resumed:
+            part.begin(_version(response))
+        part.n_total = n_total
+        if n_total is not None:
+            _check_room(part, file, n_total)
+        part.append(_blocks(response))
+    if n_total is not None and part.n_bytes > n_total:
+        part.discard()
+        raise UserError(f"{file.url} sends more than the {n_total:,} bytes that are expected")
+    if part.n_bytes < (n_total or 1):
+        of_total = f" of {n_total:,}" if n_total else ""
+        raise _PassingError(f"cut off after {part.n_bytes:,}{of_total} bytes")
+    return not resumed and is_bounded
+
+
+def _ask(file: RemoteFile, part: _Part, timeout_s: float) -> http.client.HTTPResponse:
     headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
     if part.n_bytes and part.version:
         headers |= {"Range": f"bytes={part.n_bytes}-", "If-Range": part.version}
+    request = Request(file.url, headers=headers)  # noqa: S310 - a catalog has http and https alone
     try:
-        with urlopen(Request(file.url, headers=headers), timeout=timeout_s) as response:  # noqa: S310 - the catalog has http and https alone
-            resumed = _continues(response, part)
-            _check_length(response, file, part, resumed=resumed)
-            if not resumed:
-                part.begin(_version(response))
-            _append(response, file, part, progress)
+        response: http.client.HTTPResponse = urlopen(request, timeout=timeout_s)  # noqa: S310
     except HTTPError as error:
         error.close()
+        reason = f"HTTP {error.code} {' '.join(str(error.reason).split())}"
         if error.code not in MAY_PASS:
-            raise UserError(
-                f"{file.url} is not to be had: HTTP {error.code} {error.reason}"
-            ) from None
-        if error.code == 416:  # the server has no such rest: another file
-            part.discard()
-        raise _PassingError(f"HTTP {error.code} {error.reason}") from None
-    except (
-        URLError,
-        TimeoutError,
-        ConnectionError,
-        ssl.SSLError,
-        http.client.HTTPException,
-    ) as error:
-        raise _PassingError(str(getattr(error, "reason", error)) or type(error).__name__) from None
-    if part.n_bytes < file.n_bytes:
-        raise _PassingError(f"cut off after {part.n_bytes:,} of {file.n_bytes:,} bytes")
-    return not resumed
+            raise UserError(f"{file.url} is not to be had: {reason}; {_by_hand(file)}") from None
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            part.discard()  # the server has no such rest: another file
+        raise _PassingError(reason) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _PassingError(_reason(error)) from None
+    return response
+
+
+def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """Yield what the server sends; a broken connection passes, a broken disk does not."""
+    try:
+        while block := response.read1(BLOCK):
+            yield block
+    except (OSError, http.client.HTTPException) as error:
+        raise _PassingError(_reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "reason", error)) or type(error).__name__
 
 
 def _continues(response: http.client.HTTPResponse, part: _Part) -> bool:
@@ -239,46 +431,46 @@ def _continues(response: http.client.HTTPResponse, part: _Part) -> bool:
     if not response.headers.get("Content-Range", "").startswith(f"bytes {part.n_bytes}-"):
         part.discard()
         raise _PassingError("the server sent another range than asked for")
+    if _version(response) not in ("", part.version):
+        part.discard()
+        raise _PassingError("the file changed between two tries")
     return True
 
 
+def _announced(response: http.client.HTTPResponse, *, resumed: bool) -> int | None:
+    """Return the bytes of the whole file, if the answer tells."""
+    told = response.headers.get("Content-Range" if resumed else "Content-Length", "")
+    n_bytes = told.rpartition("/")[2]
+    return int(n_bytes) if n_bytes.isdecimal() else None
+
+
 def _check_length(
-    response: http.client.HTTPResponse, file: RemoteFile, part: _Part, *, resumed: bool
+    announced: int | None, file: RemoteFile, known: _Known, part: _Part, *, resumed: bool
 ) -> None:
-    """Refuse another file, or an error page, before it is fetched."""
-    announced = response.headers.get("Content-Length", "")
-    if not announced.isdecimal():
-        return
-    n_bytes = int(announced) + (part.n_bytes if resumed else 0)
-    if n_bytes == file.n_bytes:
+    """Refuse another file before it is fetched."""
+    expected = part.n_total if resumed else known.n_bytes
+    if announced == 0:
+        raise _PassingError("an empty answer")
+    if announced is None or expected in (None, announced):
         return
     part.discard()
     if resumed:
         raise _PassingError("the file changed between two tries")
     raise UserError(
-        f"{file.url} sends {n_bytes:,} bytes where {file.n_bytes:,} are expected; it is another "
-        f"file by now, or a page that says why there is none"
+        f"{file.url} sends {announced:,} bytes where {expected:,} are expected; it is another file "
+        f"by now, or a page that says why there is none: look at it{known.way_out}"
     )
+
+
+def _refuse_page(response: http.client.HTTPResponse, file: RemoteFile) -> None:
+    if response.headers.get_content_type() == "text/html":
+        raise UserError(
+            f"{file.url} sends a web page in the place of the file; look at what it says, or "
+            f"{_by_hand(file)}"
+        )
 
 
 def _version(response: http.client.HTTPResponse) -> str:
     """Return a strong ETag, or the date of the last change (RFC 9110, section 13.1.5)."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
-
-
-def _append(
-    response: http.client.HTTPResponse,
-    file: RemoteFile,
-    part: _Part,
-    progress: Callable[[int], None],
-) -> None:
-    with part.path.open("ab") as stream:
-        while block := response.read1(BLOCK):
-            stream.write(block)
-            progress(len(block))
-            if stream.tell() > file.n_bytes:
-                break
-    if part.n_bytes > file.n_bytes:
-        part.discard()
-        raise UserError(f"{file.url} sends more than the {file.n_bytes:,} bytes that are expected")

@@ -82,6 +82,10 @@ class SentencePieceSubword:
         text: str = self._processor.decode([int(id_) for id_ in ids if id_ >= len(SPECIALS)])
         return " ".join(text.split())  # bytes may spell a line break; a translation is one line
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id, with the marks that say what joins; special symbols too."""
+        return [self._processor.id_to_piece(int(id_)) for id_ in ids]
+
     def save(self, directory: Path) -> None:
         """Write the model as sentencepiece writes it."""
         (directory / MODEL_FILE).write_bytes(self._model)

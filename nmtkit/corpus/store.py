@@ -6,12 +6,13 @@ the last one ends, int64; `train.src.json`, written last: what the other two mus
 """
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -52,19 +53,43 @@ class _Header:
     n_ids: int
 
 
-class IdsWriter:
-    """Writes sentences as they come; the files are whole when the `with` block ends well."""
+def reopen(path: Path, n_bytes: int) -> IO[bytes]:
+    """Open a file to go on behind its first `n_bytes`; what follows them is cut off."""
+    path.touch()
+    file = path.open("r+b")
+    file.truncate(n_bytes)
+    file.seek(n_bytes)
+    return file
 
-    def __init__(self, prefix: Path, n_tokens: int) -> None:
+
+def sync(file: IO[bytes]) -> int:
+    """Bring a file to the disk, and return its bytes so far."""
+    file.flush()
+    os.fsync(file.fileno())
+    return file.tell()
+
+
+class IdsWriter:
+    """Writes sentences as they come; the files are whole when the `with` block ends well.
+
+    It goes on after the first `n_sentences` with `n_ids` ids that an earlier writer synced; what
+    that one wrote after them is cut off.
+    """
+
+    def __init__(
+        self, prefix: Path, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
+    ) -> None:
         self._prefix = prefix
         self._dtype = id_dtype(n_tokens)
-        self._n_sentences = 0
-        self._n_ids = 0
+        self._n_sentences = n_sentences
+        self._n_ids = n_ids
 
     def __enter__(self) -> Self:
-        self._ids_file = _path(self._prefix, "ids").open("wb")
-        self._offsets_file = _path(self._prefix, "offsets").open("wb")
-        self._offsets_file.write(np.zeros(1, OFFSET_DTYPE).tobytes())
+        self._ids_file = reopen(_path(self._prefix, "ids"), self._n_ids * self._dtype.itemsize)
+        n_bytes = (self._n_sentences + 1) * OFFSET_DTYPE.itemsize if self._n_sentences else 0
+        self._offsets_file = reopen(_path(self._prefix, "offsets"), n_bytes)
+        if n_bytes == 0:
+            self._offsets_file.write(np.zeros(1, OFFSET_DTYPE).tobytes())
         return self
 
     def append(self, packed: PackedIds) -> None:
@@ -76,6 +101,12 @@ class IdsWriter:
         self._offsets_file.write(ends.tobytes())
         self._n_ids += len(packed.ids)
         self._n_sentences += len(packed.lengths)
+
+    def sync(self) -> dict[str, int]:
+        """Bring what is written to the disk, and return where another writer may go on."""
+        sync(self._ids_file)
+        sync(self._offsets_file)
+        return {"n_sentences": self._n_sentences, "n_ids": self._n_ids}
 
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None

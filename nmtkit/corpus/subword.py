@@ -28,6 +28,9 @@ class Subword(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the space-separated tokens of ids, special symbols left out."""
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id, with the marks that say what joins; special symbols too."""
+
     def save(self, directory: Path) -> None:
         """Write what `load_subword` reads."""
 
@@ -78,6 +81,10 @@ class BpeSubword:
         """Return the space-separated tokens of ids, special symbols left out."""
         text = " ".join(self._pieces[id_] for id_ in ids if id_ >= len(SPECIALS))
         return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the text of each id, with the marks that say what joins; special symbols too."""
+        return [self._pieces[id_] for id_ in ids]
 
     def save(self, directory: Path) -> None:
         """Write the codes and the vocabulary."""

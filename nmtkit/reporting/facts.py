@@ -20,7 +20,7 @@ class Download:
     """A file that the recipe reads from the network."""
 
     url: str
-    n_bytes: int
+    n_bytes: int | None  # None: nobody published it, and it was never downloaded
     is_here: bool
 
 
@@ -56,6 +56,30 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class CorpusFile:
+    """A file that a corpus of the catalog is read from."""
+
+    url: str | None  # None: it comes with nmtkit
+    path: str | None  # where it is, if it is
+    n_bytes: int | None
+    sha256: str | None  # as published, or of the first download
+    md5: str | None
+    hash: str  # where the hash comes from
+    state: str
+    members: list[str]  # of the archive
+
+
+@dataclass(frozen=True)
+class CorpusEntry:
+    """A corpus of the catalog."""
+
+    name: str
+    licence: str
+    n_pairs: dict[str, int | None]  # by languages; None: no count is known
+    files: list[CorpusFile]
+
+
+@dataclass(frozen=True)
 class Sample:
     """A line of the test set and its translation."""
 
@@ -80,6 +104,154 @@ class Results:
     stages: list[StageResult]
     samples: list[Sample]
     scores: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrainingCorpus:
+    """What became of the pairs of one training corpus."""
+
+    name: str
+    pairs: int
+    kept: int
+    dropped: dict[str, int]  # by reason
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A word or a piece, and how often it occurs."""
+
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many fall into each bin; the last bin is open."""
+
+    starts: list[float]  # where each bin begins
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """What half, 95 % and 99 % of the values do not exceed, and the largest."""
+
+    median: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a split; lengths are in tokens of the subword vocabulary, end symbols counted."""
+
+    lang: str
+    n_tokens: int
+    lengths: Quantiles
+    histogram: Histogram  # of lengths; equal bins on all sides of all splits
+    n_unknown: int
+    unknown_words: list[Counted]  # of dev and test, the most frequent first
+
+
+@dataclass(frozen=True)
+class Split:
+    """Train, dev or test."""
+
+    name: str
+    n_pairs: int
+    n_too_long: int  # pairs with a side longer than [model] max_positions
+    sides: tuple[Side, Side]
+    ratios: Quantiles  # of target length / source length
+    ratio_histogram: Histogram  # bins of equal ratio, the first one open too
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The subwords, and how often they occur on both sides of train; special symbols left out."""
+
+    method: str
+    n_tokens: int  # special symbols counted
+    n_rows: int  # of the embedding matrix
+    n_subwords: int  # special symbols not counted
+    n_never: int
+    n_under_10: int  # those that never occur counted
+    n_under_100: int
+    most_frequent: list[Counted]
+    rarest: list[Counted]  # of those that occur
+
+
+@dataclass(frozen=True)
+class SplitWord:
+    """A word and the pieces that it is split into."""
+
+    word: str
+    pieces: list[str]
+    n_pieces: int  # there may be more than are shown
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How the running words of one side of dev are split."""
+
+    lang: str
+    n_words: int
+    n_whole: int
+    n_pieces: int
+    whole: list[Counted]  # frequent words kept whole
+    most_split: list[SplitWord]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A raw line and what each step makes of it."""
+
+    lang: str
+    raw: str
+    n_left_out: int  # characters of the raw line that are not looked at, for it is too long
+    normalized: str  # as the recipe normalizes and lower-cases
+    tokens: str
+    pieces: list[str]
+    ids: list[int]
+    n_ids: int  # there may be more than are shown
+
+
+@dataclass(frozen=True)
+class SamplePair:
+    """A training pair that was kept."""
+
+    corpus: str
+    line: int  # from 1
+    src: Steps
+    tgt: Steps
+
+
+@dataclass(frozen=True)
+class DroppedPair:
+    """A training pair that was left out."""
+
+    corpus: str
+    line: int  # from 1
+    reason: str
+    src: str
+    tgt: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A prepared corpus as a person wants to see it before training."""
+
+    recipe: str
+    description: str
+    path: str
+    max_positions: int
+    normalizing: str  # what is done before tokens are made; "" for nothing
+    corpora: list[TrainingCorpus]
+    splits: list[Split]  # train, dev, test
+    vocabulary: Vocabulary
+    splitting: tuple[Splitting, Splitting]
+    samples: list[SamplePair]
+    dropped: list[DroppedPair]
 
 
 def _duration(seconds: float) -> str:

@@ -23,7 +23,7 @@ from nmtkit.symbols import EOS_ID
 from nmtkit.training.checkpoint import load_weights, save_tensors
 
 WEIGHTS, MODEL, TOKENIZATION = "model.safetensors", "model.json", "tokenization.json"
-NOT_OF_A_BUNDLE = ("counts.json", "manifest.json", "measurements.json")
+NOT_OF_A_BUNDLE = ("counts.json", "samples.json", "manifest.json", "measurements.json")
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,17 @@
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Store
-from nmtkit.corpus.catalog import CatalogText, load_catalog
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
-from nmtkit.recipe import FilePair, Recipe, Source
+from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import State
+from nmtkit.stages.inputs import Corpus, find_corpus
 
 # A stage, the recipe sections that it depends on beyond those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -24,34 +23,6 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "translate": ("decoding",),
     "score": ("scoring",),
 }
-
-
-@dataclass(frozen=True)
-class Text:
-    """One side of a corpus that the recipe names."""
-
-    catalog: CatalogText | None  # None: the user's own file
-    path: Path | None  # None: to be downloaded
-
-    def identity(self) -> str:
-        """What its bytes are known by: a hash, and the member of the archive."""
-        if self.path is None:
-            assert self.catalog is not None
-            file = self.catalog.file
-            assert not isinstance(file, Path)
-            return f"{file.sha256}:{self.catalog.member or ''}"
-        if not self.path.is_file():
-            raise UserError(f"there is no file {self.path}; correct [corpus] in the recipe")
-        return artifacts.sha256_of(self.path)
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """A corpus that the recipe names, in its direction."""
-
-    name: str
-    src: Text
-    tgt: Text
 
 
 class Chain:
@@ -70,25 +41,21 @@ class Chain:
         self.overrides = overrides
         self.store = Store(machine.runs_dir)
 
-    @property
-    def downloads_dir(self) -> Path:
-        """Where downloads are kept, by hash; all recipes share them."""
-        return self.machine.runs_dir / "downloads"
-
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
         """The corpora of each split."""
         corpus = self.recipe.corpus
         splits = {"train": corpus.train, "dev": (corpus.dev,), "test": (corpus.test,)}
+        langs = corpus.src_lang, corpus.tgt_lang
         return {
-            split: tuple(_corpus(source, corpus.src_lang, corpus.tgt_lang) for source in sources)
+            split: tuple(find_corpus(source, *langs) for source in sources)
             for split, sources in splits.items()
         }
 
     @cached_property
     def _inputs(self) -> dict[str, list[list[str]]]:
         return {
-            split: [[corpus.src.identity(), corpus.tgt.identity()] for corpus in corpora]
+            split: [corpus.identity(self.machine.downloads_dir) for corpus in corpora]
             for split, corpora in self.corpora.items()
         }
 
@@ -153,18 +120,6 @@ class Chain:
                 depends_on=self.depends_on(stage),
                 measurements={"seconds": seconds, **measurements},
             )
-
-
-def _corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
-    if isinstance(source, FilePair):
-        src, tgt = Path(source.src), Path(source.tgt)
-        return Corpus(src.name, Text(None, src), Text(None, tgt))
-    entry = load_catalog().corpus(source, src_lang, tgt_lang)
-    return Corpus(source, _catalog_text(entry.src), _catalog_text(entry.tgt))
-
-
-def _catalog_text(text: CatalogText) -> Text:
-    return Text(text, text.file if isinstance(text.file, Path) else None)
 
 
 def states(chain: Chain) -> list[State]:

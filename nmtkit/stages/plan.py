@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from nmtkit import artifacts
-from nmtkit.corpus.download import is_here
+from nmtkit.artifacts import Artifact
+from nmtkit.corpus.download import is_here, known_bytes
 from nmtkit.recipe import BpeConfig, Recipe
 from nmtkit.reporting.cost import count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
@@ -21,7 +22,7 @@ def plan(chain: Chain) -> Plan:
         UserError: the recipe names a corpus or a device that does not exist.
     """
     recipe = chain.recipe
-    prepared = chain.find("prepare")
+    prepared = _find(chain, "prepare")
     if prepared is not None:
         n_tokens = int(artifacts.read_json(prepared.path / "counts.json")["vocabulary"])
     else:
@@ -38,7 +39,7 @@ def plan(chain: Chain) -> Plan:
     )
     speed, device = _measure(chain, n_rows)
     downloads = _downloads(chain)
-    to_fetch = sum(download.n_bytes for download in downloads if not download.is_here)
+    to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
     return Plan(
         recipe.name,
         states(chain),
@@ -55,6 +56,14 @@ def plan(chain: Chain) -> Plan:
     )
 
 
+def _find(chain: Chain, stage: str) -> Artifact | None:
+    """The artifact of `stage`; none while a download has to come for its hash to be known."""
+    corpora = [corpus for split in chain.corpora.values() for corpus in split]
+    if any(corpus.downloads_of_unknown_hash(chain.machine.downloads_dir) for corpus in corpora):
+        return None
+    return chain.find(stage)
+
+
 def _expected_vocabulary(recipe: Recipe) -> int:
     """A guess before the text is read: 32,000 merges of news text leave about 37,000 tokens."""
     if isinstance(recipe.subword, BpeConfig):
@@ -64,16 +73,17 @@ def _expected_vocabulary(recipe: Recipe) -> int:
 
 def _downloads(chain: Chain) -> list[Download]:
     remote = {
-        text.catalog.file.url: text.catalog.file
+        file.url: file
         for corpora in chain.corpora.values()
         for corpus in corpora
-        for text in (corpus.src, corpus.tgt)
-        if text.path is None
-        and text.catalog is not None
-        and not isinstance(text.catalog.file, Path)
+        for file in corpus.downloads
     }
     return [
-        Download(url, file.n_bytes, is_here(file, chain.downloads_dir, chain.machine.mirror))
+        Download(
+            url,
+            known_bytes(file, chain.machine.downloads_dir),
+            is_here(file, chain.machine.downloads_dir, chain.machine.mirror),
+        )
         for url, file in remote.items()
     ]
 
@@ -81,17 +91,17 @@ def _downloads(chain: Chain) -> list[Download]:
 def _disk_bytes(chain: Chain, downloads: list[Download], n_parameters: int) -> int:
     """Prepared text (about twice its gzipped download), checkpoints (weights and two moments)."""
     text = 0
-    if chain.find("prepare") is None:
+    if _find(chain, "prepare") is None:
         own = [
-            text.path.stat().st_size
+            text.file.stat().st_size
             for corpora in chain.corpora.values()
             for corpus in corpora
-            for text in (corpus.src, corpus.tgt)
-            if text.path is not None and text.path.is_file()
+            for text in corpus.files
+            if isinstance(text.file, Path) and text.file.is_file()
         ]
-        text = 2 * sum(download.n_bytes for download in downloads) + 2 * sum(own)
+        text = 2 * sum(download.n_bytes or 0 for download in downloads) + 2 * sum(own)
     checkpoints = 0
-    if chain.find("train") is None:
+    if _find(chain, "train") is None:
         checkpoints = (chain.recipe.training.keep_checkpoints + 1) * 3 * 4 * n_parameters
     return text + checkpoints + 4 * n_parameters
 

@@ -2,42 +2,62 @@
 
 The training text passes twice as a stream: once to be tokenized, cleaned and its words counted,
 and, when the subwords are learned from those counts, once to become ids. Chunks of lines go to
-worker processes and come back in order, so the bytes do not depend on how many there are.
+worker processes and come back in order, so the bytes do not depend on how many there are. After
+every part of 100,000 pairs a journal tells how far it is; a killed run goes on from there.
 """
 
-import shutil
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
-from nmtkit.corpus.bpe import Bpe, learn_bpe
+from nmtkit.corpus.bpe import Bpe
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.download import obtain
+from nmtkit.corpus.duplicates import SeenPairs
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.sources import ParallelText, TextFile, read_pairs
 from nmtkit.corpus.store import IdsWriter, PackedIds
-from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary
+from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary, load_subword
+from nmtkit.corpus.tokenized import (
+    DROPPED_OF_A_REASON,
+    LINES_PER_CHUNK,
+    Pair,
+    RawChunk,
+    Tokenize,
+    Tokenized,
+    words_of,
+)
 from nmtkit.errors import UserError
 from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
-from nmtkit.stages.chain import Chain, Corpus, Text
+from nmtkit.stages.chain import Chain
+from nmtkit.stages.inputs import AnyText, Corpus
+from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
 
-LINES_PER_CHUNK = 2_000  # of a second or so: enough to outweigh sending them to a process
+CHUNKS_PER_PART = 50
+MAX_WORDS = 2**22  # different ones that are counted, some 0.8 GB; beyond them the rarest go
 TOKENIZATION = "tokenization.json"  # how raw text becomes tokens; a bundle carries it too
-
-Pair = tuple[str, str]
+SAMPLES = "samples.json"  # raw pairs, to look at
 
 
 def run(chain: Chain) -> Artifact:
     """Publish the prepared corpus of the recipe."""
-    return chain.make("prepare", lambda draft: _prepare(chain, draft))
+    for corpora in chain.corpora.values():
+        for corpus in corpora:
+            for file in corpus.downloads_of_unknown_hash(chain.machine.downloads_dir):
+                _obtain(chain, file)
+    return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
@@ -56,144 +76,219 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
-    recipe, workers = chain.recipe, chain.machine.workers
-    texts = {
-        split: [_text(chain, corpus) for corpus in corpora]
-        for split, corpora in chain.corpora.items()
-    }
-    sides = tokenizations(recipe.corpus)
+    journal = Journal(draft)
+    begin = time.monotonic()
+    held_out = {split: _HeldOut.read(chain, split) for split in ("dev", "test")}
+    clean = _tokenize_all(chain, journal, held_out)
+    tokenized = time.monotonic()
+    subword = _learn_once(chain.recipe, journal, draft, clean)
+    learned = time.monotonic()
+    _encode_all(clean, journal, draft / "train", subword, chain.machine.workers)
+    langs = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
+    for split, text in held_out.items():
+        text.write(draft / split, langs, subword)
+    sides = tokenizations(chain.recipe.corpus)
     artifacts.write_json(draft / TOKENIZATION, {"src": asdict(sides[0]), "tgt": asdict(sides[1])})
-    langs = recipe.corpus.src_lang, recipe.corpus.tgt_lang
-    with _Temporary(draft / "temporary") as temporary:
-        cleaning = Cleaning(
-            recipe.corpus.min_tokens, recipe.corpus.max_tokens, recipe.corpus.max_ratio
-        )
-        counts, words = _tokenize_all(
-            texts["train"], Tokenize(*sides, cleaning), temporary, workers
-        )
-        subword = _learn(recipe, words)
-        subword.save(draft)
-        clean = ParallelText(
-            "the cleaned training text", *(TextFile(temporary / side) for side in ("src", "tgt"))
-        )
-        with progress.task(
-            "prepare: training text to ids", unit="pairs", total=sum(count.kept for count in counts)
-        ) as task:
-            encoded = map_chunks(
-                Encode(subword), read_chunks(read_pairs(clean), LINES_PER_CHUNK), workers=workers
-            )
-            _write_ids(draft / "train", _counted(encoded, task), subword.n_tokens)
-    for split in ("dev", "test"):
-        _prepare_held_out(texts[split][0], draft / split, langs, sides, subword)
-    summary = {
-        "train": [vars(count) for count in counts],
-        "vocabulary": subword.n_tokens,
-        **_sizes(draft),
-    }
+    artifacts.write_json(draft / SAMPLES, {"kept": clean.kept, "dropped": clean.dropped})
+    summary = {"train": clean.counts, "vocabulary": subword.n_tokens, **_sizes(draft)}
     artifacts.write_json(draft / "counts.json", summary)
-    return {"workers": workers}
+    return {
+        "workers": chain.machine.workers,
+        "tokenizing_seconds": round(tokenized - begin, 3),
+        "learning_seconds": round(learned - tokenized, 3),
+        "encoding_seconds": round(time.monotonic() - learned, 3),
+    }
 
 
 # Getting the text
 
 
-def _text(chain: Chain, corpus: Corpus) -> ParallelText:
-    return ParallelText(corpus.name, _file(chain, corpus.src), _file(chain, corpus.tgt))
+def _text(chain: Chain, corpus: Corpus) -> AnyText:
+    return corpus.text(lambda file: _obtain(chain, file))
 
 
-def _file(chain: Chain, text: Text) -> TextFile:
-    if text.path is not None:
-        return TextFile(text.path, text.catalog.member if text.catalog else None)
-    assert text.catalog is not None
-    remote = text.catalog.file
-    assert not isinstance(remote, Path)
-    with progress.task(f"prepare: {remote.url}", unit="bytes", total=remote.n_bytes) as task:
-        path = obtain(remote, chain.downloads_dir, chain.machine.mirror, task.advance)
-    return TextFile(path, text.catalog.member)
+def _obtain(chain: Chain, file: RemoteFile) -> Path:
+    with progress.task(f"prepare: {file.url}", unit="bytes", total=file.n_bytes) as task:
+        return obtain(file, chain.machine.downloads_dir, chain.machine.mirror, task.advance)
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """A dev or test set: every line of it, as it was and tokenized. None is ever dropped."""
+
+    raw: list[Pair]
+    tokenized: list[Pair]
+
+    @classmethod
+    def read(cls, chain: Chain, split: str) -> "_HeldOut":
+        raw = list(read_pairs(_text(chain, chain.corpora[split][0])))
+        src, tgt = tokenizations(chain.recipe.corpus)
+        return cls(raw, [(src.tokenize(pair[0]), tgt.tokenize(pair[1])) for pair in raw])
+
+    def write(self, prefix: Path, langs: tuple[str, str], subword: Subword) -> None:
+        for side, lang in enumerate(langs):
+            path = prefix.with_name(f"{prefix.name}.{lang}")
+            lines = "".join(f"{pair[side]}\n" for pair in self.raw)
+            path.write_text(lines, encoding="utf-8", newline="\n")
+        for name, ids in zip(("src", "tgt"), Encode(subword)(self.tokenized), strict=True):
+            with _writer(prefix, name, subword, {}) as writer:
+                writer.append(ids)
 
 
 # Tokens and words
 
 
-class Tokenized(NamedTuple):
-    """A chunk of pairs, tokenized; of those that cleaning dropped only the reasons remain."""
-
-    pairs: list[Pair]
-    words: Counter[str]  # of both sides
-    dropped: Counter[str]
-
-
-@dataclass(frozen=True)
-class Tokenize:
-    """The work of a process on a chunk of raw pairs."""
-
-    src: Tokenization
-    tgt: Tokenization
-    cleaning: Cleaning
-
-    def __call__(self, chunk: tuple[int, list[Pair]]) -> tuple[int, Tokenized]:
-        """Tokenize, clean and count the pairs of one corpus, whose number goes along."""
-        number, raw = chunk
-        result = Tokenized([], Counter(), Counter())
-        for src_line, tgt_line in raw:
-            pair = self.src.tokenize(src_line), self.tgt.tokenize(tgt_line)
-            reason = self.cleaning.reason_to_drop(*pair)
-            if reason:
-                result.dropped[reason] += 1
-                continue
-            result.pairs.append(pair)
-            for side in pair:
-                result.words.update(side.split(" "))
-        return number, result
-
-
 @dataclass
-class CorpusCounts:
-    """What became of the pairs of one corpus."""
+class _Clean:
+    """The clean training text so far, and what became of the pairs that were read."""
 
-    corpus: str
-    pairs: int
-    kept: int
-    dropped: Counter[str]  # by reason
+    src: Path
+    tgt: Path
+    counts: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
+    chunks: int = 0  # of raw text that are done
+    src_bytes: int = 0
+    tgt_bytes: int = 0
+    kept: list[dict[str, Any]] = field(default_factory=list)  # samples
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    forgot_after: list[int] = field(default_factory=list)  # so many pairs, the rarest words
+    finished: bool = False
+    words: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def n_pairs(self) -> int:
+        return sum(count["kept"] for count in self.counts)
+
+    @property
+    def text(self) -> ParallelText:
+        return ParallelText("the clean training text", TextFile(self.src), TextFile(self.tgt))
+
+    def told(self) -> dict[str, Any]:
+        """What the journal keeps: all but what follows from the two files."""
+        return {key: value for key, value in vars(self).items() if key not in _NOT_TOLD}
+
+    def add(self, tokenized: Tokenized) -> None:
+        count = self.counts[tokenized.corpus]
+        count["kept"] += len(tokenized.pairs)
+        count["pairs"] += len(tokenized.pairs) + tokenized.reasons.total()
+        for reason, n in tokenized.reasons.items():
+            count["dropped"][reason] = count["dropped"].get(reason, 0) + n
+        self.kept += tokenized.kept
+        shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
+        for example in tokenized.dropped:
+            shown[example["corpus"], example["reason"]] += 1
+            if shown[example["corpus"], example["reason"]] <= DROPPED_OF_A_REASON:
+                self.dropped.append(example)
+        self.words.update(tokenized.words)
+        if len(self.words) > MAX_WORDS:
+            self._forget()
+            self.forgot_after.append(self.n_pairs)
+        self.chunks += 1
+
+    def count_words_again(self) -> None:
+        """Count the words of a text that an earlier run wrote, as that run counted them."""
+        pairs = read_pairs(self.text)
+        before = 0
+        for stop in [*self.forgot_after, self.n_pairs]:
+            for pair in islice(pairs, stop - before):
+                self.words.update(words_of(pair))
+            before = stop
+            if stop in self.forgot_after:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Drop the words that came once, then twice, .., until half of the room is free."""
+        fewest = 1
+        while len(self.words) > MAX_WORDS // 2:
+            self.words = Counter({word: n for word, n in self.words.items() if n > fewest})
+            fewest += 1
 
 
-def _tokenize_all(
-    texts: list[ParallelText], tokenize: Tokenize, folder: Path, workers: int
-) -> tuple[list[CorpusCounts], Counter[str]]:
-    """Write the clean training text to `folder`; return what became of it and its words."""
-    counts = [CorpusCounts(text.name, 0, 0, Counter()) for text in texts]
-    words: Counter[str] = Counter()
-    chunks = (
-        (number, chunk)
-        for number, text in enumerate(texts)
-        for chunk in read_chunks(read_pairs(text), LINES_PER_CHUNK)
-    )
+_NOT_TOLD = ("src", "tgt", "words")
+
+
+def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut]) -> _Clean:
+    """Write the clean training text, or the rest of it, and count its words."""
+    corpora = chain.corpora["train"]
+    files = journal.folder / "src", journal.folder / "tgt"
+    if told := journal["tokenized"]:
+        clean = _Clean(*files, **told)
+    else:
+        clean = _Clean(
+            *files, [{"corpus": c.name, "pairs": 0, "kept": 0, "dropped": {}} for c in corpora]
+        )
     with (
-        (folder / "src").open("w", encoding="utf-8", newline="\n") as src_file,
-        (folder / "tgt").open("w", encoding="utf-8", newline="\n") as tgt_file,
-        progress.task("prepare: tokenize and clean", unit="pairs") as task,
+        store.reopen(clean.src, clean.src_bytes) as src,
+        store.reopen(clean.tgt, clean.tgt_bytes) as tgt,
     ):
-        for number, tokenized in map_chunks(tokenize, chunks, workers=workers):
-            src_file.writelines(f"{src}\n" for src, _ in tokenized.pairs)
-            tgt_file.writelines(f"{tgt}\n" for _, tgt in tokenized.pairs)
-            words.update(tokenized.words)
-            n_pairs = len(tokenized.pairs) + tokenized.dropped.total()
-            counts[number].pairs += n_pairs
-            counts[number].kept += len(tokenized.pairs)
-            counts[number].dropped.update(tokenized.dropped)
-            task.advance(n_pairs)
-    if not any(count.kept for count in counts):
-        reasons = sum((count.dropped for count in counts), Counter[str]())
+        if clean.chunks and not journal["learned"]:
+            clean.count_words_again()
+        if clean.finished:
+            return clean
+        totals = [corpus.n_pairs for corpus in corpora]
+        total = None if None in totals else sum(n for n in totals if n)
+        with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
+            task.advance(sum(count["pairs"] for count in clean.counts))
+            chunks = islice(_raw_chunks(chain), clean.chunks, None)
+            work = _tokenize(chain, held_out)
+            for tokenized in map_chunks(work, chunks, workers=chain.machine.workers):
+                src.write("".join(f"{pair[0]}\n" for pair in tokenized.pairs).encode("utf-8"))
+                tgt.write("".join(f"{pair[1]}\n" for pair in tokenized.pairs).encode("utf-8"))
+                clean.add(tokenized)
+                task.advance(len(tokenized.pairs) + tokenized.reasons.total())
+                if clean.chunks % CHUNKS_PER_PART == 0:
+                    clean.src_bytes, clean.tgt_bytes = store.sync(src), store.sync(tgt)
+                    journal.commit("tokenized", clean.told())
+        clean.src_bytes, clean.tgt_bytes = store.sync(src), store.sync(tgt)
+    clean.finished = True
+    _tell_dropped(clean)
+    journal.commit("tokenized", clean.told())
+    return clean
+
+
+def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
+    """Yield the raw training text, with what is repeated in it marked if the recipe wants that."""
+    seen = SeenPairs()
+    for number, corpus in enumerate(chain.corpora["train"]):
+        pairs = read_pairs(_text(chain, corpus))
+        for index, chunk in enumerate(read_chunks(pairs, LINES_PER_CHUNK)):
+            repeated = chain.recipe.corpus.drop_duplicates
+            yield RawChunk(number, index, chunk, seen.repeated(chunk) if repeated else frozenset())
+
+
+def _tokenize(chain: Chain, held_out: dict[str, _HeldOut]) -> Tokenize:
+    config = chain.recipe.corpus
+    avoided: tuple[set[str], set[str]] = set(), set()
+    if config.drop_held_out:
+        for text in held_out.values():
+            for side in (0, 1):
+                avoided[side].update(pair[side] for pair in text.tokenized)
+    return Tokenize(
+        *tokenizations(config),
+        Cleaning(config.min_tokens, config.max_tokens, config.max_ratio),
+        tuple(corpus.name for corpus in chain.corpora["train"]),
+        *(frozenset(lines) for lines in avoided),
+    )
+
+
+def _tell_dropped(clean: _Clean) -> None:
+    if not clean.n_pairs:
+        reasons = Counter[str]()
+        for count in clean.counts:
+            reasons.update(count["dropped"])
         raise UserError(
             f"cleaning dropped every training pair ({_reasons(reasons)}); look at the text, or at "
             "min_tokens, max_tokens and max_ratio in [corpus]"
         )
-    for count in counts:
-        if count.dropped:
+    for count in clean.counts:
+        if count["dropped"]:
             progress.say(
-                f"prepare: {count.corpus}: {count.pairs:,} pairs, dropped {_reasons(count.dropped)}"
+                f"prepare: {count['corpus']}: {count['pairs']:,} pairs, dropped "
+                f"{_reasons(Counter(count['dropped']))}"
             )
-    return counts, words
+    if clean.forgot_after:
+        progress.say(
+            f"prepare: more than {MAX_WORDS:,} different words; the rarest were not counted"
+        )
 
 
 def _reasons(dropped: Counter[str]) -> str:
@@ -201,6 +296,16 @@ def _reasons(dropped: Counter[str]) -> str:
 
 
 # Subwords
+
+
+def _learn_once(recipe: Recipe, journal: Journal, draft: Path, clean: _Clean) -> Subword:
+    """Learn the subwords from the counted words, or load what an earlier run learned."""
+    if not journal["learned"]:
+        subword = _learn(recipe, clean.words)
+        subword.save(draft)
+        journal.commit("learned", True)
+    clean.words.clear()
+    return load_subword(draft)
 
 
 def _learn(recipe: Recipe, words: Counter[str]) -> Subword:
@@ -230,38 +335,30 @@ class Encode:
         return store.pack(src, self.subword.n_tokens), store.pack(tgt, self.subword.n_tokens)
 
 
-def _counted(
-    encoded: Iterable[tuple[PackedIds, PackedIds]], task: progress.Task
-) -> Iterator[tuple[PackedIds, PackedIds]]:
-    for src, tgt in encoded:
-        yield src, tgt
-        task.advance(len(src.lengths))
-
-
-def _write_ids(prefix: Path, encoded: Iterable[tuple[PackedIds, PackedIds]], n_tokens: int) -> None:
+def _encode_all(
+    clean: _Clean, journal: Journal, prefix: Path, subword: Subword, workers: int
+) -> None:
+    """Write the ids of the clean training text, or the rest of them."""
+    done = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
     with (
-        IdsWriter(prefix.with_name(f"{prefix.name}.src"), n_tokens) as src_writer,
-        IdsWriter(prefix.with_name(f"{prefix.name}.tgt"), n_tokens) as tgt_writer,
+        _writer(prefix, "src", subword, done["src"]) as src_writer,
+        _writer(prefix, "tgt", subword, done["tgt"]) as tgt_writer,
+        progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
-        for src, tgt in encoded:
+        task.advance(min(done["chunks"] * LINES_PER_CHUNK, clean.n_pairs))
+        chunks = islice(read_chunks(read_pairs(clean.text), LINES_PER_CHUNK), done["chunks"], None)
+        encoded = map_chunks(Encode(subword), chunks, workers=workers)
+        for n_chunks, (src, tgt) in enumerate(encoded, start=done["chunks"] + 1):
             src_writer.append(src)
             tgt_writer.append(tgt)
+            task.advance(len(src.lengths))
+            if n_chunks % CHUNKS_PER_PART == 0:
+                at = {"src": src_writer.sync(), "tgt": tgt_writer.sync()}
+                journal.commit("encoded", {"chunks": n_chunks, **at})
 
 
-def _prepare_held_out(
-    text: ParallelText,
-    prefix: Path,
-    langs: tuple[str, str],
-    sides: tuple[Tokenization, Tokenization],
-    subword: Subword,
-) -> None:
-    """Keep a dev or test set's raw lines, every one of them, and write its ids."""
-    pairs = list(read_pairs(text))
-    for side, lang in enumerate(langs):
-        lines = "".join(f"{pair[side]}\n" for pair in pairs)
-        prefix.with_name(f"{prefix.name}.{lang}").write_text(lines, encoding="utf-8", newline="\n")
-    tokenized = [(sides[0].tokenize(src), sides[1].tokenize(tgt)) for src, tgt in pairs]
-    _write_ids(prefix, [Encode(subword)(tokenized)], subword.n_tokens)
+def _writer(prefix: Path, side: str, subword: Subword, done: dict[str, int]) -> IdsWriter:
+    return IdsWriter(prefix.with_name(f"{prefix.name}.{side}"), subword.n_tokens, **done)
 
 
 def _sizes(draft: Path) -> dict[str, dict[str, int]]:
@@ -275,17 +372,3 @@ def _sizes(draft: Path) -> dict[str, dict[str, int]]:
             "tgt_tokens": len(tgt.ids),
         }
     return sizes
-
-
-class _Temporary:
-    """A folder that is gone, with all that it holds, before the artifact is published."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Path:
-        self._path.mkdir()
-        return self._path
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._path)

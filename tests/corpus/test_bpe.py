@@ -1,19 +1,18 @@
-"""BPE against subword-nmt's own code, and against greedy merging by the book."""
+"""Codes and split words against subword-nmt's own code."""
 
 import gzip
 import io
 from collections import Counter
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
-from subword_nmt import learn_bpe as reference
 
-from nmtkit.corpus.bpe import Bpe, Pair, learn_bpe, read_codes, words_of, write_codes
+from nmtkit.corpus.bpe import Bpe, Pair, read_codes, words_of, write_codes
+from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.errors import UserError
 
 # Few letters, so that pairs repeat, overlap and tie; one of two bytes and one outside the BMP.
@@ -21,42 +20,9 @@ words = st.text(alphabet="abcß\U0001f600", min_size=1, max_size=9)
 word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
 
 
-def reference_merges(counts: dict[str, int], n_merges: int) -> list[Pair]:
-    """Learn with subword-nmt from a dictionary of counts."""
-    codes = io.StringIO()
-    dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in counts.items()))
-    reference.learn_bpe(dictionary, codes, n_merges, is_dict=True)
-    lines = codes.getvalue().split("\n")[1:-1]
-    return [(line.split(" ")[0], line.split(" ")[1]) for line in lines]
-
-
 def reference_bpe(merges: Iterable[Pair]) -> apply_bpe.BPE:
     lines = ["#version: 0.2", *(" ".join(pair) for pair in merges)]
     return apply_bpe.BPE(io.StringIO("".join(f"{line}\n" for line in lines)))
-
-
-def greedy_merges(counts: dict[str, int], n_merges: int, min_frequency: int) -> list[Pair]:
-    """Recount all pairs before every merge."""
-    corpus = {word: [*word[:-1], word[-1] + "</w>"] for word in counts}
-    merges: list[Pair] = []
-    while len(merges) < n_merges:
-        pairs: Counter[Pair] = Counter()
-        for word, symbols in corpus.items():
-            for pair in pairwise(symbols):
-                pairs[pair] += counts[word]
-        if not pairs or max(pairs.values()) < min_frequency:
-            break
-        best = max(pairs, key=lambda pair: (pairs[pair], pair))
-        merges.append(best)
-        for word, symbols in corpus.items():
-            joined: list[str] = []
-            i = 0
-            while i < len(symbols):
-                found = tuple(symbols[i : i + 2]) == best
-                joined.append("".join(symbols[i : i + 2]) if found else symbols[i])
-                i += 2 if found else 1
-            corpus[word] = joined
-    return merges
 
 
 @pytest.fixture(scope="module")
@@ -67,45 +33,10 @@ def real_counts(shared_data: Path) -> Counter[str]:
         return Counter(word for line in lines for word in line.split())
 
 
-@given(word_counts, st.integers(0, 40), st.integers(1, 3))
-def test_merges_are_those_of_recounting_everything(
-    counts: dict[str, int], n_merges: int, min_frequency: int
-) -> None:
-    assert learn_bpe(counts, n_merges, min_frequency) == greedy_merges(
-        counts, n_merges, min_frequency
-    )
-
-
-def test_merges_of_real_text_are_those_of_subword_nmt(real_counts: Counter[str]) -> None:
-    merges = learn_bpe(real_counts, 400)
-    assert len(merges) == 400
-    assert merges == reference_merges(real_counts, 400)
-
-
-def test_learning_stops_where_no_pair_is_frequent_enough() -> None:
-    assert learn_bpe({"ab": 3, "cd": 1}, 10, min_frequency=2) == [("a", "b</w>")]
-
-
-def test_words_of_one_character_give_no_merge() -> None:
-    assert learn_bpe({"a": 5, "b": 5}, 10) == []
-
-
 @given(st.text("ab \r\n\t\u0085\u00a0\u2028"))
 def test_lines_are_cut_into_words_as_by_subword_nmt(line: str) -> None:
     untouched = reference_bpe([("x", "y")]).segment(line).replace("@@ ", "")
     assert " ".join(words_of(line)) == untouched
-
-
-def test_order_of_words_does_not_matter() -> None:
-    counts = {"abab": 3, "bab": 3, "aba": 2, "ba": 2}
-    backwards = dict(reversed(counts.items()))
-    assert learn_bpe(counts, 10) == learn_bpe(backwards, 10)
-
-
-def test_progress_adds_up_to_the_merges() -> None:
-    done: list[int] = []
-    merges = learn_bpe({"abcd": 3}, 10, progress=done.append)
-    assert sum(done) == len(merges) == 3
 
 
 @given(word_counts, st.integers(0, 40), words)

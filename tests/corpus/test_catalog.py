@@ -12,13 +12,14 @@ from nmtkit.errors import UserError
 
 PAIRS = {
     ("en", "de"): [
-        *("europarl-v7", "commoncrawl", "news-commentary-v9", "newstest2013", "newstest2014"),
+        *("europarl-v7", "commoncrawl", "news-commentary-v9", "news-commentary-v11"),
+        *("newstest2013", "newstest2014", "newstest2014-filtered"),
         *("multi30k-train", "multi30k-val", "multi30k-test2016", "multi30k-test2017"),
         *("demo-train", "demo-dev", "demo-test"),
     ],
     ("en", "fr"): [
         *("europarl-v7", "commoncrawl", "news-commentary-v9", "un", "giga-fren"),
-        *("newstest2013", "newstest2014"),
+        *("newstest2013", "newstest2014", "newstest2014-filtered"),
     ],
 }
 
@@ -68,7 +69,50 @@ def test_every_file_has_its_own_url_and_hash() -> None:
         for text in (corpus.src, corpus.tgt)
         if isinstance(text.file, RemoteFile)
     }
-    assert len({file.url for file in files}) == len({file.sha256 for file in files}) == len(files)
+    hashes = {file.sha256 or file.md5 for file in files}
+    assert None not in hashes
+    assert len({file.url for file in files}) == len(hashes) == len(files)
+
+
+def test_pairs_are_counted_for_each_pair_of_languages() -> None:
+    """The sums are published: 40,842,333 lines of English-French; 4,520,620 of English-German."""
+    catalog = load_catalog()
+    training = ("europarl-v7", "commoncrawl", "news-commentary-v9")
+    de = [catalog.corpus(name, "en", "de").n_pairs or 0 for name in training]
+    fr = [catalog.corpus(name, "en", "fr").n_pairs or 0 for name in (*training, "un", "giga-fren")]
+    assert (sum(de), sum(fr)) == (4_520_620, 40_842_333)
+
+
+def test_the_filtered_test_set_has_its_own_lines_in_each_direction() -> None:
+    catalog = load_catalog()
+    to_german, to_english = (
+        catalog.corpus("newstest2014-filtered", *pair) for pair in (("en", "de"), ("de", "en"))
+    )
+    assert (to_german.n_pairs, to_english.n_pairs) == (2_737, 3_003)
+    assert to_german.src.member == "test/newstest2014-deen-src.en.sgm"
+    assert to_german.tgt.member == "test/newstest2014-deen-ref.de.sgm"
+    assert to_english.src.member == "test/newstest2014-deen-src.de.sgm"
+    assert to_english.tgt.member == "test/newstest2014-deen-ref.en.sgm"
+    assert catalog.pairs("newstest2014-filtered") == [("en", "de"), ("de", "en"), ("en", "fr")]
+
+
+def test_demo_has_as_many_lines_as_the_catalog_says() -> None:
+    for name in ("demo-train", "demo-dev", "demo-test"):
+        corpus = load_catalog().corpus(name, "en", "de")
+        for text in (corpus.src, corpus.tgt):
+            assert isinstance(text.file, Path)
+            assert text.file.read_bytes().count(b"\n") == corpus.n_pairs
+
+
+def test_what_nobody_published_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.toml"
+    text = TINY.replace("n_bytes = 7\n", "").replace(f'sha256 = "{"0" * 64}"\n', "")
+    path.write_text(text, encoding="utf-8")
+    corpus = Catalog(path).corpus("tiny", "de", "en")
+    assert corpus.src.file == RemoteFile(url="http://localhost/a.tgz")
+    path.write_text(TINY.replace("sha256", "md5").replace("0" * 64, "f" * 32), encoding="utf-8")
+    corpus = Catalog(path).corpus("tiny", "de", "en")
+    assert corpus.src.file == RemoteFile(url="http://localhost/a.tgz", n_bytes=7, md5="f" * 32)
 
 
 def test_multi30k_has_the_hashes_of_its_original_files(shared_data: Path) -> None:
@@ -120,6 +164,11 @@ def test_a_catalog_of_ones_own_is_read(tmp_path: Path) -> None:
         ("n_bytes = 7", 'n_bytes = "7"', r"files\.a\.n_bytes"),
         ("n_bytes = 7", "n_bytes = 0", r"files\.a\.n_bytes"),
         ("0" * 64, "0" * 63, r"files\.a\.sha256"),
+        ("sha256", "md5", r"files\.a\.md5"),
+        ("[corpora.tiny]", f'md5 = "{"0" * 32}"\n[corpora.tiny]', "sha256 is known needs no md5"),
+        ('"free"', '"free"\nn_pairs = 3', r"corpora\.tiny\.n_pairs"),
+        ('"free"', '"free"\nn_pairs = { de-en = 0 }', r"corpora\.tiny\.n_pairs\.de-en"),
+        ('"free"', '"free"\nn_pairs = { en-de = 3 }', "n_pairs of en-de, and no texts"),
         ("http://", "file://", r"files\.a\.url"),
         ('file = "a"', 'file = "b"', "tiny reads a file b"),
         ('path = "a.en"', 'member = "a.en"', "either a `file` or a `path`"),

@@ -1,7 +1,11 @@
 """Downloads from a real server that cuts, stalls, lies and changes its mind."""
 
 import hashlib
+import itertools
+import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,13 +15,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from nmtkit.corpus import lockfile
 from nmtkit.corpus.catalog import RemoteFile
-from nmtkit.corpus.download import MAX_ATTEMPTS, obtain
+from nmtkit.corpus.download import (
+    MAX_ATTEMPTS,
+    find,
+    identity,
+    is_here,
+    known_bytes,
+    known_sha256,
+    obtain,
+    part_bytes,
+)
 from nmtkit.errors import UserError
 
-BODY = bytes(i * i % 251 for i in range(300_000))
-OTHER = bytes(i * i % 241 for i in range(300_000))
+BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
+OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))
+SHA256 = hashlib.sha256(BODY).hexdigest()
+MD5 = hashlib.md5(BODY).hexdigest()
+KINDS = ("sha256", "md5", "nothing")  # what was published of the file
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -40,14 +59,22 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
 
+    def send(self, body: bytes) -> None:
+        self.server.n_sent += len(body)
+        self.wfile.write(body)
+
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     behaviours: list[Callable[[Handler], None]]
     requests: list[dict[str, str]]
+    n_sent: int  # bytes of bodies
 
     def handle_error(self, *_: object) -> None:
         """Say nothing of clients that hang up."""
+
+
+Behaviour = Callable[[Handler], None]
 
 
 def honest(
@@ -57,64 +84,150 @@ def honest(
     start = 0
     if handler.headers.get("If-Range") == etag:
         start = int(handler.headers["Range"].removeprefix("bytes=").removesuffix("-"))
-    if start:
+    if start >= len(body):
+        handler.head(416, Content_Range=f"bytes */{len(body)}", Content_Length=0)
+    elif start:
         content_range = f"bytes {start}-{len(body) - 1}/{len(body)}"
         handler.head(206, ETag=etag, Content_Length=len(body) - start, Content_Range=content_range)
+        handler.send(body[start:end])
     else:
         handler.head(200, ETag=etag, Content_Length=len(body))
-    handler.wfile.write(body[start:end])
+        handler.send(body[start:end])
 
 
-def cut(end: int) -> Callable[[Handler], None]:
+def cut(end: int) -> Behaviour:
     return lambda handler: honest(handler, end=end)
 
 
 def altered(handler: Handler) -> None:
+    """Other bytes under the old name."""
     honest(handler, body=OTHER)
 
 
-def changed(handler: Handler) -> None:
+def renamed(handler: Handler) -> None:
+    """The old bytes under another name."""
     honest(handler, etag='"two"')
+
+
+def changed(handler: Handler) -> None:
+    honest(handler, body=OTHER, etag='"two"')
+
+
+def changed_and_cut(handler: Handler) -> None:
+    honest(handler, body=OTHER, etag='"two"', end=90_000)
 
 
 def stalls(handler: Handler) -> None:
     honest(handler, end=100_000)
     handler.wfile.flush()
-    time.sleep(0.5)
+    time.sleep(0.2)
 
 
 def ignores_range(handler: Handler) -> None:
     handler.head(200, ETag='"one"', Content_Length=len(BODY))
-    handler.wfile.write(BODY)
+    handler.send(BODY)
+
+
+def goes_on_with_another_version(handler: Handler) -> None:
+    """A 206 for whatever was asked, in spite of If-Range."""
+    start = int(handler.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+    content_range = f"bytes {start}-{len(OTHER) - 1}/{len(OTHER)}"
+    handler.head(206, ETag='"two"', Content_Length=len(OTHER) - start, Content_Range=content_range)
+    handler.send(OTHER[start:])
+
+
+def goes_on_with_a_longer_one(handler: Handler) -> None:
+    """A 206 of the same name that tells another length."""
+    if "Range" not in handler.headers:
+        return honest(handler)
+    start = int(handler.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+    longer = BODY + b"more"
+    content_range = f"bytes {start}-{len(longer) - 1}/{len(longer)}"
+    handler.head(206, ETag='"one"', Content_Range=content_range)
+    return handler.send(longer[start:])
+
+
+def sends_less_than_asked(handler: Handler) -> None:
+    """A 206 that ends before the file does, as it may."""
+    if "Range" not in handler.headers:
+        return honest(handler)
+    start = int(handler.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+    content = BODY[start : start + 50_000]
+    content_range = f"bytes {start}-{start + len(content) - 1}/{len(BODY)}"
+    handler.head(206, ETag='"one"', Content_Length=len(content), Content_Range=content_range)
+    return handler.send(content)
 
 
 def sends_the_wrong_range(handler: Handler) -> None:
     handler.head(206, Content_Length=5, Content_Range=f"bytes 0-4/{len(BODY)}")
-    handler.wfile.write(BODY[:5])
+    handler.send(BODY[:5])
+
+
+def chunks(handler: Handler, ending: bytes = b"0\r\n\r\n") -> None:
+    handler.head(200, ETag='"one"', Transfer_Encoding="chunked")
+    for start in range(0, len(BODY), 70_000):
+        chunk = BODY[start : start + 70_000]
+        handler.send(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+    handler.send(ending)
+
+
+def chunks_cut_off(handler: Handler) -> None:
+    chunks(handler, ending=b"")
 
 
 def html(handler: Handler) -> None:
-    handler.head(200, Content_Type="text/html")
-    handler.wfile.write(b"<html>This domain is for sale</html>")
+    handler.head(200, Content_Type="text/html; charset=utf-8")
+    handler.send(b"<html>This domain is for sale</html>")
+
+
+def text(handler: Handler) -> None:
+    sorry = b"over quota, come back tomorrow"
+    handler.head(200, Content_Type="text/plain", Content_Length=len(sorry))
+    handler.send(sorry)
+
+
+def empty(handler: Handler) -> None:
+    handler.head(200, Content_Length=0)
 
 
 def endless(handler: Handler) -> None:
     handler.head(200)
     while True:
-        handler.wfile.write(BODY)
+        handler.send(BODY)
 
 
-def status(code: int) -> Callable[[Handler], None]:
+def without_length(handler: Handler) -> None:
+    handler.head(200, ETag='"one"')
+    handler.send(BODY)
+
+
+def status(code: int) -> Behaviour:
     return lambda handler: handler.head(code, Content_Length=0)
 
 
-def wrong_length(handler: Handler) -> None:
-    handler.head(200, Content_Length=len(BODY) + 1)
-    handler.wfile.write(BODY + b"!")
+def announces(n_bytes: int) -> Behaviour:
+    def behaviour(handler: Handler) -> None:
+        handler.head(200, ETag='"one"', Content_Length=n_bytes)
+        handler.send(BODY)
+
+    return behaviour
+
+
+def nonsense(handler: Handler) -> None:
+    handler.send(b"220 this is no HTTP\r\n\r\n")
 
 
 def redirect(handler: Handler) -> None:
     handler.head(302, Location="/elsewhere", Content_Length=0)
+
+
+def redirect_to_another_host(handler: Handler) -> None:
+    where = f"http://localhost:{handler.server.server_port}/elsewhere"
+    handler.head(301, Location=where, Content_Length=0)
+
+
+def redirect_to_a_file(handler: Handler) -> None:
+    handler.head(302, Location=f"file://{__file__}", Content_Length=0)
 
 
 class Site(NamedTuple):
@@ -123,14 +236,25 @@ class Site(NamedTuple):
     downloads: Path
     slept: list[float]
 
-    def serve(self, *behaviours: Callable[[Handler], None]) -> None:
+    def serve(self, *behaviours: Behaviour) -> None:
         self.server.behaviours = list(behaviours)
+
+    def knowing(self, kind: str) -> "Site":
+        """The same, where this alone was published of the file."""
+        published: dict[str, dict[str, object]] = {
+            "sha256": {"n_bytes": len(BODY), "sha256": SHA256},
+            "md5": {"md5": MD5},
+            "nothing": {},
+        }
+        return self._replace(
+            file=RemoteFile.model_validate({"url": self.file.url, **published[kind]})
+        )
 
     def obtain(
         self, mirror: Path | None = None, progress: Callable[[int], None] | None = None
     ) -> Path:
         return obtain(
-            self.file, self.downloads, mirror, progress, timeout_s=0.2, sleep=self.slept.append
+            self.file, self.downloads, mirror, progress, timeout_s=0.1, sleep=self.slept.append
         )
 
     @property
@@ -139,41 +263,68 @@ class Site(NamedTuple):
 
     @property
     def kept(self) -> dict[str, int]:
-        """Return names and sizes of what lies in the downloads, the lock left out."""
+        """Return names and sizes of what lies in the downloads, locks left out."""
         files = [path for path in self.downloads.rglob("*") if path.is_file()]
-        return {path.name: path.stat().st_size for path in files if path.name != "lock"}
+        locks = ("lock", "lock.lock", "lock.json")
+        return {path.name: path.stat().st_size for path in files if path.name not in locks}
+
+    @property
+    def lock(self) -> dict[str, dict[str, object]]:
+        path = lockfile.place(self.downloads)
+        content: dict[str, dict[str, object]] = (
+            json.loads(path.read_bytes()) if path.exists() else {}
+        )
+        return content
+
+    def mirrored(self, folder: Path, content: bytes) -> Path:
+        path = folder / f"127.0.0.1:{self.server.server_port}" / "wmt" / "corpus.tgz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     with Server(("127.0.0.1", 0), Handler) as server:
-        server.requests = []
+        server.requests, server.n_sent = [], 0
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/wmt/corpus.tgz"
-        sha256 = hashlib.sha256(BODY).hexdigest()
-        file = RemoteFile(url=url, n_bytes=len(BODY), sha256=sha256)
+        file = RemoteFile(url=url, n_bytes=len(BODY), sha256=SHA256)
         yield Site(server, file, tmp_path / "downloads", [])
         server.shutdown()
         thread.join()
 
 
-def test_a_file_is_downloaded_once(site: Site) -> None:
+# A good server, more or less
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_downloaded_once(site: Site, kind: str) -> None:
+    site = site.knowing(kind)
     site.serve(honest)
-    done: list[int] = []
-    path = site.obtain(progress=done.append)
-    assert path.read_bytes() == BODY
-    assert path == site.downloads / site.file.sha256[:16] / "corpus.tgz"
-    assert sum(done) == len(BODY)
-    assert site.obtain() == path
+    assert not is_here(site.file, site.downloads)
+    assert find(site.file, site.downloads) is None
+    for _ in range(2):
+        done: list[int] = []
+        path = site.obtain(progress=done.append)
+        assert path.read_bytes() == BODY
+        assert sum(done) == len(BODY)
+        assert is_here(site.file, site.downloads)
+        assert find(site.file, site.downloads) == path
+    folder = hashlib.sha256(site.file.url.encode()).hexdigest()[:16]
+    assert path == site.downloads / folder / "corpus.tgz"
     assert len(site.requests) == 1
     assert site.kept == {"corpus.tgz": len(BODY)}
 
 
-def test_a_cut_download_goes_on_where_it_was_cut(site: Site) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cut_download_goes_on_where_it_was_cut(site: Site, kind: str) -> None:
+    site = site.knowing(kind)
     site.serve(cut(70_000), cut(200_000), honest)
     assert site.obtain().read_bytes() == BODY
+    assert site.server.n_sent == len(BODY)
     assert [request.get("Range") for request in site.requests] == [
         None,
         "bytes=70000-",
@@ -188,6 +339,7 @@ def test_a_later_run_goes_on_where_an_earlier_one_was_cut(site: Site) -> None:
     with pytest.raises(UserError, match="cut off after 70,000 of 300,000 bytes"):
         site.obtain()
     assert site.kept == {"corpus.tgz.part": 70_000, "corpus.tgz.version": 5}
+    assert part_bytes(site.file, site.downloads) == 70_000
     site.serve(honest)
     done: list[int] = []
     assert site.obtain(progress=done.append).read_bytes() == BODY
@@ -196,18 +348,39 @@ def test_a_later_run_goes_on_where_an_earlier_one_was_cut(site: Site) -> None:
     assert site.requests[-1]["Range"] == "bytes=70000-"
 
 
-def test_a_stalled_connection_is_given_up_and_gone_on_with(site: Site) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stalled_connection_is_given_up_and_gone_on_with(site: Site, kind: str) -> None:
+    site = site.knowing(kind)
     site.serve(stalls, honest)
     assert site.obtain().read_bytes() == BODY
     assert site.requests[1]["Range"] == "bytes=100000-"
 
 
-@pytest.mark.parametrize("second", [ignores_range, changed, sends_the_wrong_range, status(416)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "second",
+    [
+        *(ignores_range, renamed, sends_the_wrong_range, status(416), sends_less_than_asked),
+        *(goes_on_with_another_version, goes_on_with_a_longer_one, changed_and_cut),
+        *(chunks, chunks_cut_off, empty, nonsense),
+    ],
+)
 def test_a_server_that_does_not_go_on_is_begun_with_again(
-    site: Site, second: Callable[[Handler], None]
+    site: Site, kind: str, second: Behaviour
 ) -> None:
+    site = site.knowing(kind)
     site.serve(cut(70_000), second, honest)
+    done: list[int] = []
+    assert site.obtain(progress=done.append).read_bytes() == BODY
+    assert sum(done) == len(BODY)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks_are_joined(site: Site, kind: str) -> None:
+    site = site.knowing(kind)
+    site.serve(chunks)
     assert site.obtain().read_bytes() == BODY
+    assert len(site.requests) == 1
 
 
 def test_parts_of_two_versions_are_never_joined(site: Site) -> None:
@@ -236,7 +409,7 @@ def test_other_bytes_are_refused_and_not_kept(site: Site) -> None:
 
 
 def test_another_length_is_refused_before_it_is_fetched(site: Site) -> None:
-    site.serve(wrong_length)
+    site.serve(announces(300_001))
     with pytest.raises(UserError, match="sends 300,001 bytes where 300,000 are expected"):
         site.obtain()
     assert site.kept == {}
@@ -249,13 +422,42 @@ def test_an_endless_answer_is_refused(site: Site) -> None:
     assert site.kept == {}
 
 
-def test_a_page_with_status_200_is_refused(site: Site) -> None:
-    site.serve(html)
-    with pytest.raises(UserError, match="cut off after 36 of 300,000 bytes"):
+@pytest.mark.parametrize("kind", ["md5", "nothing"])
+@pytest.mark.parametrize("behaviour", [endless, without_length])
+def test_without_any_length_nothing_is_fetched(site: Site, kind: str, behaviour: Behaviour) -> None:
+    site = site.knowing(kind)
+    site.serve(behaviour)
+    with pytest.raises(UserError, match=r"comes without its length, .* --mirror DIR"):
         site.obtain()
-    assert "corpus.tgz" not in site.kept
+    assert site.kept == {}
+
+
+def test_where_the_length_was_published_the_server_need_not_tell_it(site: Site) -> None:
+    site.serve(without_length)
+    assert site.obtain().read_bytes() == BODY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_with_status_200_is_refused_and_what_was_there_is_kept(
+    site: Site, kind: str
+) -> None:
+    site = site.knowing(kind)
+    site.serve(cut(70_000), html)
+    with pytest.raises(UserError, match=r"sends a web page in the place of the file; .* --mirror"):
+        site.obtain()
+    assert site.kept["corpus.tgz.part"] == 70_000
+    assert site.lock == {}
     site.serve(honest)
     assert site.obtain().read_bytes() == BODY
+
+
+def test_a_text_in_the_place_of_an_archive_is_refused_and_not_noted(site: Site) -> None:
+    site = site.knowing("nothing")
+    site.serve(text)
+    with pytest.raises(UserError, match=r"the bytes b'ov' instead of b'\\x1f\\x8b', as \.tgz"):
+        site.obtain()
+    assert site.kept == {}
+    assert site.lock == {}
 
 
 @pytest.mark.parametrize("code", [403, 404, 410])
@@ -264,6 +466,8 @@ def test_a_file_that_is_not_there_is_asked_for_once(site: Site, code: int) -> No
     with pytest.raises(UserError, match=rf"{site.file.url} is not to be had: HTTP {code}"):
         site.obtain()
     assert len(site.requests) == 1
+    site.serve(honest)
+    assert site.obtain().read_bytes() == BODY
 
 
 def test_a_busy_server_is_asked_again_after_longer_and_longer_pauses(site: Site) -> None:
@@ -292,12 +496,20 @@ def test_without_a_network_the_mirror_is_advised(
         obtain(file, tmp_path, sleep=lambda _: None)
 
 
-def test_a_redirect_is_followed(site: Site) -> None:
-    site.serve(redirect, cut(70_000), redirect, honest)
+@pytest.mark.parametrize("way", [redirect, redirect_to_another_host])
+def test_a_redirect_is_followed(site: Site, way: Behaviour) -> None:
+    site.serve(way, cut(70_000), way, honest)
     path = site.obtain()
     assert path.read_bytes() == BODY
     assert path.name == "corpus.tgz"
     assert site.requests[3]["Range"] == "bytes=70000-"
+
+
+@pytest.mark.parametrize("way", [redirect, redirect_to_another_host, redirect_to_a_file])
+def test_a_redirect_that_leads_nowhere_is_told_in_one_sentence(site: Site, way: Behaviour) -> None:
+    site.serve(way)
+    with pytest.raises(UserError, match=rf"^{site.file.url} is not to be had: HTTP 30[^\n]*$"):
+        site.obtain()
 
 
 def test_a_full_disk_is_told_before_anything_is_fetched(
@@ -309,9 +521,14 @@ def test_a_full_disk_is_told_before_anything_is_fetched(
     with pytest.raises(UserError, match=r"needs 300,000 bytes in .*, where 299,999 are free"):
         site.obtain()
     assert site.requests == []
+    with pytest.raises(UserError, match=r"needs 300,000 bytes in .*, where 299,999 are free"):
+        site.knowing("nothing").obtain()
+    assert "corpus.tgz" not in site.kept
 
 
-def test_two_at_once_download_once(site: Site) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_at_once_download_once(site: Site, kind: str) -> None:
+    site = site.knowing(kind)
     site.serve(honest)
     with ThreadPoolExecutor(4) as pool:
         paths = {future.result() for future in [pool.submit(site.obtain) for _ in range(4)]}
@@ -327,10 +544,9 @@ def test_a_stored_file_is_verified_each_time(site: Site, content: bytes) -> None
 
 
 def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path) -> None:
-    mirrored = tmp_path / "mirror" / f"127.0.0.1:{site.server.server_port}" / "wmt" / "corpus.tgz"
-    mirrored.parent.mkdir(parents=True)
-    mirrored.write_bytes(BODY)
+    mirrored = site.mirrored(tmp_path / "mirror", BODY)
     assert site.obtain(mirror=tmp_path / "mirror") == mirrored
+    assert find(site.file, site.downloads, tmp_path / "mirror") == mirrored
     mirrored.write_bytes(OTHER)
     with pytest.raises(UserError, match=r"mirror/.*corpus\.tgz has sha256"):
         site.obtain(mirror=tmp_path / "mirror")
@@ -346,3 +562,245 @@ def test_what_a_mirror_lacks_is_downloaded(site: Site, tmp_path: Path) -> None:
 def test_a_missing_mirror_is_named(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere is not a folder"):
         site.obtain(mirror=tmp_path / "nowhere")
+
+
+# The lock file
+
+
+def test_hash_that_nobody_published_is_known_after_the_first_download(site: Site) -> None:
+    for kind in ("nothing", "md5"):
+        site = site.knowing(kind)
+        site.serve(honest)
+        shutil.rmtree(site.downloads, ignore_errors=True)
+        assert known_sha256(site.file, site.downloads) is None
+        assert known_bytes(site.file, site.downloads) is None
+        with pytest.raises(UserError, match=rf"{site.file.url} .*run `nmtkit prepare` first"):
+            identity(site.file, site.downloads)
+        site.obtain()
+        assert identity(site.file, site.downloads) == SHA256
+        assert known_bytes(site.file, site.downloads) == len(BODY)
+        assert site.lock == {site.file.url: {"sha256": SHA256, "n_bytes": len(BODY)}}
+
+
+def test_what_was_published_is_known_and_not_noted(site: Site) -> None:
+    assert identity(site.file, site.downloads) == SHA256
+    assert known_bytes(site.file, site.downloads) == len(BODY)
+    site.serve(honest)
+    site.obtain()
+    assert site.lock == {}
+
+
+@pytest.mark.parametrize("kind", ["md5", "nothing"])
+def test_a_file_that_changed_since_its_first_download_is_refused_until_its_entry_goes(
+    site: Site, kind: str
+) -> None:
+    site = site.knowing(kind)
+    site.serve(honest)
+    site.obtain().unlink()
+    site.serve(changed)
+    other = hashlib.sha256(OTHER).hexdigest()
+    differs = {
+        "md5": "than expected: md5 .* instead of",
+        "nothing": f"than at its first download: sha256 {other} instead of {SHA256};",
+    }
+    with pytest.raises(UserError, match=differs[kind]) as refusal:
+        site.obtain()
+    assert site.kept == {}
+    if kind == "nothing":
+        assert f"remove its entry from {lockfile.place(site.downloads)}" in str(refusal.value)
+        lockfile.place(site.downloads).unlink()
+        assert site.obtain().read_bytes() == OTHER
+        assert identity(site.file, site.downloads) == other
+
+
+def test_a_file_of_another_length_than_at_its_first_download_is_not_fetched(site: Site) -> None:
+    site = site.knowing("nothing")
+    site.serve(honest)
+    site.obtain().unlink()
+    site.serve(lambda handler: honest(handler, body=OTHER[:-1], etag='"two"'))
+    with pytest.raises(UserError, match=r"299,999 bytes where 300,000 .* entry from .*lock\.json"):
+        site.obtain()
+
+
+@pytest.mark.parametrize("content", [OTHER, BODY[:-1], b""])
+def test_a_noted_file_is_verified_each_time(site: Site, content: bytes) -> None:
+    site = site.knowing("nothing")
+    site.serve(honest)
+    site.obtain().write_bytes(content)
+    with pytest.raises(UserError, match=r"corpus\.tgz has .*; remove it"):
+        site.obtain()
+
+
+def test_a_mirror_is_held_to_the_first_download(site: Site, tmp_path: Path) -> None:
+    site = site.knowing("nothing")
+    site.serve(honest)
+    site.obtain()
+    site.mirrored(tmp_path / "mirror", OTHER)
+    with pytest.raises(UserError, match=rf"mirror/.* where .* had {SHA256} at its first download"):
+        site.obtain(mirror=tmp_path / "mirror")
+
+
+def test_a_mirror_may_be_the_first_to_have_a_file(site: Site, tmp_path: Path) -> None:
+    site = site.knowing("nothing")
+    site.mirrored(tmp_path / "mirror", b"<html>")
+    with pytest.raises(UserError, match=r"tgz has the bytes b'<h' where .* as \.tgz files have"):
+        site.obtain(mirror=tmp_path / "mirror")
+    site.mirrored(tmp_path / "mirror", BODY)
+    site.obtain(mirror=tmp_path / "mirror")
+    assert identity(site.file, site.downloads) == SHA256
+    site.serve(changed)
+    with pytest.raises(UserError, match=f"at its first download: .* instead of {SHA256}"):
+        site.obtain()
+
+
+def test_md5_is_checked_in_a_mirror_too(site: Site, tmp_path: Path) -> None:
+    site = site.knowing("md5")
+    site.mirrored(tmp_path / "mirror", OTHER)
+    with pytest.raises(UserError, match=f"has md5 .* where {site.file.url} has {MD5}; remove it"):
+        site.obtain(mirror=tmp_path / "mirror")
+    assert site.lock == {}
+
+
+def test_the_first_note_stands(tmp_path: Path) -> None:
+    one, two = (lockfile.Record(sha256=digit * 64, n_bytes=7) for digit in "12")
+    assert lockfile.note("http://a/one", one, tmp_path) == one
+    (tmp_path / "lock.partial").write_bytes(b"what a killed process left")
+    assert lockfile.note("http://a/0", two, tmp_path) == two
+    assert lockfile.note("http://a/one", two, tmp_path) == one
+    before = lockfile.place(tmp_path).read_bytes()
+    assert lockfile.find("http://a/one", tmp_path) == one
+    assert before == (
+        b'{\n "http://a/0": {\n  "n_bytes": 7,\n  "sha256": "' + b"2" * 64 + b'"\n },\n'
+        b' "http://a/one": {\n  "n_bytes": 7,\n  "sha256": "' + b"1" * 64 + b'"\n }\n}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"http://a/b": 3}', '{"http://a/b": {"sha256": "0", "n_bytes": 1}}']
+)
+def test_a_damaged_lock_file_is_named(site: Site, content: str) -> None:
+    site = site.knowing("nothing")
+    site.downloads.mkdir()
+    lockfile.place(site.downloads).write_text(content, encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=r"^\S*lock\.json is damaged[^\n]*; mend it"):
+        site.obtain()
+
+
+NOTE = """
+import sys
+from pathlib import Path
+from nmtkit.corpus.lockfile import Record, note
+folder, name = sys.argv[1:]
+for number in range(20):
+    note(f"http://{name}/{number}", Record(sha256="a" * 64, n_bytes=number + 1), Path(folder))
+"""
+
+
+def test_no_process_loses_the_entry_of_another(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    command = [sys.executable, "-c", NOTE, str(tmp_path)]
+    processes = [subprocess.Popen([*command, name]) for name in names]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    urls = {f"http://{name}/{number}" for name in names for number in range(20)}
+    assert set(json.loads(lockfile.place(tmp_path).read_bytes())) == urls
+
+
+# Other processes
+
+
+OBTAIN = """
+import sys
+from pathlib import Path
+from nmtkit.corpus.catalog import RemoteFile
+from nmtkit.corpus.download import obtain
+print(obtain(RemoteFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+def process_of(site: Site) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", OBTAIN, site.file.model_dump_json(), str(site.downloads)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["sha256", "nothing"])
+def test_a_killed_download_is_gone_on_with_or_begun_again(site: Site, kind: str) -> None:
+    """What no hash can check is not trusted over the end of a process."""
+    site = site.knowing(kind)
+    may_end = threading.Event()
+
+    def holds(handler: Handler) -> None:
+        honest(handler, end=100_000)
+        handler.wfile.flush()
+        may_end.wait(20)
+
+    site.serve(holds, honest)
+    with process_of(site) as process:
+        while part_bytes(site.file, site.downloads) < 100_000:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    may_end.set()
+    assert "corpus.tgz" not in site.kept
+    assert site.lock == {}
+    assert site.obtain().read_bytes() == BODY
+    resumed = {"sha256": "bytes=100000-", "nothing": None}
+    assert site.requests[1].get("Range") == resumed[kind]
+    assert site.kept == {"corpus.tgz": len(BODY)}
+
+
+def test_two_processes_download_once(site: Site) -> None:
+    site = site.knowing("nothing")
+    site.serve(honest)
+    with process_of(site) as one, process_of(site) as two:
+        told = {process.communicate()[0].strip() for process in (one, two)}
+    assert told == {str(site.obtain())}
+    assert len(site.requests) == 1
+
+
+# Whatever a server does
+
+HONEST_ENOUGH = [
+    *(honest, cut(1), cut(70_000), cut(299_999), renamed, changed, changed_and_cut, stalls),
+    *(ignores_range, goes_on_with_another_version, goes_on_with_a_longer_one),
+    *(sends_less_than_asked, sends_the_wrong_range),
+    *(chunks, chunks_cut_off, html, text, empty, endless, without_length, nonsense),
+    *(redirect, redirect_to_another_host, redirect_to_a_file, announces(300_001)),
+    *(status(code) for code in (403, 404, 416, 429, 500, 503)),
+]
+# What cannot be known where no hash was published: another file under the old name, and an end that
+# the server says is the end.
+LIES = [altered, announces(299_999)]
+FOLDERS = itertools.count()
+
+
+@given(data=st.data(), kind=st.sampled_from(KINDS))
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_every_download_ends_right_or_with_one_sentence(
+    site: Site, data: st.DataObject, kind: str
+) -> None:
+    folder = site.downloads / str(next(FOLDERS))
+    site = site.knowing(kind)._replace(downloads=folder)
+    behaviours = HONEST_ENOUGH + (LIES if kind != "nothing" else [])
+    right = {BODY} if kind != "nothing" else {BODY, OTHER}  # which one comes first is right
+    for _ in range(2):  # a download, and another one that is held to the first
+        site.serve(*data.draw(st.lists(st.sampled_from(behaviours), max_size=6)), honest)
+        for _ in range(12):
+            done: list[int] = []
+            try:
+                path = site.obtain(progress=done.append)
+            except UserError as error:
+                sentence = str(error)
+                assert "\n" not in sentence
+                assert "corpus.tgz" not in site.kept
+                continue
+            content = path.read_bytes()
+            right &= {content}
+            assert right, "wrong bytes were given out"
+            assert sum(done) == len(content)
+            assert identity(site.file, folder) == hashlib.sha256(content).hexdigest()
+            path.unlink()
+            break
+        else:  # the server is honest by now, and what it has is not what came first
+            assert right == {OTHER}

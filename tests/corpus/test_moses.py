@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sacremoses import MosesTokenizer
 
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 
@@ -88,26 +87,6 @@ def test_control_characters_go_and_other_spaces_become_one_space() -> None:
 
 def test_no_space_stays_after_a_final_quote() -> None:
     assert moses("en").tokenize("say 'yes.'") == "say &apos; yes . &apos;"
-
-
-@pytest.mark.parametrize("aggressive", [False, True])
-@pytest.mark.parametrize("lang", ["en", "de", "fr", "it"])
-@given(line=TEXT)
-def test_the_short_cuts_change_nothing_of_sacremoses(
-    lang: str, aggressive: bool, line: str
-) -> None:
-    plain = _plain_tokenizer(lang)
-    expected = plain(line, aggressive_dash_splits=aggressive, return_str=False)
-    tokens = moses(lang, aggressive_hyphens=aggressive).tokenize(line)
-    assert tokens == " ".join(expected)
-
-
-_PLAIN = {lang: MosesTokenizer(lang) for lang in ("en", "de", "fr", "it")}
-
-
-def _plain_tokenizer(lang: str) -> Callable[..., list[str]]:
-    tokenize: Callable[..., list[str]] = _PLAIN[lang].tokenize
-    return tokenize
 
 
 @pytest.mark.parametrize(

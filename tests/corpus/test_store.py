@@ -120,3 +120,27 @@ def test_a_header_that_makes_no_sense_is_refused(prefix: Path, header: str) -> N
     file(prefix, "json").write_text(header, encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):
         Ids.open(prefix)
+
+
+@given(
+    sentences=st.lists(st.lists(st.integers(0, 10), max_size=5), max_size=12),
+    cut=st.integers(0, 12),
+    lost=st.integers(0, 12),
+)
+def test_a_writer_goes_on_where_the_last_one_synced(
+    tmp_path_factory: pytest.TempPathFactory, sentences: list[list[int]], cut: int, lost: int
+) -> None:
+    """What a killed writer wrote after its last sync is written again, once."""
+    folder = tmp_path_factory.mktemp("store")
+    write_ids(folder / "whole", sentences, 11)
+    killed = IdsWriter(folder / "train.src", 11).__enter__()
+    killed.append(pack(sentences[:cut], 11))
+    at = killed.sync()
+    killed.append(pack(sentences[cut : cut + lost], 11))
+    killed.__exit__(KeyboardInterrupt, None, None)
+    with IdsWriter(folder / "train.src", 11, **at) as writer:
+        writer.append(pack(sentences[cut:], 11))
+    for suffix in ("ids", "offsets", "json"):
+        assert (folder / f"train.src.{suffix}").read_bytes() == (
+            folder / f"whole.{suffix}"
+        ).read_bytes()

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
-from nmtkit.corpus.bpe import Bpe, learn_bpe
+from nmtkit.corpus.bpe import Bpe
+from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary, load_subword
 from nmtkit.errors import UserError
@@ -49,6 +50,17 @@ def test_text_survives_encoding(subword: Subword) -> None:
         ids = subword.encode(line)
         assert all(len(SPECIALS) <= id_ < subword.n_tokens for id_ in ids)
         assert subword.decode(ids) == line
+
+
+def test_pieces_are_the_text_of_each_id(subword: Subword) -> None:
+    for line in TEXT:
+        pieces = subword.pieces(subword.encode(line))
+        joined = " ".join(pieces) + " "
+        if isinstance(subword, BpeSubword):
+            assert joined.replace("@@ ", "").strip() == line
+        else:
+            assert "".join(pieces).replace("\u2581", " ").strip() == line
+    assert tuple(subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])) == SPECIALS
 
 
 def test_an_empty_line_has_no_ids(subword: Subword) -> None:

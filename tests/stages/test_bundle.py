@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from nmtkit import artifacts
-from nmtkit.corpus.bpe import Bpe, learn_bpe
+from nmtkit.corpus.bpe import Bpe
+from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.errors import UserError

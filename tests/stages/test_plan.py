@@ -86,12 +86,13 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     entry = load_catalog().corpus("europarl-v7", "en", "de")
     remote = entry.src.file
     assert isinstance(remote, RemoteFile)
+    assert remote.n_bytes is not None
     overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]
     planned = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides))
     urls = [download.url for download in planned.downloads]
     assert len(urls) == len(set(urls))
     assert urls[0] == remote.url
-    sizes = [download.n_bytes for download in planned.downloads]
+    sizes = [download.n_bytes or 0 for download in planned.downloads]
     assert planned.download_bytes == sum(sizes)
     assert planned.disk_bytes > planned.download_bytes
 
@@ -109,3 +110,14 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
 def test_unknown_corpus_is_a_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no corpus 'demo-tran'"):
         plan(chain_of("demo", tmp_path, "corpus.train=['demo-tran']"))
+
+
+def test_plan_of_a_download_of_unknown_hash_says_what_has_to_come_first(tmp_path: Path) -> None:
+    overrides = ["subword.n_merges=64", "corpus.test=newstest2014-filtered"]
+    planned = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides))
+    assert {state.state for state in planned.stages} == {"unknown"}
+    assert "run `nmtkit prepare` first" in planned.stages[0].why
+    (filtered,) = (one for one in planned.downloads if "test-filtered" in one.url)
+    assert filtered.n_bytes is None
+    known = [one.n_bytes for one in planned.downloads if one.n_bytes is not None]
+    assert planned.download_bytes == sum(known)

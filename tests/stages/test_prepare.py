@@ -1,29 +1,50 @@
-"""prepare keeps both sides together and tells what it dropped."""
+"""prepare keeps both sides together, tells what it dropped, and goes on where a kill left it."""
 
+import hashlib
+import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
-from nmtkit.artifacts import read_json
-from nmtkit.corpus.store import Ids
+import pytest
+
+from nmtkit.artifacts import TEMPORARY, UNHASHED, read_json
+from nmtkit.corpus import tokenized
+from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe, recipes_dir
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.journal import Journal
+
+Pair = tuple[str, str]
+
+
+def write_pairs(folder: Path, name: str, pairs: list[Pair]) -> dict[str, str]:
+    for side, lang in enumerate(("en", "de")):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"{name}.{lang}").write_text(text, encoding="utf-8", newline="\n")
+    return {"src": str(folder / f"{name}.en"), "tgt": str(folder / f"{name}.de")}
+
+
+def chain_of(folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus: object) -> Chain:
+    document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
+    held_out = write_pairs(folder, "held-out", [("a b c", "x y z"), ("q", "q q"), ("", "")])
+    document["corpus"] |= {
+        "train": [write_pairs(folder, f"train{i}", pairs) for i, pairs in enumerate(train)],
+        "dev": held_out,
+        "test": held_out,
+        "max_tokens": 50,
+        **corpus,
+    }
+    document["subword"]["n_merges"] = 3
+    machine = Machine(folder / runs, mirror=None, device="cpu", max_tokens=None, workers=1)
+    return Chain(Recipe.model_validate(document), machine, "test")
 
 
 def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: Path) -> None:
     pairs = [("a b c", "x y z")] * 5 + [("", "x"), ("a", ""), ("a", "x " * 12), ("a " * 99, "x")]
-    for side, lang in enumerate(("en", "de")):
-        text = "".join(f"{pair[side]}\n" for pair in pairs)
-        (tmp_path / f"text.{lang}").write_text(text, encoding="utf-8", newline="\n")
-    document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
-    files = {"src": str(tmp_path / "text.en"), "tgt": str(tmp_path / "text.de")}
-    document["corpus"] |= {"train": [files], "dev": files, "test": files, "max_tokens": 50}
-    document["subword"]["n_merges"] = 3
-    machine = Machine(tmp_path / "runs", mirror=None, device="cpu", max_tokens=None, workers=1)
-    chain = Chain(Recipe.model_validate(document), machine, "test")
-
-    prepared = prepare.run(chain).path
+    prepared = prepare.run(chain_of(tmp_path, [pairs])).path
 
     counts = read_json(prepared / "counts.json")
     [corpus] = counts["train"]
@@ -31,5 +52,159 @@ def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: P
     assert (corpus["pairs"], corpus["kept"]) == (9, 5)
     assert len(Ids.open(prepared / "train.src")) == len(Ids.open(prepared / "train.tgt")) == 5
     # Nothing is dropped from what is scored.
-    assert counts["test_size"]["pairs"] == 9
-    assert (prepared / "test.en").read_bytes() == (tmp_path / "text.en").read_bytes()
+    assert counts["test_size"]["pairs"] == 3
+    assert (prepared / "test.en").read_bytes() == (tmp_path / "held-out.en").read_bytes()
+
+
+def test_repeated_pairs_and_held_out_sentences_are_dropped_where_the_recipe_says_so(
+    tmp_path: Path,
+) -> None:
+    first = [("a b", "x"), ("a b", "y"), ("a b", "x"), ("q", "w"), ("d", " x  y z"), ("e", "v")]
+    second = [("e", "v"), ("f", "u"), ("", ""), ("", "")]
+    chain = chain_of(tmp_path, [first, second], drop_duplicates=True, drop_held_out=True)
+    counts = read_json(prepare.run(chain).path / "counts.json")["train"]
+    assert counts[0]["dropped"] == {"duplicate": 1, "held_out": 2}
+    assert counts[1]["dropped"] == {"duplicate": 2, "empty": 1}
+    kept = [count["kept"] for count in counts]
+    assert kept == [3, 1]
+
+    plain = read_json(prepare.run(chain_of(tmp_path, [first, second])).path / "counts.json")
+    assert [count["dropped"] for count in plain["train"]] == [{}, {"empty": 2}]
+
+
+def test_samples_name_their_lines_and_hold_raw_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    pairs = [(f"a{i}", f'"x{i}"') for i in range(40)]
+    pairs[1] = ("", "b")
+    pairs[8:14] = [("c " * 60, "x")] * 6
+    samples = read_json(prepare.run(chain_of(tmp_path, [pairs])).path / "samples.json")
+    assert [(kept["line"], kept["src"]) for kept in samples["kept"]] == [
+        *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # of the first chunk of 5 lines
+        *((6, "a5"), (16, "a15"), (36, "a35")),  # of chunks 2, 4 and 8
+    ]
+    assert samples["kept"][1]["tgt"] == '"x2"'
+    assert [(dropped["line"], dropped["reason"]) for dropped in samples["dropped"]] == [
+        (2, "empty"),
+        (9, "too_long"),
+        (10, "too_long"),
+        (11, "too_long"),
+    ]
+
+
+# A kill at any moment
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of two chunks of five lines, and a vocabulary that has to forget."""
+    monkeypatch.setattr(tokenized, "LINES_PER_CHUNK", 5)
+    monkeypatch.setattr(prepare, "LINES_PER_CHUNK", 5)
+    monkeypatch.setattr(prepare, "CHUNKS_PER_PART", 2)
+    monkeypatch.setattr(prepare, "MAX_WORDS", 30)
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+        if path.name not in UNHASHED or path.name == "manifest.json"
+    }
+
+
+class Killed(BaseException):
+    """Not to be caught, as SIGKILL."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
+    """Die at the n-th of: before and after each commit, and each chunk of clean text or ids."""
+    left = moment
+
+    def tick() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    commit, add, append = Journal.commit, prepare._Clean.add, IdsWriter.append
+
+    def dying_commit(self: Journal, part: str, state: object) -> None:
+        tick()
+        commit(self, part, state)
+        tick()
+
+    def dying_add(self: prepare._Clean, result: Any) -> None:
+        add(self, result)
+        tick()
+
+    def dying_append(self: IdsWriter, packed: Any) -> None:
+        append(self, packed)
+        tick()
+
+    monkeypatch.setattr(Journal, "commit", dying_commit)
+    monkeypatch.setattr(prepare._Clean, "add", dying_add)
+    monkeypatch.setattr(IdsWriter, "append", dying_append)
+
+
+def test_killed_at_any_moment_and_rerun_the_bytes_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # this is about kills, not about power
+    train = [
+        [(f"w{i % 23} u{i}", f"x{i % 11} y{i * i}") for i in range(38)],
+        [("", "gone"), ("w1", "x1"), ("w1", "x1")] + [(f"v{i}", f"z{i}") for i in range(9)],
+    ]
+    options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": True}
+    undisturbed = prepare.run(chain_of(tmp_path, train, **options))
+    expected = contents(undisturbed.path)
+    n_deaths, moment = 0, 0
+    while True:
+        moment += 1
+        chain = chain_of(tmp_path, train, runs=f"runs{moment}", **options)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, moment)
+            try:
+                prepare.run(chain)
+            except Killed:
+                n_deaths += 1
+            else:
+                break
+        assert contents(prepare.run(chain).path) == expected
+    assert n_deaths > 30
+
+
+def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_parts(monkeypatch)
+    train = [[(f"w{i}", f"x{i}") for i in range(50)]]
+    chain = chain_of(tmp_path, train)
+    with pytest.MonkeyPatch.context() as patch:
+        kill_at(patch, 2 * 7)  # four commits a part of two chunks: in the fourth part of five
+        with pytest.raises(Killed):
+            prepare.run(chain)
+    (draft,) = tmp_path.glob("runs/prepare/*.partial")
+    done = read_json(draft / TEMPORARY / "journal.json")["parts"]["tokenized"]["chunks"]
+    assert done >= 4
+    seen: list[int] = []
+    work = tokenized.Tokenize.__call__
+
+    def noting(self: tokenized.Tokenize, chunk: tokenized.RawChunk) -> tokenized.Tokenized:
+        seen.append(chunk.index)
+        return work(self, chunk)
+
+    monkeypatch.setattr(tokenized.Tokenize, "__call__", noting)
+    prepare.run(chain)
+    assert seen == list(range(done, 10))
+
+
+def test_words_beyond_the_limit_are_forgotten_from_the_rarest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_parts(monkeypatch)
+    clean = prepare._Clean(tmp_path, tmp_path, [{"corpus": "c", "pairs": 0, "kept": 0}])
+    words = {f"once{i}": 1 for i in range(20)} | {f"twice{i}": 2 for i in range(12)} | {"often": 9}
+    result = tokenized.Tokenized(0, pairs=[("a", "b")])
+    result.words.update(words)
+    clean.add(result)
+    assert clean.words == {word: n for word, n in words.items() if n > 1}
+    assert clean.forgot_after == [1]

@@ -42,6 +42,8 @@ aggressive_hyphens = false
 min_tokens = 1
 max_tokens = 250
 max_ratio = 9.0
+drop_duplicates = false
+drop_held_out = false
 
 [subword]
 method = "bpe"

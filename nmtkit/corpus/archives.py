@@ -1,0 +1,382 @@
+"""The bytes of a text as it is stored: plain, compressed, or as a member of a tar or zip archive.
+
+Everything is a stream: nothing is written anywhere, and what a hostile file can make of a few
+bytes is bounded at each place where it could.
+"""
+
+import bz2
+import lzma
+import os
+import re
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BufferedReader, FileIO
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import zstandard
+
+Blocks = Iterator[bytes]  # of any size, empty ones too
+
+BLOCK_BYTES = 2**18
+PIECE_BYTES = 2**10  # fed at once: zstd may make 32 MiB of it, deflate 1 MiB
+MAX_WINDOW_BYTES = 2**27  # what unpacking may look back on: xz -9 wants 65 MiB, zstd --long 128
+
+# Text packs 3 to 10 times, one sentence over and over 300 times.
+MAX_RATIO = 200
+ALLOWANCE_BYTES = 2**24  # above that, so that a small file may be as monotonous as it likes
+
+MAX_HEADER_BYTES = 2**16  # of a tar member's name and attributes; a path has 4 KiB at most
+MAX_DIRECTORY_BYTES = 2**20  # of a zip archive: about 10,000 members
+N_NAMES_SHOWN = 10
+
+ARCHIVE_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".zip"}
+
+
+class PackedError(Exception):
+    """Why a text cannot be read: the rest of a sentence that begins with its name."""
+
+
+def read_blocks(path: Path, member: str | None = None) -> Blocks:
+    """Yield the bytes of a file, or of one regular file in an archive, in order.
+
+    The suffix of the text's own name says how it is unpacked: .gz, .bz2, .xz, .zst. What kind of
+    archive holds a member is seen from its first bytes. An archive that is compressed as a whole
+    is read to its end, where its checksum stands.
+
+    Raises: PackedError when it is damaged, cut short, unsafe or without the member; OSError.
+    """
+    with path.open("rb") as stored:
+        if member is None:
+            if text_suffix(path.name) in ARCHIVE_SUFFIXES:
+                raise PackedError("is an archive; name the member that is meant")
+            yield from _unpack(_blocks(stored), path.suffix)
+            return
+        if PurePosixPath(member).is_absolute() or ".." in PurePosixPath(member).parts:
+            raise PackedError("has a name that leads out of the archive; it is not read")
+        kind = _kind(stored)
+        if kind == ".zip":
+            blocks = _zip_member(stored, member)
+        else:
+            blocks = _tar_member(_unpack(_blocks(stored), kind), member)
+        yield from _unpack(blocks, Path(member).suffix)
+
+
+def text_suffix(name: str) -> str:
+    """Return the suffix of what is packed: ".sgm" of "a.sgm.gz" and of "a.SGM"."""
+    path = Path(name)
+    return Path(path.stem if _is_compression(path.suffix) else name).suffix.lower()
+
+
+def _is_compression(suffix: str) -> bool:
+    return suffix.lower() in _DECOMPRESSORS
+
+
+def _blocks(stored: BufferedReader) -> Blocks:
+    while block := stored.read(BLOCK_BYTES):
+        yield block
+
+
+def _kind(stored: BufferedReader) -> str:
+    """Return the suffix that an archive's first bytes deserve, or "" for a plain tar."""
+    start = stored.peek(10)
+    return next((suffix for suffix, begin in _SIGNATURES.items() if begin.match(start)), "")
+
+
+_SIGNATURES = {
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".bz2": re.compile(rb"BZh[1-9]1AY&SY"),
+    ".xz": re.compile(rb"\xfd7zXZ\x00"),
+    ".zst": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    ".zip": re.compile(rb"PK(?:\x03\x04|\x05\x06)"),
+}
+
+
+# Compression
+
+
+class _Decompressor(Protocol):
+    """What bz2 and lzma have: one stream, whose output is asked for in portions."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Greedy:
+    """A decompressor of zlib or zstandard, which puts out at once all that it can."""
+
+    needs_input = True
+
+    def __init__(self, inner: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:
+        self._inner = inner
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:  # noqa: ARG002 - see PIECE_BYTES
+        return self._inner.decompress(data)
+
+
+_DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
+    ".gz": lambda: _Greedy(zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)),
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_WINDOW_BYTES),
+    ".zst": lambda: _Greedy(
+        zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
+    ),
+}
+_DECOMPRESSION_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+
+
+def _unpack(packed: Blocks, suffix: str) -> Blocks:
+    """Yield what comes out of compressed streams that lie end to end, as `cat` lays them.
+
+    The file objects of gzip, bz2, lzma and zstandard are not used: between them they take a
+    stream that is cut short, or a second one that is damaged, for the end of the text, and set
+    no bound to memory.
+    """
+    if not _is_compression(suffix):
+        yield from packed
+        return
+    n_in, n_out, n_streams = 0, 0, 0
+    decompressor: _Decompressor | None = None  # None between streams
+    for piece in _pieces(packed):
+        n_in += len(piece)
+        fed = piece
+        while fed or (decompressor and not decompressor.needs_input):
+            if decompressor is None:
+                if not (fed := fed.lstrip(b"\0")):  # padding
+                    break
+                decompressor = _DECOMPRESSORS[suffix.lower()]()
+                n_streams += 1
+            try:
+                unpacked = decompressor.decompress(fed, BLOCK_BYTES)
+            except _DECOMPRESSION_ERRORS as error:
+                raise PackedError(f"is damaged, or not packed as {suffix} ({error})") from None
+            n_out += len(unpacked)
+            _check_ratio(n_in, n_out)
+            yield unpacked
+            fed = b""
+            if decompressor.eof:
+                fed, decompressor = decompressor.unused_data, None
+    if decompressor is not None or n_streams == 0:
+        raise PackedError("is cut short")
+
+
+def _pieces(blocks: Blocks) -> Blocks:
+    for block in blocks:
+        for start in range(0, len(block), PIECE_BYTES):
+            yield block[start : start + PIECE_BYTES]
+
+
+def _check_ratio(n_in: int, n_out: int) -> None:
+    if n_out > MAX_RATIO * n_in + ALLOWANCE_BYTES:
+        raise PackedError(
+            f"unpacks to {n_out:,} bytes from {n_in:,}, more than {MAX_RATIO} times as many; "
+            f"that is no text, and it is not read on"
+        )
+
+
+# Tar
+
+
+@dataclass(frozen=True)
+class _TarMember:
+    name: str
+    is_regular: bool
+    n_bytes: int
+
+
+def _tar_member(archive: Blocks, member: str) -> Blocks:
+    """Yield the bytes of the first member of that name, then read the archive to its end."""
+    tape = _Tape(archive)
+    names: list[str] = []
+    for entry in _tar_members(tape):
+        if entry.name == member:
+            if not entry.is_regular:
+                raise PackedError("is no regular file; it is not read")
+            yield from tape.take(entry.n_bytes)
+            for _ in archive:
+                pass
+            return
+        if entry.is_regular and len(names) <= N_NAMES_SHOWN:
+            names.append(entry.name)
+    raise _missing(names)
+
+
+def _missing(names: list[str]) -> PackedError:
+    shown = ", ".join(names[:N_NAMES_SHOWN]) + (", ..." if len(names) > N_NAMES_SHOWN else "")
+    return PackedError(f"is not there; the archive has {shown or 'no file'}")
+
+
+class _Tape:
+    """Blocks from which any number of bytes can be taken."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._rest = memoryview(b"")
+
+    def take(self, n_bytes: int) -> Blocks:
+        """Yield the next bytes, exactly so many."""
+        while n_bytes > 0:
+            while not self._rest:
+                block = next(self._blocks, None)
+                if block is None:
+                    raise PackedError("is cut short")
+                self._rest = memoryview(block)
+            taken, self._rest = self._rest[:n_bytes], self._rest[n_bytes:]
+            n_bytes -= len(taken)
+            yield bytes(taken)
+
+    def skip(self, n_bytes: int) -> None:
+        """Pass over the next bytes."""
+        for _ in self.take(n_bytes):
+            pass
+
+
+def _padded(n_bytes: int) -> int:
+    """Return how many bytes of tar's own blocks so many bytes fill."""
+    return n_bytes + -n_bytes % tarfile.BLOCKSIZE
+
+
+def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
+    """Yield the members; the tape then stands before the data, which the next call passes over.
+
+    The standard library parses the headers of 512 bytes. Its reading of what may precede them,
+    long names and other attributes, knows no bound to size, number or depth.
+    """
+    attributes: dict[str, str] = {}  # from the headers that precede the member's own
+    while True:
+        header = b"".join(tape.take(tarfile.BLOCKSIZE))
+        if not any(header):
+            return
+        try:
+            entry = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+            if entry.type in _ATTRIBUTES:
+                attributes |= _attributes(tape, entry.type, entry.size)
+                continue
+            n_bytes = int(attributes.get("size", entry.size))
+        except (tarfile.HeaderError, ValueError) as error:
+            raise PackedError(
+                f"cannot be found: the archive is damaged, or no tar ({error})"
+            ) from None
+        if n_bytes < 0:
+            raise PackedError(f"cannot be found: the archive is damaged (a size of {n_bytes:,})")
+        name = attributes.get("path", entry.name)
+        if entry.type == tarfile.GNUTYPE_SPARSE or attributes.keys() & _SPARSE:
+            raise PackedError(f"cannot be found: the archive has a sparse file, {name}")
+        yield _TarMember(
+            name=name.removeprefix("./"),
+            is_regular=entry.isreg(),
+            n_bytes=n_bytes,
+        )
+        attributes = {}
+        if entry.isreg() or entry.type not in tarfile.SUPPORTED_TYPES:  # then data follow
+            tape.skip(_padded(n_bytes))
+
+
+_PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
+_IGNORED = (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK)  # comments; where a link leads
+_SPARSE = {"GNU.sparse.major", "GNU.sparse.map", "GNU.sparse.size"}
+_ATTRIBUTES = (*_PAX, *_IGNORED, tarfile.GNUTYPE_LONGNAME)
+
+
+def _attributes(tape: _Tape, kind: bytes, n_bytes: int) -> dict[str, str]:
+    """Return what a header says of the member that follows."""
+    if not 0 <= n_bytes <= MAX_HEADER_BYTES:
+        raise PackedError(
+            f"cannot be found: the archive has a name of {n_bytes:,} bytes, where "
+            f"{MAX_HEADER_BYTES:,} are read at most"
+        )
+    data = b"".join(tape.take(_padded(n_bytes)))[:n_bytes]
+    if kind == tarfile.GNUTYPE_LONGNAME:
+        return {"path": data.partition(b"\0")[0].decode("utf-8", "surrogateescape")}
+    records = _pax_records(data) if kind in _PAX else ()
+    return {key: value for key, value in records if key in ("path", "size", *_SPARSE)}
+
+
+def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the records "length key=value\n" of a pax header (POSIX.1-2001)."""
+    while data:
+        length = re.match(rb"([1-9][0-9]{0,5}) ", data)
+        n_bytes = int(length[1]) if length else 0
+        if length is None or not length.end() < n_bytes <= len(data):
+            raise PackedError("cannot be found: the archive is damaged (bad attributes)")
+        record = data[length.end() : n_bytes - 1].decode("utf-8", "surrogateescape")
+        key, _, value = record.partition("=")
+        yield key, value
+        data = data[n_bytes:]
+
+
+# Zip
+
+
+class _SmallReads(BufferedReader):
+    """A file that refuses to be read in large parts: zipfile reads its directory in one."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > MAX_DIRECTORY_BYTES:
+            raise zipfile.BadZipFile(f"its directory has {size:,} bytes")
+        return super().read(size)
+
+
+def _zip_member(stored: BufferedReader, member: str) -> Blocks:
+    """Yield the bytes of a member; at its end the archive's checksum of it is compared."""
+    n_archive = os.fstat(stored.fileno()).st_size
+    try:
+        with (
+            _SmallReads(FileIO(stored.fileno(), closefd=False)) as small_reads,
+            zipfile.ZipFile(small_reads) as archive,
+        ):
+            info = _zip_info(archive, member)
+            n_in, n_out = min(info.compress_size, n_archive), 0
+            with archive.open(info) as stream:
+                while block := stream.read(BLOCK_BYTES):
+                    n_out += len(block)
+                    _check_ratio(n_in, n_out)
+                    yield block
+    except _ZIP_ERRORS as error:
+        reason = str(error) or "cut short"
+        raise PackedError(f"cannot be read from its zip archive ({reason})") from None
+
+
+# What zipfile raises when bytes are altered, or of what it cannot do, like decrypting.
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    IndexError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+
+
+def _zip_info(archive: zipfile.ZipFile, member: str) -> zipfile.ZipInfo:
+    entries = archive.infolist()
+    info = next((entry for entry in entries if entry.filename.removeprefix("./") == member), None)
+    if info is None:
+        raise _missing([entry.filename for entry in entries if not entry.is_dir()])
+    kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where no Unix has packed it
+    if info.is_dir() or kind not in (0, stat.S_IFREG):
+        raise PackedError("is no regular file; it is not read")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        # zipfile sets no bound to what bz2 and LZMA put out at once.
+        raise PackedError("is packed in a way other than deflate; pack the archive anew")
+    return info

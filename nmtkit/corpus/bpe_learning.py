@@ -1,0 +1,261 @@
+"""Learn byte-pair encoding as subword-nmt defines it (section 5.1), from millions of words.
+
+All words stand end to end in one array, and a merge is a few array operations on the places of its
+pair. Only frequent pairs have their places listed. Once those are merged, the words are laid out
+anew and the pairs that are frequent by then are listed: round by round, and exact throughout.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nmtkit.corpus.bpe import END_OF_WORD, Pair
+
+IntArray = npt.NDArray[np.integer[Any]]
+BoolArray = npt.NDArray[np.bool_]
+IdPair = tuple[int, int]
+
+BOUNDARY = 0  # the id of what stands before, between and after words
+INSIDE = -1  # stands where a symbol goes on that began further left
+
+# A round lists the most frequent pairs, but none so rare that merges would make millions more to
+# list. 2.5 million words and 32,000 merges take three rounds.
+MAX_LISTED = 2**15
+MAX_RATIO = 1000  # of the round's largest count to its smallest
+
+
+class _Largest(tuple[str, str]):
+    """A pair that a heap, which hands out its smallest entry, hands out largest first."""
+
+    __slots__ = ()
+    __lt__ = tuple.__gt__
+
+
+def learn_bpe(
+    word_counts: Mapping[str, int],
+    n_merges: int,
+    min_frequency: int = 2,
+    progress: Callable[[int], None] | None = None,
+) -> list[Pair]:
+    """Return the merges, most frequent pair first, ties going to the largest pair of strings.
+
+    The list is shorter than `n_merges` when no pair is left that occurs `min_frequency` times.
+    The same merges as `subword-nmt learn-bpe`, whose own counts can go wrong where one string
+    comes about by two different merges; here the counts stay exact.
+    """
+    merges: list[Pair] = []
+    for pair in islice(_merges(_Words(word_counts), min_frequency), n_merges):
+        merges.append(pair)
+        if progress:
+            progress(1)
+    return merges
+
+
+def _merges(words: "_Words", min_frequency: int) -> Iterator[Pair]:
+    """Merge round by round as long as a pair occurs `min_frequency` times."""
+    while (frequent := _FrequentPairs(words, min_frequency)).counts:
+        yield from frequent.merges()
+        del frequent  # its places take as much memory as the words
+        words.close_up()
+
+
+class _PairPlaces(NamedTuple):
+    """Different pairs of ids, how often each occurs, and where: at places[start:next start].
+
+    A pair with a boundary is no pair, and counts 0.
+    """
+
+    first: IntArray  # (n_pairs,)
+    second: IntArray  # (n_pairs,)
+    counts: IntArray  # (n_pairs,)
+    starts: IntArray  # (n_pairs + 1,)
+    places: IntArray
+
+    def at_least(self, count: int) -> Iterator[tuple[IdPair, int, IntArray]]:
+        """Yield each pair that occurs `count` times, how often it does, and its places."""
+        (i,) = (self.counts >= count).nonzero()
+        pairs = zip(self.first[i].tolist(), self.second[i].tolist(), strict=True)
+        spans = zip(self.starts[i].tolist(), self.starts[i + 1].tolist(), strict=True)
+        for pair, n, (start, end) in zip(pairs, self.counts[i].tolist(), spans, strict=True):
+            yield pair, n, self.places[start:end]
+
+
+class _Words:
+    """All words end to end: the id of each symbol at the first of the places that it takes.
+
+    Its length is noted both at its first and at its last place, so that the symbols after and
+    before it are found without links.
+    """
+
+    def __init__(self, word_counts: Mapping[str, int]) -> None:
+        text = " ".join(("", *word_counts, "")).encode("utf-32-le")
+        characters = np.frombuffer(text, "<u4").astype(np.int32)
+        is_boundary = characters == ord(" ")
+        sizes = np.diff(np.flatnonzero(is_boundary))  # of a word and the boundary before it
+        counts = np.fromiter(word_counts.values(), np.int64, len(word_counts))
+
+        characters *= 2
+        characters[:-1] += is_boundary[1:]  # the last one of a word is another symbol
+        characters[is_boundary] = 0
+        ids = np.zeros(characters.max() + 1, np.int32)
+        ids[characters] = 1
+        ids[0] = BOUNDARY
+        (used,) = ids.nonzero()
+        ids[used] = np.arange(1, len(used) + 1)
+
+        self.names = ["", *(chr(i // 2) + END_OF_WORD * (i % 2) for i in used.tolist())]
+        self._ids = {name: id_ for id_, name in enumerate(self.names)}
+        self._symbols: IntArray = ids[characters]
+        narrow = np.min_scalar_type(int(counts.max(initial=0)))
+        self._weights: IntArray = np.repeat(counts.astype(narrow), sizes)
+        self._lengths: IntArray = np.ones(
+            len(characters), np.min_scalar_type(int(sizes.max(initial=1)))
+        )
+
+    def close_up(self) -> None:
+        """Lay the words out anew, each symbol at one place."""
+        is_first = self._symbols != INSIDE
+        self._weights = self._weights[is_first[:-1]]  # the last boundary has none
+        self._symbols = self._symbols[is_first]
+        self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
+
+    def all_pairs(self) -> _PairPlaces:
+        """Return all pairs of words laid out anew."""
+        places = np.arange(len(self._symbols) - 1, dtype=np.int32)
+        return self._grouped(self._symbols[:-1], self._symbols[1:], places)
+
+    def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
+        """Join a pair into a new symbol; return its id and all pairs with it.
+
+        `places` are, in ascending order, all places of the pair, and some where it stood once.
+        """
+        first, second = pair
+        symbols, lengths = self._symbols, self._lengths
+        places = places.astype(np.intp)  # which numpy looks up several times faster than int32
+        left = places[symbols[places] == first]
+        right = left + lengths[left]
+        found = symbols[right] == second
+        left, right = left[found], right[found]
+        if first == second:
+            alternate = _alternate(left[1:] == right[:-1])
+            left, right = left[alternate], right[alternate]
+        before, after = left - lengths[left - 1], right + lengths[right]
+        joined = len(self.names)
+        self.names.append(self.names[first] + self.names[second])
+        symbols[left] = joined
+        symbols[right] = INSIDE
+        lengths[left] = lengths[after - 1] = after - left
+
+        n = len(left)
+        firsts, seconds = np.empty((2, 2 * n), np.int64)
+        firsts[:n], seconds[:n] = symbols[before], joined
+        firsts[n:], seconds[n:] = joined, symbols[after]
+        return joined, self._grouped(firsts, seconds, np.concatenate((before, left)))
+
+    def unify(self, id_: int) -> bool:
+        """Give a new symbol the id of an older one of the same string; return whether there is one.
+
+        There only is where the text itself spells out the mark for the end of a word.
+        """
+        older = self._ids.setdefault(self.names[id_], id_)
+        if older == id_:
+            return False
+        self._symbols[self._symbols == id_] = older
+        return True
+
+    def _grouped(self, first: IntArray, second: IntArray, places: IntArray) -> _PairPlaces:
+        """Group places by the pair there, by sorting numbers of (first, second, place)."""
+        id_bits, place_bits = len(self.names).bit_length(), len(self._symbols).bit_length()
+        assert place_bits <= 31, "too many words"
+        assert 2 * id_bits + place_bits <= 63, "too many words and merges"
+        keys = first.astype(np.int64)
+        keys <<= id_bits
+        keys |= second
+        keys <<= place_bits
+        keys |= places
+        keys.sort()
+        places = keys.astype(np.int32)
+        places &= (1 << place_bits) - 1
+        keys >>= place_bits
+        is_start = np.ones(len(keys) + 1, np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=is_start[1:-1])
+        (starts,) = is_start.nonzero()
+        pairs = keys[starts[:-1]]
+        del keys  # 8 bytes a place
+        counts = np.add.reduceat(self._weights[places], starts[:-1], dtype=np.int64)
+        first, second = pairs >> id_bits, pairs & ((1 << id_bits) - 1)
+        counts[np.minimum(first, second) <= BOUNDARY] = 0
+        return _PairPlaces(first, second, counts, starts, places)
+
+
+class _FrequentPairs:
+    """The pairs of one round: their counts, exact, and their places.
+
+    All others stay below the round's threshold: a merge makes pairs with its new symbol, which are
+    counted then, and every other count can only fall.
+    """
+
+    def __init__(self, words: _Words, min_frequency: int) -> None:
+        self._words = words
+        self.counts: dict[IdPair, int] = {}
+        self._places: dict[IdPair, IntArray] = {}
+        # Counts fall with every merge, and the heap is not told: an entry is checked when it
+        # comes out.
+        self._heap: list[tuple[int, _Largest, IdPair]] = []
+        pairs = words.all_pairs()
+        largest = np.sort(pairs.counts)[-MAX_LISTED:].tolist() or [0]
+        self._threshold = max(min_frequency, largest[0], largest[-1] // MAX_RATIO)
+        self._list(pairs)
+
+    def _list(self, pairs: _PairPlaces) -> None:
+        names = self._words.names
+        for pair, count, places in pairs.at_least(self._threshold):
+            self.counts[pair] = count
+            self._places[pair] = places
+            first, second = pair
+            heappush(self._heap, (-count, _Largest((names[first], names[second])), pair))
+
+    def merges(self) -> Iterator[Pair]:
+        """Merge one pair after the other until the largest count is below the threshold."""
+        while self._heap:
+            minus_count, names, pair = heappop(self._heap)
+            count = self.counts.get(pair, 0)
+            if count == -minus_count:
+                self._merge(pair)
+                yield names[0], names[1]
+            elif count >= self._threshold:
+                heappush(self._heap, (-count, names, pair))
+
+    def _merge(self, pair: IdPair) -> None:
+        del self.counts[pair]
+        joined, gained = self._words.merge(pair, self._places.pop(pair))
+        if self._words.unify(joined):
+            self._heap.clear()  # pairs with the older symbol grew, listed or not: end the round
+        else:
+            self._lose(pair, joined, gained)
+            self._list(gained)
+
+    def _lose(self, pair: IdPair, joined: int, gained: _PairPlaces) -> None:
+        """Take from the counts what stood where now a pair with `joined` stands."""
+        first, second = pair
+        counts = self.counts
+        for left, right, count in zip(
+            gained.first.tolist(), gained.second.tolist(), gained.counts.tolist(), strict=True
+        ):
+            lost = (second if left == joined else left, first if right == joined else right)
+            if lost in counts:
+                counts[lost] -= count
+
+
+def _alternate(touches_previous: BoolArray) -> BoolArray:
+    """Return which items to take from the left so that no two taken ones touch."""
+    number = np.arange(len(touches_previous) + 1)
+    run_start = number.copy()
+    run_start[1:][touches_previous] = 0
+    np.maximum.accumulate(run_start, out=run_start)
+    alternate: BoolArray = (number - run_start) % 2 == 0
+    return alternate

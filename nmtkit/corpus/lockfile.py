@@ -1,0 +1,102 @@
+"""The lock file of downloads: what a file held at its first download, where nobody published that.
+
+Whoever sees a file first says what it is; everyone after is held to it. An entry goes only when a
+person removes it.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from nmtkit.artifacts import canonical_json
+from nmtkit.corpus.catalog import Sha256
+from nmtkit.errors import UserError
+
+
+class Record(BaseModel):
+    """What a file held at its first download."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    sha256: Sha256
+    n_bytes: Annotated[int, Field(gt=0)]
+
+
+_Records = TypeAdapter(dict[str, Record])
+
+
+def place(downloads_dir: Path) -> Path:
+    """Return where the lock file of these downloads lies."""
+    return downloads_dir / "lock.json"
+
+
+def find(url: str, downloads_dir: Path) -> Record | None:
+    """Return what the file held at its first download, if there was one.
+
+    Raises: UserError when the lock file is damaged.
+    """
+    return _read(place(downloads_dir)).get(url)
+
+
+def note(url: str, seen: Record, downloads_dir: Path) -> Record:
+    """Note what a file holds; return what stands now: the first note, whoever made it.
+
+    Raises: UserError when the lock file is damaged.
+    """
+    downloads_dir.mkdir(parents=True, exist_ok=True)
+    path = place(downloads_dir)
+    with waiting_lock(path.with_suffix(".lock")):
+        records = _read(path)
+        if url not in records:
+            records[url] = seen
+            _write(path, records)
+        return records[url]
+
+
+def _read(path: Path) -> dict[str, Record]:
+    if not path.exists():
+        return {}
+    try:
+        return _Records.validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = " at " + ".".join(map(str, first["loc"])) if first["loc"] else ""
+        raise UserError(
+            f"{path} is damaged{where} ({first['msg']}); mend it, or remove it to trust the "
+            "files once more that it knows"
+        ) from None
+
+
+def _write(path: Path, records: dict[str, Record]) -> None:
+    temporary = path.with_suffix(".partial")
+    content = {url: record.model_dump() for url, record in records.items()}
+    temporary.write_text(canonical_json(content), encoding="utf-8", newline="\n")
+    publish(temporary, path)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a written file its name, for good even if the power fails."""
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def waiting_lock(path: Path) -> Iterator[None]:
+    """Wait until no other process holds `path`, and hold it; a killed one holds nothing."""
+    with path.open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,120 @@
+"""Translation memories: TMX 1.4, read as a stream and with nothing of XML that can do harm."""
+
+import re
+from collections.abc import Iterator
+from xml.parsers import expat
+
+from nmtkit.errors import UserError
+
+MAX_BYTES = 2**24  # of a segment or a tag, as of a line of text
+MAX_DEPTH = 100  # tags in tags; a segment stands in four
+
+# Inline elements. What stands in codes of the original document's format is no text, but a
+# sub-flow in them, like a footnote or a title, is.
+TEXT = {"seg", "hi", "sub"}
+CODES = {"bpt", "ept", "it", "ph", "ut"}
+
+
+def read_units(
+    blocks: Iterator[bytes], where: str, src_lang: str, tgt_lang: str
+) -> Iterator[tuple[str, str]]:
+    """Yield (src, tgt) of every unit with both languages, whitespace made single.
+
+    A language is compared by its primary subtag, and the first segment in it counts. Messages
+    name the file by `where`.
+
+    Raises: UserError when the file is no well-formed TMX, or one that declares entities.
+    """
+    parser = expat.ParserCreate()
+    units = _Units(primary_subtag(src_lang), primary_subtag(tgt_lang))
+    parser.StartElementHandler = units.start
+    parser.EndElementHandler = units.end
+    parser.CharacterDataHandler = units.text
+    parser.EntityDeclHandler = units.refuse_entity
+    parser.SkippedEntityHandler = units.refuse_entity
+    parser.buffer_text = True
+    n_bytes = 0
+    try:
+        for block in blocks:
+            parser.Parse(block)
+            n_bytes += len(block)
+            if n_bytes - parser.CurrentByteIndex > MAX_BYTES:  # waits for the end of a tag
+                raise _RefusedError(f"a tag or comment longer than {MAX_BYTES:,} bytes")
+            yield from units.take()
+        parser.Parse(b"", True)
+        yield from units.take()
+    except expat.ExpatError as error:
+        reason = expat.ErrorString(error.code)
+        raise UserError(
+            f"{where}, line {error.lineno:,}: {reason}; the file is damaged or no XML, or in "
+            f"another encoding than it says"
+        ) from None
+    except (LookupError, ValueError) as error:  # Python knows more encodings than expat, not all
+        raise UserError(f"{where}: {error}; convert the file to UTF-8") from None
+    except _RefusedError as error:
+        raise UserError(f"{where}, line {parser.CurrentLineNumber:,}: {error}") from None
+
+
+def primary_subtag(lang: str) -> str:
+    """Return the language itself: "en" of "en-US", "EN_gb" or "en"."""
+    return re.split("[-_]", lang.lower(), maxsplit=1)[0]
+
+
+class _RefusedError(Exception):
+    """What is wrong at the line that is being read."""
+
+
+class _Units:
+    """What the parser has read: whole pairs, and the unit that it is in."""
+
+    def __init__(self, src_lang: str, tgt_lang: str) -> None:
+        self._src_lang, self._tgt_lang = src_lang, tgt_lang
+        self._pairs: list[tuple[str, str]] = []
+        self._segments: dict[str, str] = {}  # of this unit, by language
+        self._lang = ""
+        self._words: list[str] = []  # of this segment
+        self._n_characters = 0
+        self._is_text = [False]  # of each element that is open
+
+    def take(self) -> list[tuple[str, str]]:
+        """Return the pairs since the last call."""
+        pairs, self._pairs = self._pairs, []
+        return pairs
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Enter an element."""
+        if len(self._is_text) == 1 and tag != "tmx":
+            raise _RefusedError(f"no translation memory: it begins with <{tag[:80]}>, not <tmx>")
+        if len(self._is_text) > MAX_DEPTH:
+            raise _RefusedError(f"more than {MAX_DEPTH} tags in one another")
+        self._is_text.append(tag in TEXT or (tag not in CODES and self._is_text[-1]))
+        if tag == "tu":
+            self._segments = {}
+        elif tag == "tuv":  # TMX 1.1 has no "xml:"
+            self._lang = primary_subtag(attributes.get("xml:lang") or attributes.get("lang", ""))
+        elif tag == "seg":
+            self._words, self._n_characters = [], 0
+        elif tag == "sub":
+            self._words.append(" ")
+
+    def end(self, tag: str) -> None:
+        """Leave an element."""
+        self._is_text.pop()
+        if tag == "tu" and {self._src_lang, self._tgt_lang} <= self._segments.keys():
+            self._pairs.append((self._segments[self._src_lang], self._segments[self._tgt_lang]))
+        elif tag == "seg" and self._lang in (self._src_lang, self._tgt_lang):
+            self._segments.setdefault(self._lang, " ".join("".join(self._words).split()))
+        elif tag == "sub":
+            self._words.append(" ")
+
+    def text(self, characters: str) -> None:
+        """Take what stands between tags."""
+        if self._is_text[-1]:
+            self._words.append(characters)
+            self._n_characters += len(characters)
+            if self._n_characters > MAX_BYTES:
+                raise _RefusedError(f"a segment longer than {MAX_BYTES:,} characters")
+
+    def refuse_entity(self, name: str, *_: object) -> None:
+        """Stop: an entity may stand for gigabytes, or for another file."""
+        raise _RefusedError(f"the entity {name[:80]} is not read; write out what it stands for")

@@ -1,0 +1,91 @@
+"""A chunk of raw pairs becomes clean tokens: the work of one process while text is prepared."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from nmtkit.corpus.cleaning import Cleaning
+from nmtkit.corpus.moses import Tokenization
+
+LINES_PER_CHUNK = 2_000  # tenths of a second of work: enough to outweigh sending them to a process
+KEPT_AT_FIRST = 4  # samples of a corpus's first chunk; then one of its chunks 2, 4, 8, ..
+DROPPED_OF_A_REASON = 3  # samples
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class RawChunk:
+    """Some consecutive pairs of one corpus."""
+
+    corpus: int  # its number
+    index: int  # of the chunk in the corpus
+    pairs: list[Pair]
+    duplicates: frozenset[int]  # places of pairs that came before
+
+
+@dataclass
+class Tokenized:
+    """A chunk of pairs, tokenized; of those that were dropped the reasons and examples remain."""
+
+    corpus: int
+    pairs: list[Pair] = field(default_factory=list)
+    words: Counter[str] = field(default_factory=Counter)  # of both sides
+    reasons: Counter[str] = field(default_factory=Counter)
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tokenize:
+    """The work of a process on a chunk of raw pairs."""
+
+    src: Tokenization
+    tgt: Tokenization
+    cleaning: Cleaning
+    names: tuple[str, ...]  # of the corpora
+    held_out_src: frozenset[str]  # tokenized lines that no training pair may have
+    held_out_tgt: frozenset[str]
+
+    def __call__(self, chunk: RawChunk) -> Tokenized:
+        """Tokenize, clean and count."""
+        result = Tokenized(chunk.corpus)
+        wanted = _wanted_samples(chunk.index)
+        first_line = chunk.index * LINES_PER_CHUNK + 1
+        for place, raw in enumerate(chunk.pairs):
+            pair = self.src.tokenize(raw[0]), self.tgt.tokenize(raw[1])
+            reason = "duplicate" if place in chunk.duplicates else self._reason_to_drop(pair)
+            sample = {
+                "corpus": self.names[chunk.corpus],
+                "line": first_line + place,
+                "src": raw[0],
+                "tgt": raw[1],
+            }
+            if reason:
+                result.reasons[reason] += 1
+                if result.reasons[reason] <= DROPPED_OF_A_REASON:
+                    result.dropped.append({**sample, "reason": reason})
+                continue
+            if len(result.kept) < wanted:
+                result.kept.append(sample)
+            result.pairs.append(pair)
+            result.words.update(words_of(pair))
+        return result
+
+    def _reason_to_drop(self, pair: Pair) -> str | None:
+        reason = self.cleaning.reason_to_drop(*pair)
+        if reason is None and (pair[0] in self.held_out_src or pair[1] in self.held_out_tgt):
+            return "held_out"
+        return reason
+
+
+def words_of(pair: Pair) -> list[str]:
+    """The words of both sides."""
+    return f"{pair[0]} {pair[1]}".split(" ")
+
+
+def _wanted_samples(index: int) -> int:
+    """How many kept pairs of a chunk are shown: fewer and fewer as the corpus goes on."""
+    if index == 0:
+        return KEPT_AT_FIRST
+    return int((index + 1) & index == 0)  # chunk 2, 4, 8, ..

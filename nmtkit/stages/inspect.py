@@ -1,0 +1,366 @@
+"""inspect: what a prepared corpus holds, before a model is trained on it.
+
+Ids and offsets are read in chunks, so that a corpus may be larger than the memory; what is handed
+on is bounded, whatever the corpus holds.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from nmtkit import artifacts
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.sources import TextFile, read_lines
+from nmtkit.corpus.store import Ids
+from nmtkit.corpus.subword import Subword, load_subword
+from nmtkit.recipe import Recipe
+from nmtkit.reporting.facts import (
+    Counted,
+    DroppedPair,
+    Histogram,
+    Inspection,
+    Quantiles,
+    SamplePair,
+    Side,
+    Split,
+    Splitting,
+    SplitWord,
+    Steps,
+    TrainingCorpus,
+    Vocabulary,
+)
+from nmtkit.stages.chain import Chain
+from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
+
+Ints = npt.NDArray[np.int64]
+Entry = TypeVar("Entry")
+
+SIDES = ("src", "tgt")
+
+IDS_PER_CHUNK = 2**22  # 32 MB as numpy counts them
+PAIRS_PER_CHUNK = 2**20  # 50 MB of lengths and ratios
+
+# Ratios are counted by their logarithm, in bins so fine that a quantile is exact to 0.3 %.
+FINE_BINS_PER_OCTAVE = 120
+OCTAVES = 10  # up and down; what is beyond counts as that much
+FINE_BINS_PER_BIN = (
+    15  # of those that are shown: an eighth of an octave; odd, so that 1 is a middle
+)
+SHOWN_OCTAVES = 2
+
+LENGTH_BINS = 40  # at most
+BIN_WIDTHS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
+
+N_EXAMPLES = 20  # of pieces and words
+MAX_SAMPLES = 24
+MAX_DROPPED = 30
+MAX_CHARACTERS = 300  # of a line that is shown
+MAX_IDS = 150
+MAX_WORD_CHARACTERS = 40
+MAX_PIECES = 12  # of a word that is shown
+
+
+def inspect(chain: Chain) -> Inspection:
+    """Gather what there is to see of the prepared corpus of a recipe.
+
+    Raises:
+        UserError: it was not prepared yet, or was altered.
+    """
+    return gather(chain.recipe, artifacts.verify(chain.need("prepare")).path)
+
+
+def gather(recipe: Recipe, prepared: Path) -> Inspection:
+    """Gather what there is to see of the corpus in the folder `prepared`."""
+    counts = artifacts.read_json(prepared / "counts.json")
+    samples = artifacts.read_json(prepared / "samples.json")
+    subword = load_subword(prepared)
+    sides = _sides(prepared)
+    measured = {
+        split: _measure(prepared / split, subword.n_tokens, recipe.model.max_positions)
+        for split in ("train", "dev", "test")
+    }
+    return Inspection(
+        recipe=recipe.name,
+        description=recipe.description,
+        path=str(prepared),
+        max_positions=recipe.model.max_positions,
+        normalizing=_normalizing(sides[0]),
+        corpora=[
+            TrainingCorpus(corpus["corpus"], corpus["pairs"], corpus["kept"], corpus["dropped"])
+            for corpus in counts["train"]
+        ],
+        splits=_splits(prepared, measured, sides, subword),
+        vocabulary=_vocabulary(recipe, subword, np.add(*measured["train"].tokens)),
+        splitting=(
+            _splitting(prepared / f"dev.{sides[0].lang}", sides[0], subword),
+            _splitting(prepared / f"dev.{sides[1].lang}", sides[1], subword),
+        ),
+        samples=[
+            _sample(pair, sides, subword)
+            for pair in _some_of_each(samples["kept"], lambda pair: pair["corpus"], MAX_SAMPLES)
+        ],
+        dropped=[
+            DroppedPair(
+                pair["corpus"], pair["line"], pair["reason"], *(_cut(pair[side]) for side in SIDES)
+            )
+            for pair in _some_of_each(samples["dropped"], lambda pair: pair["reason"], MAX_DROPPED)
+        ],
+    )
+
+
+def _sides(prepared: Path) -> tuple[Tokenization, Tokenization]:
+    how = artifacts.read_json(prepared / "tokenization.json")
+    return Tokenization(**how["src"]), Tokenization(**how["tgt"])
+
+
+def _normalizing(side: Tokenization) -> str:
+    done = {"normalized": side.normalize_punctuation, "lower-cased": side.lowercase}
+    return ", ".join(name for name, is_done in done.items() if is_done)
+
+
+# Counting ids
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What is counted of a split, both sides in order."""
+
+    sides: tuple[Ids, Ids]
+    tokens: tuple[Ints, Ints]  # (n_tokens,) occurrences of each id
+    lengths: tuple[Ints, Ints]  # (longest + 1,) sentences of each length
+    ratios: Ints  # pairs in each fine bin of log2 (target length / source length)
+    n_too_long: int
+
+
+def _measure(prefix: Path, n_tokens: int, max_positions: int) -> _Measured:
+    src, tgt = (Ids.open(prefix.with_name(f"{prefix.name}.{side}")) for side in SIDES)
+    src_lengths, tgt_lengths = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    ratios = np.zeros(2 * OCTAVES * FINE_BINS_PER_OCTAVE + 1, np.int64)
+    n_too_long = 0
+    for start in range(0, len(src), PAIRS_PER_CHUNK):
+        of_chunk = slice(start, start + PAIRS_PER_CHUNK + 1)
+        src_chunk, tgt_chunk = np.diff(src.offsets[of_chunk]), np.diff(tgt.offsets[of_chunk])
+        src_lengths = _sum(src_lengths, np.bincount(src_chunk))
+        tgt_lengths = _sum(tgt_lengths, np.bincount(tgt_chunk))
+        fine = np.rint(np.log2(tgt_chunk / src_chunk) * FINE_BINS_PER_OCTAVE).astype(np.int64)
+        middle = len(ratios) // 2
+        ratios += np.bincount(np.clip(fine, -middle, middle) + middle, minlength=len(ratios))
+        n_too_long += int(np.count_nonzero(np.maximum(src_chunk, tgt_chunk) > max_positions))
+    tokens = _count_tokens(src, n_tokens), _count_tokens(tgt, n_tokens)
+    return _Measured((src, tgt), tokens, (src_lengths, tgt_lengths), ratios, n_too_long)
+
+
+def _sum(counts: Ints, more: Ints) -> Ints:
+    longest = max(len(counts), len(more))
+    return np.pad(counts, (0, longest - len(counts))) + np.pad(more, (0, longest - len(more)))
+
+
+def _count_tokens(side: Ids, n_tokens: int) -> Ints:
+    counts = np.zeros(n_tokens, np.int64)
+    for start in range(0, len(side.ids), IDS_PER_CHUNK):
+        counts += np.bincount(side.ids[start : start + IDS_PER_CHUNK], minlength=n_tokens)
+    return counts
+
+
+# Splits
+
+
+def _splits(
+    prepared: Path,
+    measured: dict[str, _Measured],
+    sides: tuple[Tokenization, Tokenization],
+    subword: Subword,
+) -> list[Split]:
+    starts = _length_starts(measured["train"].lengths)
+
+    def side_of(split: str, number: int) -> Side:
+        one, lang = measured[split], sides[number].lang
+        words: Counter[str] = Counter()
+        if split != "train":  # of train, only the ids are kept
+            text = prepared / f"{split}.{lang}"
+            words = _unknown_words(one.sides[number], text, sides[number], subword)
+        return Side(
+            lang=lang,
+            n_tokens=len(one.sides[number].ids),
+            lengths=_quantiles(one.lengths[number], lambda length: length),
+            histogram=_length_histogram(one.lengths[number], starts),
+            n_unknown=int(one.tokens[number][UNK_ID]),
+            unknown_words=_most_common(words),
+        )
+
+    return [
+        Split(
+            name=split,
+            n_pairs=len(one.sides[0]),
+            n_too_long=one.n_too_long,
+            sides=(side_of(split, 0), side_of(split, 1)),
+            ratios=_quantiles(one.ratios, _ratio),
+            ratio_histogram=_ratio_histogram(one.ratios),
+        )
+        for split, one in measured.items()
+    ]
+
+
+def _quantiles(counts: Ints, value: Callable[[int], float]) -> Quantiles:
+    """Of values that occur `counts[i]` times where the value is `value(i)`, rising."""
+    so_far = np.cumsum(counts)
+
+    def quantile(percent: int) -> float:
+        rank = -(-int(so_far[-1]) * percent // 100)  # in whole numbers: none is off by one
+        return value(int(np.searchsorted(so_far, rank)))
+
+    return Quantiles(quantile(50), quantile(95), quantile(99), quantile(100))
+
+
+def _length_starts(lengths: Sequence[Ints]) -> list[int]:
+    """Bins of one width; only what one sentence in a thousand exceeds may be beyond the last."""
+    typical = max(int(np.searchsorted(np.cumsum(one), 0.999 * one.sum())) for one in lengths)
+    width = next(width for width in BIN_WIDTHS if typical <= width * (LENGTH_BINS - 1))
+    longest = max(len(one) - 1 for one in lengths)
+    return list(range(1, min(longest, typical + width) + 1, width))
+
+
+def _length_histogram(lengths: Ints, starts: list[int]) -> Histogram:
+    # A bin that begins beyond the longest sentence of this side is empty.
+    padded = _sum(lengths, np.zeros(starts[-1] + 1, np.int64))
+    return Histogram([float(start) for start in starts], np.add.reduceat(padded, starts).tolist())
+
+
+def _ratio(fine_bin: float) -> float:
+    return float(2.0 ** (fine_bin / FINE_BINS_PER_OCTAVE - OCTAVES))
+
+
+def _ratio_histogram(ratios: Ints) -> Histogram:
+    """Bins of an eighth of an octave, those around 1/4 and 4 open."""
+    middle = len(ratios) // 2
+    n_beside = SHOWN_OCTAVES * FINE_BINS_PER_OCTAVE // FINE_BINS_PER_BIN
+    first = middle - n_beside * FINE_BINS_PER_BIN - FINE_BINS_PER_BIN // 2
+    starts = [first + i * FINE_BINS_PER_BIN for i in range(2 * n_beside + 1)]
+    counts = np.add.reduceat(ratios, [0, *starts[1:]])
+    return Histogram([_ratio(start - 0.5) for start in starts], counts.tolist())
+
+
+def _unknown_words(side: Ids, text: Path, how: Tokenization, subword: Subword) -> Counter[str]:
+    places = np.flatnonzero(side.ids == UNK_ID)
+    sentences = set(np.searchsorted(side.offsets, places, side="right").tolist())  # from 1
+    return Counter(
+        word
+        for number, line in enumerate(read_lines(TextFile(text)), start=1)
+        if number in sentences
+        for word in how.tokenize(line).split()
+        if UNK_ID in subword.encode(word)
+    )
+
+
+# Subwords
+
+
+def _vocabulary(recipe: Recipe, subword: Subword, tokens: Ints) -> Vocabulary:
+    counts = tokens[len(SPECIALS) :]
+    occurring = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+
+    def counted(numbers: Ints) -> list[Counted]:
+        pieces = subword.pieces((numbers + len(SPECIALS)).tolist())
+        return [
+            Counted(_cut(piece, MAX_WORD_CHARACTERS), int(count))
+            for piece, count in zip(pieces, counts[numbers], strict=True)
+        ]
+
+    return Vocabulary(
+        method=recipe.subword.method,
+        n_tokens=subword.n_tokens,
+        n_rows=recipe.model.rows_for(subword.n_tokens),
+        n_subwords=len(counts),
+        n_never=int(np.count_nonzero(counts == 0)),
+        n_under_10=int(np.count_nonzero(counts < 10)),
+        n_under_100=int(np.count_nonzero(counts < 100)),
+        most_frequent=counted(occurring[:N_EXAMPLES]),
+        rarest=counted(occurring[::-1][:N_EXAMPLES]),
+    )
+
+
+def _splitting(text: Path, how: Tokenization, subword: Subword) -> Splitting:
+    words = Counter(
+        word for line in read_lines(TextFile(text)) for word in how.tokenize(line).split()
+    )
+    pieces = {word: subword.pieces(subword.encode(word)) for word in words}
+    whole = Counter({word: n for word, n in words.items() if len(pieces[word]) == 1})
+    most_split = sorted(words, key=lambda word: (-len(pieces[word]), word))[:N_EXAMPLES]
+    return Splitting(
+        lang=how.lang,
+        n_words=words.total(),
+        n_whole=whole.total(),
+        n_pieces=sum(n * len(pieces[word]) for word, n in words.items()),
+        # Punctuation and digits are whole in every vocabulary, and say nothing.
+        whole=_most_common(Counter({word: n for word, n in whole.items() if word.isalpha()})),
+        most_split=[
+            SplitWord(
+                _cut(word, MAX_WORD_CHARACTERS),
+                [_cut(piece, MAX_WORD_CHARACTERS) for piece in pieces[word][:MAX_PIECES]],
+                len(pieces[word]),
+            )
+            for word in most_split
+            if len(pieces[word]) > 1
+        ],
+    )
+
+
+def _most_common(words: Counter[str]) -> list[Counted]:
+    return [
+        Counted(_cut(word, MAX_WORD_CHARACTERS), count)
+        for word, count in words.most_common(N_EXAMPLES)
+    ]
+
+
+# Samples
+
+
+def _some_of_each(
+    entries: Sequence[Entry], key: Callable[[Entry], Hashable], most: int
+) -> list[Entry]:
+    """Entries spread evenly over each group and over the groups, `most` in all, in order."""
+    groups: dict[Hashable, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    each = max(1, most // max(1, len(groups)))
+    return [entry for group in groups.values() for entry in _spread(group, each)][:most]
+
+
+def _spread(group: Sequence[Entry], most: int) -> Iterable[Entry]:
+    n = min(most, len(group))
+    return (group[i * len(group) // n] for i in range(n))
+
+
+def _sample(
+    pair: dict[str, Any], sides: tuple[Tokenization, Tokenization], subword: Subword
+) -> SamplePair:
+    src, tgt = (_steps(pair[side], how, subword) for side, how in zip(SIDES, sides, strict=True))
+    return SamplePair(pair["corpus"], pair["line"], src, tgt)
+
+
+def _steps(line: str, how: Tokenization, subword: Subword) -> Steps:
+    raw = line[:MAX_CHARACTERS]
+    tokens = how.tokenize(raw)
+    ids = [*subword.encode(tokens), EOS_ID]
+    return Steps(
+        lang=how.lang,
+        raw=raw,
+        n_left_out=len(line) - len(raw),
+        normalized=_cut(replace(how, tokenizer="none").tokenize(raw), 2 * MAX_CHARACTERS),
+        tokens=_cut(tokens, 2 * MAX_CHARACTERS),  # an ampersand becomes five characters
+        pieces=[_cut(piece, MAX_WORD_CHARACTERS) for piece in subword.pieces(ids[:MAX_IDS])],
+        ids=ids[:MAX_IDS],
+        n_ids=len(ids),
+    )
+
+
+def _cut(text: str, most: int = MAX_CHARACTERS) -> str:
+    """Say of a text that is too long how much is not shown."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}... ({len(text) - most:,} more characters)"

@@ -1,0 +1,444 @@
+"""Packed texts against the standard library's own readers, damaged ones, and hostile ones."""
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmtkit.corpus import archives
+from nmtkit.corpus.archives import PackedError, read_blocks
+
+TEXT = "".join(f"Zeile {i} ist {i * i % 977} wert.\n" for i in range(400)).encode()
+NOISE = random.Random(0).randbytes(50_000)  # which does not pack
+
+Packer = Callable[[bytes], bytes]
+PACKERS: dict[str, Packer] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+}
+UNSAFE_NAMES = ["../a.de", "/a.de", "b/../../a.de", "/etc/passwd", ".."]
+
+
+def read(path: Path, member: str | None = None) -> bytes:
+    return b"".join(read_blocks(path, member))
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def tarred(members: dict[str, bytes], tar_format: int = tarfile.GNU_FORMAT) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:", format=tar_format) as tar:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+# As the standard library reads them
+
+
+@given(
+    content=st.binary(max_size=5_000),
+    name=st.sampled_from(sorted(PACKERS)),
+    block_bytes=st.sampled_from([1, 100, 2**18]),
+)
+def test_what_was_packed_comes_out(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str, block_bytes: int
+) -> None:
+    path = written(tmp_path_factory.mktemp("packed") / f"a.{name}", PACKERS[name](content))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archives, "BLOCK_BYTES", block_bytes)
+        assert read(path) == content
+
+
+PLAIN_NAME = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1)
+MEMBER_NAME = (
+    st.lists(PLAIN_NAME.map(lambda name: name * 30) | PLAIN_NAME, min_size=1, max_size=4)
+    .filter(lambda parts: not {".", ".."} & set(parts))
+    .map(lambda parts: "/".join(parts) + ".de")  # a suffix that unpacks nothing
+)
+
+
+@settings(max_examples=60)
+@given(
+    members=st.dictionaries(MEMBER_NAME, st.binary(max_size=2_000), min_size=1, max_size=4),
+    tar_format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+)
+def test_members_are_those_that_the_standard_library_finds(
+    tmp_path_factory: pytest.TempPathFactory, members: dict[str, bytes], tar_format: int
+) -> None:
+    path = written(tmp_path_factory.mktemp("tar") / "a.tar", tarred(members, tar_format))
+    with tarfile.open(path) as tar:
+        for entry in tar:
+            stream = tar.extractfile(entry)
+            assert stream is not None
+            assert read(path, entry.name) == stream.read()
+
+
+def test_names_of_the_oldest_format_are_read(tmp_path: Path) -> None:
+    name = f"{'directory/' * 15}a.de"  # 154 bytes: parted into a prefix and a name
+    path = written(tmp_path / "a.tar", tarred({name: TEXT}, tarfile.USTAR_FORMAT))
+    assert read(path, name) == TEXT
+
+
+def test_links_and_folders_are_passed_over(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE):
+            entry = tarfile.TarInfo(f"b{kind!r}")
+            entry.type, entry.linkname = kind, "x" * 300  # a long link has a header of its own
+            tar.addfile(entry)
+        entry = tarfile.TarInfo("a.de")
+        entry.size = len(TEXT)
+        tar.addfile(entry, io.BytesIO(TEXT))
+    assert read(tmp_path / "a.tar", "a.de") == TEXT
+
+
+def test_skippable_frames_of_zstandard_are_passed_over(tmp_path: Path) -> None:
+    skippable = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"  # as pzstd writes them
+    tar = zstandard.compress(tarred({"a.de": TEXT}))
+    assert read(written(tmp_path / "a", skippable + tar + skippable), "a.de") == TEXT
+
+
+def test_zeros_may_fill_up_a_compressed_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.gz", gzip.compress(TEXT) + bytes(3_000) + gzip.compress(TEXT))
+    assert read(path) == TEXT * 2
+
+
+def test_reading_an_archive_writes_nothing(tmp_path: Path) -> None:
+    members = {"../escaped": b"bad\n", "/escaped": b"bad\n", "a.de": TEXT}
+    for name, content in (("a.tar", tarred(members)), ("a.zip", zipped(members))):
+        path = written(tmp_path / name, content)
+        before = sorted(tmp_path.parent.iterdir()), sorted(tmp_path.iterdir())
+        assert read(path, "a.de") == TEXT
+        assert (sorted(tmp_path.parent.iterdir()), sorted(tmp_path.iterdir())) == before
+
+
+# Damage
+
+
+@pytest.mark.parametrize("name", PACKERS)
+@pytest.mark.parametrize("kept", [0, 1, 20, -9, -1])
+def test_a_compressed_file_cut_short_is_refused(tmp_path: Path, name: str, kept: int) -> None:
+    path = written(tmp_path / f"a.{name}", PACKERS[name](TEXT + NOISE)[:kept])
+    with pytest.raises(PackedError, match=r"^is cut short$"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_zeros_alone_are_no_text(tmp_path: Path, name: str) -> None:
+    # What some file systems leave of a file after a crash.
+    with pytest.raises(PackedError, match=r"^is cut short$"):
+        read(written(tmp_path / f"a.{name}", bytes(5_000)))
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_a_second_stream_that_is_damaged_is_no_end(tmp_path: Path, name: str) -> None:
+    first, second = PACKERS[name](TEXT), bytearray(PACKERS[name](TEXT))
+    second[1] ^= 1
+    path = written(tmp_path / f"a.{name}", first + second)
+    with pytest.raises(PackedError, match=f"^is damaged, or not packed as .{name}"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", PACKERS)
+def test_text_that_only_claims_to_be_compressed_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PackedError, match=f"^is damaged, or not packed as .{name}"):
+        read(written(tmp_path / f"a.{name}", TEXT))
+
+
+CHECKED = {
+    **{f"a.{name}": (None, packer(TEXT)) for name, packer in PACKERS.items()},
+    "a.tgz": ("b/a.de", gzip.compress(tarred({"c": NOISE[:2_000], "b/a.de": TEXT}))),
+    "a.txz": ("a.de", lzma.compress(tarred({"x" * 200: b"", "a.de": TEXT}, tarfile.PAX_FORMAT))),
+    "a.zip": ("b/a.de", zipped({"b/a.de": TEXT, "c": NOISE[:2_000]})),
+    "b.zip": ("b/a.de", zipped({"b/a.de": TEXT}, zipfile.ZIP_STORED)),
+}
+
+
+@settings(max_examples=400)
+@given(
+    name=st.sampled_from(sorted(CHECKED)), place=st.floats(0, 1, exclude_max=True), data=st.data()
+)
+def test_an_altered_file_is_refused_or_gives_the_same_text(
+    tmp_path_factory: pytest.TempPathFactory, name: str, place: float, data: st.DataObject
+) -> None:
+    member, content = CHECKED[name]
+    altered = bytearray(content)
+    change = data.draw(st.sampled_from(["flip a bit", "cut", "leave out", "put in"]))
+    start = int(place * len(altered))
+    if change == "flip a bit":
+        altered[start] ^= 1 << data.draw(st.integers(0, 7))
+    elif change == "cut":
+        del altered[start:]
+    elif change == "leave out":
+        del altered[start : start + data.draw(st.integers(1, 30))]
+    else:
+        altered[start:start] = data.draw(st.binary(min_size=1, max_size=30))
+    path = written(tmp_path_factory.mktemp("altered") / name, bytes(altered))
+    try:
+        assert read(path, member) == TEXT
+    except PackedError:
+        assert altered != content
+
+
+def test_damage_behind_the_member_is_seen_too(tmp_path: Path) -> None:
+    content = bytearray(gzip.compress(tarred({"a.de": TEXT, "b": NOISE})))
+    content[-6] ^= 1  # in the checksum
+    with pytest.raises(PackedError, match="is damaged"):
+        read(written(tmp_path / "a.tgz", bytes(content)), "a.de")
+
+
+@pytest.mark.parametrize("kept", [0, 100, 600, -20_000])
+def test_a_tar_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
+    content = tarred({"b": NOISE, "a.de": TEXT})[:kept]
+    with pytest.raises(PackedError, match=r"^is cut short$"):
+        read(written(tmp_path / "a.tar", content), "a.de")
+
+
+def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    content = bytearray(zipped({"a.de": TEXT}, zipfile.ZIP_STORED))
+    content[content.index(b"Zeile 7 ")] ^= 1
+    with pytest.raises(PackedError, match=r"cannot be read from its zip archive \(Bad CRC-32"):
+        read(written(tmp_path / "a.zip", bytes(content)), "a.de")
+
+
+def test_what_is_no_archive_has_no_members(tmp_path: Path) -> None:
+    with pytest.raises(PackedError, match="cannot be found: the archive is damaged, or no tar"):
+        read(written(tmp_path / "a.txt", TEXT), "a.de")
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tgz", "a.tar.gz", "a.zip", "a.TAR.zst"])
+def test_an_archive_is_no_text(tmp_path: Path, name: str) -> None:
+    with pytest.raises(PackedError, match="is an archive; name the member"):
+        read(written(tmp_path / name, b""))
+
+
+def test_a_missing_member_is_answered_with_those_that_there_are(tmp_path: Path) -> None:
+    members = {f"{i:02}.de": b"" for i in range(12)}
+    expected = r"^is not there; the archive has 00.de, 01.de, .*, 09.de, \.\.\.$"
+    for name, content in (("a.tar", tarred(members)), ("a.zip", zipped(members))):
+        with pytest.raises(PackedError, match=expected):
+            read(written(tmp_path / name, content), "a.de")
+
+
+# Malice
+
+
+@pytest.mark.parametrize("member", UNSAFE_NAMES)
+def test_a_name_that_leads_out_of_the_archive_is_refused(tmp_path: Path, member: str) -> None:
+    for name, content in (("a.tar", tarred({member: TEXT})), ("a.zip", zipped({member: TEXT}))):
+        with pytest.raises(PackedError, match="has a name that leads out of the archive"):
+            read(written(tmp_path / name, content), member)
+
+
+IRREGULAR = [
+    tarfile.SYMTYPE,
+    tarfile.LNKTYPE,
+    tarfile.FIFOTYPE,
+    tarfile.DIRTYPE,
+    tarfile.CHRTYPE,
+    tarfile.BLKTYPE,
+]
+
+
+@pytest.mark.parametrize("kind", IRREGULAR)
+def test_only_regular_members_of_a_tar_are_read(tmp_path: Path, kind: bytes) -> None:
+    secret = written(tmp_path / "secret", b"do not read\n")
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        entry = tarfile.TarInfo("a.de")
+        entry.type, entry.linkname, entry.devmajor, entry.devminor = kind, str(secret), 1, 5
+        tar.addfile(entry)
+    with pytest.raises(PackedError, match=r"^is no regular file; it is not read$"):
+        read(tmp_path / "a.tar", "a.de")
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK])
+def test_only_regular_members_of_a_zip_are_read(tmp_path: Path, kind: int) -> None:
+    info = zipfile.ZipInfo("a.de")
+    info.external_attr = (kind | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(info, "/etc/passwd")
+    with pytest.raises(PackedError, match=r"^is no regular file; it is not read$"):
+        read(tmp_path / "a.zip", "a.de")
+    folder = written(tmp_path / "b.zip", zipped({"a.de/": b""}))
+    with pytest.raises(PackedError, match=r"^is no regular file; it is not read$"):
+        read(folder, "a.de/")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_packed_in_an_unbounded_way_is_refused(tmp_path: Path, method: int) -> None:
+    with pytest.raises(PackedError, match="is packed in a way other than deflate"):
+        read(written(tmp_path / "a.zip", zipped({"a.de": TEXT}, method)), "a.de")
+
+
+def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
+    content = bytearray(zipped({"a.de": TEXT}))
+    for signature, offset in ((b"PK\3\4", 6), (b"PK\1\2", 8)):  # the flags, twice
+        content[content.index(signature) + offset] |= 1
+    with pytest.raises(PackedError, match="is encrypted"):
+        read(written(tmp_path / "a.zip", bytes(content)), "a.de")
+
+
+@pytest.mark.parametrize("key", ["GNU.sparse.map", "GNU.sparse.major", "GNU.sparse.size"])
+def test_a_sparse_file_of_the_newer_kinds_is_refused(tmp_path: Path, key: str) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        entry = tarfile.TarInfo("a.de")
+        entry.pax_headers = {key: "1"}
+        tar.addfile(entry)
+    with pytest.raises(PackedError, match=r"the archive has a sparse file, a\.de"):
+        read(tmp_path / "a.tar", "a.de")
+
+
+def test_a_sparse_file_of_the_oldest_kind_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tar", header(tarfile.GNUTYPE_SPARSE, 0) + bytes(1_024))
+    with pytest.raises(PackedError, match=r"the archive has a sparse file, a\.de"):
+        read(path, "a.de")
+
+
+def header(kind: bytes, n_bytes: int) -> bytes:
+    entry = tarfile.TarInfo("a.de")
+    entry.type, entry.size = kind, n_bytes
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_header_of_gigabytes_is_refused_at_once(tmp_path: Path, kind: bytes) -> None:
+    path = written(tmp_path / "a.tar", header(kind, 2**33))
+    with pytest.raises(PackedError, match="has a name of 8,589,934,592 bytes, where 65,536"):
+        read(path, "a.de")
+
+
+def test_any_number_of_headers_may_precede_a_member(tmp_path: Path) -> None:
+    headers = header(tarfile.GNUTYPE_LONGNAME, 5) + b"b.de\0".ljust(512, b"\0")
+    path = written(tmp_path / "a.tar", headers * 5_000 + header(tarfile.REGTYPE, 4) + b"text")
+    with pytest.raises(PackedError, match=r"^is cut short$"):  # and not a RecursionError
+        read(path, "a.de")
+    assert next(read_blocks(path, "b.de")) == b"text"
+
+
+def test_a_negative_size_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tar", header(tarfile.REGTYPE, -(2**40)) + TEXT)
+    with pytest.raises(PackedError, match=r"the archive is damaged \(a size of -1,099,"):
+        read(path, "b.de")
+
+
+@pytest.mark.parametrize(
+    "records", [b"path=a.de\n", b"99 path=a.de\n", b"0 path=a.de\n", b"3 path=a.de\n", b"12"]
+)
+def test_attributes_that_make_no_sense_are_refused(tmp_path: Path, records: bytes) -> None:
+    content = header(tarfile.XHDTYPE, len(records)) + records.ljust(512, b"\0")
+    with pytest.raises(PackedError, match=r"the archive is damaged \(bad attributes\)"):
+        read(written(tmp_path / "a.tar", content), "b.de")
+
+
+def test_a_zip_directory_without_end_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.zip", zipped({f"{i:07}": b"" for i in range(20_000)}))
+    with pytest.raises(PackedError, match=r"its directory has 1,060,000 bytes"):
+        read(path, "a.de")
+
+
+def test_a_zip_member_cannot_claim_more_than_the_archive_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The claim would raise the bound on what may come out of it.
+    monkeypatch.setattr(archives, "ALLOWANCE_BYTES", 0)
+    monkeypatch.setattr(archives, "MAX_RATIO", 20)
+    content = bytearray(zipped({"a.de": bytes(2**24), "b": NOISE * 6}))
+    claim = content.index(b"PK\1\2") + 20
+    content[claim : claim + 4] = (2**32 - 2).to_bytes(4, "little")
+    assert len(content) * archives.MAX_RATIO < 2**24
+    with pytest.raises(PackedError, match="more than 20 times as many"):
+        read(written(tmp_path / "a.zip", bytes(content)), "a.de")
+
+
+def test_text_that_repeats_itself_is_no_bomb(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.xz", lzma.compress(b"Das gleiche.\n" * 2**20, preset=0))
+    assert path.stat().st_size < 13 * 2**20 / 200
+    assert sum(map(len, read_blocks(path))) == 13 * 2**20
+
+
+MONOTONOUS = (b"x" * 999 + b"\n") * 2**14  # 16 MiB
+BOMBS: dict[str, tuple[str | None, Callable[[], bytes]]] = {
+    "a.gz": (None, lambda: gzip.compress(MONOTONOUS) * 16),
+    "a.bz2": (None, lambda: bz2.compress(MONOTONOUS) * 16),
+    "a.xz": (None, lambda: lzma.compress(MONOTONOUS, preset=0) * 16),
+    "a.zst": (None, lambda: zstandard.compress(MONOTONOUS) * 16),
+    "name.tgz": (
+        "a.de",
+        lambda: (
+            gzip.compress(header(tarfile.GNUTYPE_LONGNAME, 2**28))
+            + gzip.compress(bytes(2**24)) * 17
+        ),
+    ),
+    "a.zip": ("a.de", lambda: zipped({"a.de": MONOTONOUS * 6})),
+    "inner.tar": (
+        "a.de.bz2",
+        lambda: tarred({"a.de.bz2": bz2.compress(MONOTONOUS) * 16}),
+    ),
+}
+READ_AND_TELL_PEAK_MEMORY = """
+import resource, sys
+from pathlib import Path
+from nmtkit.corpus.sources import TextFile, read_lines
+from nmtkit.errors import UserError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    for line in read_lines(TextFile(Path(sys.argv[1]), *sys.argv[2:])):
+        pass
+except UserError as error:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
+"""
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_decompression_bomb_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
+    member, bomb = BOMBS[name]
+    path = written(tmp_path / name, bomb())
+    assert path.stat().st_size < 2**20
+    result = subprocess.run(
+        [sys.executable, "-c", READ_AND_TELL_PEAK_MEMORY, path, *([member] if member else [])],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+    )
+    growth_kib, _, message = result.stdout.partition(" ")
+    assert "more than 200 times as many" in message or "where 65,536 are" in message
+    assert int(growth_kib) < 64 * 1024
+
+
+def test_a_window_of_gigabytes_is_refused(tmp_path: Path) -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=30)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    content = compressor.compress(TEXT) + compressor.flush()
+    with pytest.raises(PackedError, match=r"a\.zst|requires too much memory"):
+        read(written(tmp_path / "a.zst", content))
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 2**28}]
+    with pytest.raises(PackedError, match="Memory usage limit exceeded"):
+        read(written(tmp_path / "a.xz", lzma.compress(TEXT, filters=filters)))

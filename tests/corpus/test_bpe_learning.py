@@ -1,0 +1,148 @@
+"""Learned merges against subword-nmt's own code, and against greedy merging by the book."""
+
+import gzip
+import io
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from subword_nmt import learn_bpe as reference
+
+from nmtkit.corpus import bpe_learning
+from nmtkit.corpus.bpe import Pair
+from nmtkit.corpus.bpe_learning import learn_bpe
+
+# Few letters, so that pairs repeat, overlap and tie; one of two bytes and one outside the BMP.
+words = st.text(alphabet="abcß\U0001f600", min_size=1, max_size=9)
+word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
+long_words = st.dictionaries(
+    st.text(alphabet="ab", min_size=1, max_size=25), st.integers(1, 9), min_size=1, max_size=12
+)
+# The mark for the end of a word, spelled out: "a</w>" is a symbol and a merge.
+marked_words = st.dictionaries(
+    st.lists(st.sampled_from(["a", "b", "</w>"]), min_size=1, max_size=6).map("".join),
+    st.integers(1, 9),
+    min_size=1,
+    max_size=12,
+)
+
+
+def reference_merges(counts: dict[str, int], n_merges: int) -> list[Pair]:
+    """Learn with subword-nmt from a dictionary of counts."""
+    codes = io.StringIO()
+    dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in counts.items()))
+    reference.learn_bpe(dictionary, codes, n_merges, is_dict=True)
+    lines = codes.getvalue().split("\n")[1:-1]
+    return [(line.split(" ")[0], line.split(" ")[1]) for line in lines]
+
+
+def greedy_merges(counts: dict[str, int], n_merges: int, min_frequency: int) -> list[Pair]:
+    """Recount all pairs before every merge."""
+    corpus = {word: [*word[:-1], word[-1] + "</w>"] for word in counts}
+    merges: list[Pair] = []
+    while len(merges) < n_merges:
+        pairs: Counter[Pair] = Counter()
+        for word, symbols in corpus.items():
+            for pair in pairwise(symbols):
+                pairs[pair] += counts[word]
+        if not pairs or max(pairs.values()) < min_frequency:
+            break
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        merges.append(best)
+        for word, symbols in corpus.items():
+            joined: list[str] = []
+            i = 0
+            while i < len(symbols):
+                found = tuple(symbols[i : i + 2]) == best
+                joined.append("".join(symbols[i : i + 2]) if found else symbols[i])
+                i += 2 if found else 1
+            corpus[word] = joined
+    return merges
+
+
+@pytest.fixture(scope="module")
+def real_counts(shared_data: Path) -> Counter[str]:
+    """Return the words of Multi30k's 1,014 German lines for validation."""
+    (path,) = (shared_data / "mirror").rglob("val.de.gz")
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        return Counter(word for line in lines for word in line.split())
+
+
+@given(word_counts, st.integers(0, 40), st.integers(1, 3))
+def test_merges_are_those_of_recounting_everything(
+    counts: dict[str, int], n_merges: int, min_frequency: int
+) -> None:
+    assert learn_bpe(counts, n_merges, min_frequency) == greedy_merges(
+        counts, n_merges, min_frequency
+    )
+
+
+@given(word_counts | long_words | marked_words, st.integers(1, 5), st.integers(1, 5))
+def test_short_rounds_make_no_difference(
+    counts: dict[str, int], max_listed: int, max_ratio: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bpe_learning, "MAX_LISTED", max_listed)
+        patch.setattr(bpe_learning, "MAX_RATIO", max_ratio)
+        assert learn_bpe(counts, 60) == greedy_merges(counts, 60, 2)
+
+
+@given(long_words)
+def test_repeated_letters_are_joined_from_the_left(counts: dict[str, int]) -> None:
+    assert learn_bpe(counts, 60) == greedy_merges(counts, 60, 2)
+
+
+@given(marked_words)
+def test_a_symbol_is_known_by_its_string(counts: dict[str, int]) -> None:
+    assert learn_bpe(counts, 60) == greedy_merges(counts, 60, 2)
+
+
+def test_counts_are_exact_where_a_string_comes_about_by_two_merges() -> None:
+    counts = {"aa</w>aa": 3, "</w>": 5}
+    merges = learn_bpe(counts, 30)
+    assert len({first + second for first, second in merges}) < len(merges)
+    assert merges == greedy_merges(counts, 30, 2)
+
+
+@pytest.mark.parametrize("max_listed", [20, 2**15])
+def test_merges_of_real_text_are_those_of_subword_nmt(
+    real_counts: Counter[str], max_listed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bpe_learning, "MAX_LISTED", max_listed)
+    merges = learn_bpe(real_counts, 400)
+    assert len(merges) == 400
+    assert merges == reference_merges(real_counts, 400)
+
+
+def test_counts_may_be_beyond_32_bits() -> None:
+    counts = {"abc": 2**40, "xbc": 2**40 + 1, "xyz": 2**33}
+    assert learn_bpe(counts, 10) == greedy_merges(counts, 10, 2)
+
+
+def test_words_may_be_longer_than_255_characters() -> None:
+    counts = {"abcde" * 100: 1, "ab" * 700: 1, "a" * 1001: 3}
+    assert learn_bpe(counts, 40) == greedy_merges(counts, 40, 2)
+
+
+def test_learning_stops_where_no_pair_is_frequent_enough() -> None:
+    assert learn_bpe({"ab": 3, "cd": 1}, 10, min_frequency=2) == [("a", "b</w>")]
+
+
+@pytest.mark.parametrize("counts", [{}, {"a": 5, "b": 5}])
+def test_where_there_is_no_pair_there_is_no_merge(counts: dict[str, int]) -> None:
+    assert learn_bpe(counts, 10) == []
+
+
+def test_order_of_words_does_not_matter() -> None:
+    counts = {"abab": 3, "bab": 3, "aba": 2, "ba": 2}
+    backwards = dict(reversed(counts.items()))
+    assert learn_bpe(counts, 10) == learn_bpe(backwards, 10)
+
+
+def test_progress_adds_up_to_the_merges() -> None:
+    done: list[int] = []
+    merges = learn_bpe({"abcd": 3}, 10, progress=done.append)
+    assert sum(done) == len(merges) == 3

@@ -1,0 +1,197 @@
+"""Translation memories: units against a whole tree of the document, and what XML can do to harm."""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from html import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.corpus import sources, tmx
+from nmtkit.corpus.tmx import primary_subtag, read_units
+from nmtkit.errors import UserError
+
+Pairs = list[tuple[str, str]]
+
+
+def units(content: str | bytes, src_lang: str = "en", tgt_lang: str = "de", size: int = 7) -> Pairs:
+    data = content.encode() if isinstance(content, str) else content
+    blocks = (data[start : start + size] for start in range(0, len(data), size))
+    return list(read_units(blocks, "a.tmx", src_lang, tgt_lang))
+
+
+def document(*units_of_variants: str, doctype: str = "") -> str:
+    """Return a translation memory of units that are given as their variants."""
+    body = "\n".join(f"<tu>{variants}</tu>" for variants in units_of_variants)
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n{doctype}<tmx version="1.4">\n'
+        f'<header srclang="en"><note>no text</note></header>\n<body>\n{body}\n</body>\n</tmx>\n'
+    )
+
+
+def variant(lang: str, segment: str, attribute: str = "xml:lang") -> str:
+    return f'<tuv {attribute}="{lang}"><prop type="x">no text</prop><seg>{segment}</seg></tuv>'
+
+
+def pair(english: str, german: str = "ja") -> str:
+    return variant("en", english) + variant("de", german)
+
+
+# What is read
+
+
+def test_units_are_read_in_both_directions() -> None:
+    content = document(pair("yes", "ja"), variant("de", "Grüße &amp;\n  mehr") + variant("en", ""))
+    assert units(content) == [("yes", "ja"), ("", "Grüße & mehr")]
+    assert units(content, "de", "en") == [("ja", "yes"), ("Grüße & mehr", "")]
+
+
+CHARACTERS = st.characters(
+    min_codepoint=32, exclude_characters="\x7f\ufffe\uffff", exclude_categories=["Cs"]
+)
+SEGMENTS = st.tuples(st.sampled_from(["en", "EN-us", "de_DE", "fr"]), st.text(CHARACTERS))
+
+
+@given(st.lists(st.lists(SEGMENTS, max_size=4), max_size=5), st.integers(1, 200))
+def test_units_are_those_of_the_tree(unit_list: list[list[tuple[str, str]]], size: int) -> None:
+    content = document(
+        *("".join(variant(lang, escape(text)) for lang, text in unit) for unit in unit_list)
+    )
+    assert units(content, size=size) == list(pairs_of_tree(content))
+
+
+def pairs_of_tree(content: str) -> Iterator[tuple[str, str]]:
+    for unit in ET.fromstring(content).iter("tu"):
+        texts: dict[str, list[str]] = {"en": [], "de": [], "fr": []}
+        for entry in unit.iter("tuv"):
+            lang = entry.attrib["{http://www.w3.org/XML/1998/namespace}lang"].lower()[:2]
+            texts[lang].append(" ".join((entry.findtext("seg") or "").split()))
+        if texts["en"] and texts["de"]:
+            yield texts["en"][0], texts["de"][0]
+
+
+@pytest.mark.parametrize("lang", ["en", "EN", "en-US", "En_gb", "en-Latn-US"])
+@pytest.mark.parametrize("attribute", ["xml:lang", "lang"])
+def test_a_language_is_known_by_its_primary_subtag(lang: str, attribute: str) -> None:
+    content = document(variant(lang, "yes", attribute) + variant("de-AT", "ja", attribute))
+    assert units(content) == units(content, "en-CA", "DE") == [("yes", "ja")]
+
+
+@pytest.mark.parametrize(("lang", "subtag"), [("eng-US", "eng"), ("e", "e"), ("", "")])
+def test_other_languages_are_not_taken_for_it(lang: str, subtag: str) -> None:
+    assert primary_subtag(lang) == subtag
+    assert units(document(variant(lang, "no") + variant("de", "nein"))) == []
+
+
+def test_units_that_lack_a_language_are_passed_over() -> None:
+    content = document(variant("en", "one"), variant("de", "zwei"), pair("three", "drei"), "")
+    assert units(content) == [("three", "drei")]
+
+
+def test_the_first_segment_in_a_language_counts() -> None:
+    content = document(variant("en-GB", "colour") + variant("en-US", "color") + variant("de", "x"))
+    assert units(content) == [("colour", "x")]
+
+
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        ("<bpt i='1'>&lt;b&gt;</bpt>W<ept i='1'>&lt;/b&gt;</ept>ord", "Word"),
+        ("one<ph>&lt;br/&gt;</ph> two <it pos='begin'>{</it>three<ut>}</ut>", "one two three"),
+        ("a <hi>high <hi>light</hi></hi>ed", "a high lighted"),
+        ("see<ph>&lt;img alt='<sub>the <ph>{</ph>dog</sub>'&gt;</ph>here", "see the dog here"),
+        ("<![CDATA[a < b]]> &#38; c &lt;d>", "a < b & c <d>"),
+        ("<!-- no text -->a<?no text?>", "a"),
+        ("  a\t b \r\n\u2028c\u0085 ", "a b c"),
+    ],
+)
+def test_codes_are_left_out_and_text_in_tags_stays(segment: str, text: str) -> None:
+    assert units(document(pair(segment))) == [(text, "ja")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])
+def test_encodings_are_those_that_the_file_declares(encoding: str) -> None:
+    content = document(pair("naïve", "Grüße")).replace("UTF-8", encoding.removesuffix("-sig"))
+    assert units(content.encode(encoding)) == [("naïve", "Grüße")]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "line 1: no element found"),
+        (document(pair("yes")).encode()[:-12], "line 6: unclosed token"),
+        (document(pair("a & b")).encode(), "line 5: not well-formed"),
+        (document(pair("yes"), pair("Grüße")).encode("latin-1"), "line 6: not well-formed"),
+        (document(pair("a&nbsp;b")).encode(), "line 5: undefined entity"),
+        (b"<html>\n</html>", "line 1: .* it begins with <html>, not <tmx>"),
+        (b'<?xml version="1.0" encoding="klingon"?><tmx/>', "unknown encoding: klingon"),
+        (b'<?xml version="1.0" encoding="gb2312"?><tmx/>', "multi-byte encodings .* to UTF-8"),
+    ],
+)
+def test_what_is_no_translation_memory_is_refused(content: bytes, reason: str) -> None:
+    with pytest.raises(UserError, match=rf"^a\.tmx(, |: ){reason}"):
+        units(content)
+
+
+LAUGHS = "".join(f'<!ENTITY lol{i} "{f"&lol{i - 1};" * 10}">' for i in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("declarations", "entity"),
+    [
+        (f'<!ENTITY lol0 "lol">{LAUGHS}', "lol0"),
+        ('<!ENTITY secret SYSTEM "file:///etc/passwd">', "secret"),
+        ('<!ENTITY % more SYSTEM "file:///etc/passwd"> %more;', "more"),
+    ],
+)
+def test_no_entity_is_expanded_or_loaded(declarations: str, entity: str) -> None:
+    content = document(pair(f"&{entity};"), doctype=f"<!DOCTYPE tmx [{declarations}]>\n")
+    with pytest.raises(UserError, match=f"a.tmx, line 2: the entity {entity} is not read"):
+        units(content)
+
+
+def test_the_usual_document_type_is_not_loaded() -> None:
+    doctype = '<!DOCTYPE tmx SYSTEM "http://127.0.0.1:9/tmx14.dtd">\n'
+    assert units(document(pair("yes"), doctype=doctype)) == [("yes", "ja")]
+    with pytest.raises(UserError, match=r"a\.tmx, line 6: the entity nbsp is not read"):
+        units(document(pair("a&nbsp;b"), doctype=doctype))
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        ("<tmx><tu><tuv lang='en'><seg>", "a segment longer than 16,777,216"),
+        ("<tmx><tu><tuv lang='en'><seg><![CDATA[", "a segment longer than 16,777,216"),
+        ("<tmx><!--", "a tag or comment longer than 16,777,216"),
+        ("<tmx a='", "a tag or comment longer than 16,777,216"),
+        ("<!DOCTYPE tmx '", "a tag or comment longer than 16,777,216"),
+    ],
+)
+def test_what_has_no_end_is_refused_in_bounded_memory(start: str, reason: str) -> None:
+    blocks = iter([start.encode(), *([b"a" * 2**18] * 1_000)])
+    with pytest.raises(UserError, match=f"a.tmx, line 1: {reason}"):
+        list(read_units(blocks, "a.tmx", "en", "de"))
+    assert sum(1 for _ in blocks) > 900
+
+
+def test_tags_in_tags_without_end_are_refused() -> None:
+    with pytest.raises(UserError, match=r"a\.tmx, line 1: more than 100 tags in one another"):
+        units("<tmx>" + "<hi>" * 200)
+    segment = "<hi>" * 90 + "yes" + "</hi>" * 90
+    assert units(document(pair(segment))) == [("yes", "ja")]
+
+
+def test_pairs_come_while_the_file_is_read() -> None:
+    def blocks() -> Iterator[bytes]:
+        yield document(pair("yes")).encode()[:-12]
+        raise AssertionError("read to the end before the first pair")
+
+    assert next(read_units(blocks(), "a.tmx", "en", "de")) == ("yes", "ja")
+
+
+def test_the_bound_is_that_of_a_line() -> None:
+    assert tmx.MAX_BYTES == sources.MAX_LINE_BYTES

@@ -1,0 +1,385 @@
+"""The page: whole, readable by machines and people, harmless whatever the corpus holds."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nmtkit.errors import UserError
+from nmtkit.reporting.facts import DroppedPair, Inspection
+from nmtkit.reporting.page import render_page, write_page
+from nmtkit.reporting.svg import PLOT_HEIGHT, Mark, histogram
+from nmtkit.reporting.visible import visible
+
+VOID = {"meta", "img"}
+SECTIONS = ("Corpora", "Lengths", "Vocabulary", "Unknown tokens", "Samples", "Dropped pairs")
+LOADING = {"src", "srcset", "background", "poster", "action", "data", "xlink:href", "style"}
+
+
+@dataclass
+class Element:
+    """An element and what is inside it."""
+
+    tag: str
+    attributes: dict[str, str]
+    children: list["Element | str"] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(c if isinstance(c, str) else c.text for c in self.children)
+
+    def all(self, tag: str = "") -> Iterator["Element"]:
+        for child in self.children:
+            if isinstance(child, Element):
+                if tag in ("", child.tag):
+                    yield child
+                yield from child.all(tag)
+
+
+class Parser(HTMLParser):
+    """Reads HTML whose every element is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = [Element("", {})]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs)
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.stack[-1].children.append(element)
+        if tag not in VOID:
+            self.stack.append(element)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop().tag == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.stack[-1].children.append(data)
+
+
+def parse(html: str) -> Element:
+    parser = Parser()
+    parser.feed(html)
+    parser.close()
+    (root,) = parser.stack
+    return root
+
+
+@pytest.fixture
+def root(inspection: Inspection) -> Element:
+    return parse(render_page(inspection))
+
+
+# What is on it
+
+
+def test_sections_stand_in_order_and_are_linked(root: Element) -> None:
+    assert [heading.text for heading in root.all("h2")] == list(SECTIONS)
+    ids = {element.attributes["id"] for element in root.all() if "id" in element.attributes}
+    links = [link.attributes["href"] for link in root.all("a")]
+    assert len(links) == len(SECTIONS)
+    assert all(link.startswith("#") and link[1:] in ids for link in links)
+
+
+def test_tables_hold_the_facts(root: Element) -> None:
+    rows = [[cell.text for cell in row.all() if cell.tag in ("th", "td")] for row in root.all("tr")]
+    for row in (
+        ["one", "read", "3,000", ""],
+        ["dropped: too long", "7", "0.23 %"],
+        ["train", "4,200", "42,700", "42,761", "10.2", "10.2", "700", "16.7 %"],
+        ["de/en", "1.00", "1.25", "1.50", "7.50"],
+        ["rows of the embedding matrix", "9,736", ""],
+        ["test", "en", "793", "13", "1.6 %"],
+    ):
+        assert row in rows
+
+
+def test_samples_show_every_step(root: Element, inspection: Inspection) -> None:
+    first, second = root.all("details")
+    assert "open" in first.attributes
+    assert "open" not in second.attributes
+    names = [name.text for name in first.all("dt")]
+    assert names == [
+        *("en, raw", "normalized", "tokens", "subwords", "1 ids"),
+        *("de, raw", "normalized", "tokens", "subwords", "1 ids"),
+    ]
+    raw, normalized, _, pieces, ids = [value.text for value in first.all("dd")][:5]
+    steps = inspection.samples[0].src
+    assert raw == f"{visible(steps.raw)} and 99,700 more characters"
+    assert normalized == visible(steps.normalized)
+    assert pieces.split(" ")[:2] == ["he@@", "\u2581llo"]
+    assert ids == "5"
+
+
+def test_nothing_to_show_is_said(inspection: Inspection) -> None:
+    bare = replace(inspection, dropped=[], samples=[])
+    shown = parse(render_page(bare)).text
+    assert "Cleaning dropped no pair." in shown
+
+
+# Charts
+
+
+def test_bars_are_as_high_as_their_shares() -> None:
+    drawing = histogram(
+        "key",
+        "title",
+        "description",
+        bars=[0.1, 0.0, 0.4, 0.2],
+        bar_names=["a", "b", "<c>", "d"],
+        lines=[("dev", [0.5, 0.3, 0.2, 0.0])],
+        ticks=[Mark(2, "two")],
+        marks=[Mark(1.5, "here & there")],
+    )
+    svg = next(parse(drawing).all("svg"))
+    bars = list(svg.all("rect"))
+    assert [bar.text for bar in bars] == ["a", "<c>", "d"]
+    heights = [float(bar.attributes["height"]) for bar in bars]
+    top = PLOT_HEIGHT / 0.5  # the highest of all, a line here, fills the chart
+    assert heights == pytest.approx([0.1 * top, 0.4 * top, 0.2 * top], abs=0.11)
+    bottoms = {
+        round(float(bar.attributes["y"]) + float(bar.attributes["height"]), 1) for bar in bars
+    }
+    assert len(bottoms) == 1
+    assert "here & there" in [text.text for text in svg.all("text")]
+
+
+def test_each_chart_has_a_title_and_a_description_that_it_is_labelled_by(root: Element) -> None:
+    charts = [svg for svg in root.all("svg") if svg.attributes.get("role") == "img"]
+    assert len(charts) == 3
+    for chart in charts:
+        title, description = (c for c in chart.children[:2] if isinstance(c, Element))
+        assert (title.tag, description.tag) == ("title", "desc")
+        labels = [title.attributes["id"], description.attributes["id"]]
+        assert chart.attributes["aria-labelledby"].split(" ") == labels
+        assert title.text
+        assert description.text
+        numbers = " ".join(
+            value
+            for element in chart.all()
+            for name, value in element.attributes.items()
+            if name in ("d", "x", "y", "width", "height")
+        )
+        assert "nan" not in numbers
+        assert "e-" not in numbers
+
+
+def test_bars_say_what_they_count(root: Element) -> None:
+    names = [bar.text for bar in root.all("rect") if bar.text]
+    assert names[:3] == [
+        "1 to 5 tokens: 700 sentences, 16.7 %",
+        "6 to 10 tokens: 2,100 sentences, 50.0 %",
+        "11 to 15 tokens: 1,400 sentences, 33.3 %",
+    ]
+    assert "0.96 to 1.04: 3,500 pairs, 83.3 %" in names
+
+
+def test_lengths_are_marked_where_their_bars_stand(root: Element) -> None:
+    chart = next(svg for svg in root.all("svg") if svg.attributes.get("role") == "img")
+    bars = [float(bar.attributes["x"]) for bar in chart.all("rect")]
+    width = bars[1] - bars[0]
+    ticks = {
+        text.text: float(text.attributes["x"])
+        for text in chart.all("text")
+        if text.attributes["class"] == "x"
+    }
+    assert ticks["10"] == pytest.approx(bars[1] + 0.9 * width, abs=0.1)  # the last of 6 to 10
+    marks = [p for p in chart.all("path") if p.attributes["class"] == "mark"]
+    places = [float(mark.attributes["d"][1:].split(" ")[0]) for mark in marks]
+    median, limit = bars[1] + 0.5 * width, bars[2] + 0.4 * width  # 8; what is over 12 is right
+    assert places == pytest.approx([median, limit], abs=0.1)
+
+
+# For all readers
+
+
+def test_tables_have_captions_and_headers_with_a_scope(root: Element) -> None:
+    for table in root.all("table"):
+        caption = table.children[0]
+        assert isinstance(caption, Element)
+        assert caption.tag == "caption"
+        headers = list(table.all("th"))
+        assert {"col", "row"} <= {header.attributes["scope"] for header in headers}
+        assert all(header.text for header in headers)
+    for box in root.all("div"):
+        if box.attributes.get("class") == "scroll":
+            assert box.attributes["tabindex"] == "0"
+            assert box.attributes["aria-label"]
+
+
+def test_ids_are_unique_and_labels_lead_somewhere(root: Element) -> None:
+    ids = [element.attributes["id"] for element in root.all() if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+    for element in root.all():
+        for label in element.attributes.get("aria-labelledby", "").split():
+            assert label in ids
+
+
+def test_text_of_the_corpus_has_a_language_and_a_direction(root: Element) -> None:
+    assert next(root.all("html")).attributes["lang"] == "en"
+    for element in root.all("dd"):
+        inner = [child for child in element.children if isinstance(child, Element)]
+        for span in inner:
+            if "lang" in span.attributes:
+                assert span.attributes["lang"] in ("en", "de", "und")
+                assert span.attributes["dir"] == "auto"
+    assert sum("lang" in element.attributes for element in root.all()) > 20
+
+
+# Harmless and alone
+
+
+def test_no_script_and_no_resource_whatever_the_corpus_holds(root: Element) -> None:
+    tags = {element.tag for element in root.all()}
+    assert tags.isdisjoint(
+        {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
+    )
+    for element in root.all():
+        assert not LOADING & set(element.attributes)
+        assert not [name for name in element.attributes if name.startswith("on")]
+    (style,) = root.all("style")
+    assert not re.search(r"url\(|@import|@font-face", style.text)
+    policy = next(meta for meta in root.all("meta") if "http-equiv" in meta.attributes)
+    assert policy.attributes["content"].startswith("default-src 'none'; style-src 'unsafe-inline'")
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=st.text())
+def test_any_text_is_shown_as_it_is(inspection: Inspection, value: str) -> None:
+    pair = DroppedPair(value, 7, value, value, value)
+    root = parse(render_page(replace(inspection, recipe=value, dropped=[pair])))
+    shown = visible(value).replace("\r", "\n")
+    assert next(root.all("h1")).text == shown
+    assert [p.text for p in root.all("p") if p.attributes.get("class") == "src"] == [shown]
+
+
+def test_page_is_small_however_many_tags_the_corpus_holds(inspection: Inspection) -> None:
+    line = "&" * 300
+    steps = replace(
+        inspection.samples[0].src,
+        raw=line,
+        normalized="&" * 600,
+        tokens="&" * 600,
+        pieces=["&&&&@@"] * 150,
+        ids=[65_535] * 150,
+        n_ids=300,
+    )
+    sample = replace(inspection.samples[0], src=steps, tgt=steps)
+    dropped = replace(inspection.dropped[0], src=line, tgt=line)
+    full = replace(inspection, samples=[sample] * 24, dropped=[dropped] * 30)
+    assert len(render_page(full).encode()) < 1_000_000
+
+
+# Writing it
+
+
+def test_page_is_written_whole_or_not_at_all(
+    inspection: Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "page.html"
+    write_page(inspection, path)
+    before = path.read_bytes()
+    assert before.decode("utf-8") == render_page(inspection)
+
+    def full_disk(self: Path, _target: Path) -> None:
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "replace", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        write_page(replace(inspection, recipe="other"), path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_page_in_no_folder_is_a_users_error(inspection: Inspection, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="which is no folder"):
+        write_page(inspection, tmp_path / "none" / "page.html")
+    with pytest.raises(UserError, match="is a folder"):
+        write_page(inspection, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# In a browser
+
+
+@pytest.fixture
+def chromium() -> str:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    pytest.skip("neither chromium nor google-chrome is installed")
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server on this machine, and the paths that it was asked for."""
+    paths: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/", paths
+        server.shutdown()
+
+
+def show(chromium: str, html: Path, profile: Path) -> tuple[Element, str]:
+    """What the browser makes of a file, and its log; it reaches nothing beyond this machine."""
+    ended = subprocess.run(
+        [
+            chromium,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+            *("--disable-dev-shm-usage", "--proxy-server=127.0.0.1:9"),  # nobody listens there
+            *("--enable-logging=stderr", f"--user-data-dir={profile}", "--dump-dom"),
+            html.as_uri(),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+    )
+    return parse(ended.stdout), ended.stderr
+
+
+def test_browser_renders_it_alone_and_without_a_complaint(
+    chromium: str, asked: tuple[str, list[str]], inspection: Inspection, tmp_path: Path
+) -> None:
+    address, paths = asked
+    load = f"<script>console.error(1)</script><img src={address}a.png>"
+    careless = tmp_path / "careless.html"  # what this test would see if text were not escaped
+    careless.write_text(f"<!doctype html><title>x</title>{load}", encoding="utf-8", newline="\n")
+    _, log = show(chromium, careless, tmp_path / "profile")
+    assert paths == ["/a.png"]
+    assert "CONSOLE" in log
+    paths.clear()
+
+    html = tmp_path / "page.html"
+    pair = DroppedPair("one", 7, load, load, f'" onload="{load}')
+    hostile = replace(inspection, recipe=load, dropped=[*inspection.dropped, pair])
+    write_page(hostile, html)
+    root, log = show(chromium, html, tmp_path / "profile")
+    assert [heading.text for heading in root.all("h2")] == list(SECTIONS)
+    assert root.text.split() == parse(render_page(hostile)).text.split()  # nothing took effect
+    assert "CONSOLE" not in log
+    assert paths == []

@@ -1,0 +1,71 @@
+"""nmtkit inspect: what is printed and written, and that nothing prepared is touched."""
+
+import json
+from pathlib import Path
+
+from system.command import RECIPE, artifact, done, nmtkit, sentence, traces
+from system.conftest import N_TRAIN, ODD_LINES
+
+
+def test_prepared_corpus_is_told_and_left_alone(prepared: Path) -> None:
+    before = traces(prepared)
+    shown = done(nmtkit(prepared, "inspect", RECIPE)).out
+    assert traces(prepared) == before
+    assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in shown
+    for title in ("training corpora", "lengths in subword tokens", "train.en, line 1"):
+        assert title in shown
+
+
+def test_json_agrees_with_what_was_prepared(prepared: Path) -> None:
+    facts = json.loads(done(nmtkit(prepared, "inspect", RECIPE, "--json")).out)
+    counts = json.loads((artifact(prepared, "prepare") / "counts.json").read_bytes())
+    for split in facts["splits"]:
+        size = counts[f"{split['name']}_size"]
+        assert split["n_pairs"] == size["pairs"]
+        tokens = [side["n_tokens"] for side in split["sides"]]
+        assert tokens == [size["src_tokens"], size["tgt_tokens"]]
+    assert facts["corpora"][0]["pairs"] == N_TRAIN
+    assert facts["vocabulary"]["n_tokens"] == counts["vocabulary"]
+    assert facts["vocabulary"]["n_rows"] % 8 == 0
+    longest = max(len(line.split()) for line in ODD_LINES) + 1
+    assert facts["splits"][2]["sides"][0]["lengths"]["max"] == longest
+    assert facts["samples"][0]["src"]["pieces"][-1] == "</s>"
+
+
+def test_longest_sentence_of_training_is_the_models(prepared: Path) -> None:
+    """A value of [model] changes what is told and needs no other prepared corpus."""
+    how = ("--json", "--set", "model.max_positions=5")
+    facts = json.loads(done(nmtkit(prepared, "inspect", RECIPE, *how)).out)
+    assert facts["max_positions"] == 5
+    assert 0 < facts["splits"][0]["n_too_long"] < N_TRAIN
+
+
+def test_page_is_written_where_it_was_asked_for(prepared: Path) -> None:
+    page = prepared / "page.html"
+    ended = done(nmtkit(prepared, "inspect", RECIPE, "--json", "--html", "page.html"))
+    json.loads(ended.out)  # where it lies is said beside it
+    assert "wrote page.html" in ended.err
+    written = page.read_text(encoding="utf-8")
+    assert written.startswith("<!doctype html>")
+    assert written.endswith("</html>\n")
+    done(nmtkit(prepared, "inspect", RECIPE, "--html", "page.html"))
+    assert page.read_text(encoding="utf-8") == written
+
+
+def test_what_cannot_be_done_is_one_sentence(workplace: Path) -> None:
+    assert f"run `nmtkit prepare {RECIPE}` first" in sentence(nmtkit(workplace, "inspect", RECIPE))
+
+
+def test_page_in_a_folder_that_is_not_there_is_one_sentence(prepared: Path) -> None:
+    before = traces(prepared)
+    ended = nmtkit(prepared, "inspect", RECIPE, "--html", "none/page.html")
+    assert "none/page.html" in sentence(ended)
+    assert traces(prepared) == before
+
+
+def test_altered_ids_are_not_told(prepared: Path) -> None:
+    ids = artifact(prepared, "prepare") / "train.tgt.ids"
+    content = bytearray(ids.read_bytes())
+    content[10] ^= 1
+    ids.write_bytes(content)
+    assert "train.tgt.ids was altered" in sentence(nmtkit(prepared, "inspect", RECIPE))
