@@ -290,6 +290,41 @@ def plan(
     print_plan(stage.plan(chain), as_json=as_json)
 
 
+bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+BENCHED = ("wmt14-en-de-base", "wmt14-en-de-big", "multi30k-en-de")  # the last one small, for a CPU
+
+
+@bench.command("train")
+def bench_train(
+    recipes: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Whose models to train.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"Instead of naming recipes: {', '.join(BENCHED)}.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="To train each, after a start.")] = 30.0,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    device: Device = "auto",
+    max_tokens: MaxTokens = None,
+    as_json: Json = False,
+) -> None:
+    """Measure training: target tokens/s, MFU, memory, and where a step's time goes."""
+    from nmtkit.reporting.tables import print_training_speeds
+    from nmtkit.stages.bench import bench_training
+
+    if every == bool(recipes):
+        raise UserError("`nmtkit bench train` takes recipes or --all; give one of them")
+    speeds = [
+        bench_training(
+            _chain(recipe, overrides, runs_dir, device=device, max_tokens=max_tokens), seconds
+        )
+        for recipe in recipes or BENCHED
+    ]
+    print_training_speeds(speeds, as_json=as_json)
+
+
 def _machine(
     runs_dir: Path,
     *,

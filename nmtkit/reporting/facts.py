@@ -56,6 +56,26 @@ class Plan:
 
 
 @dataclass(frozen=True)
+class TrainingSpeed:
+    """How fast a machine trains a recipe's model; real tokens only, end symbols counted."""
+
+    recipe: str
+    device: str
+    threads: int
+    text: str  # "the recipe's" or "made up"
+    n_parameters: int
+    steps: int  # that were timed
+    tgt_tokens_per_update: float
+    tgt_tokens_per_second: float
+    flops: float  # useful FLOP/s: matrix products of real tokens
+    mfu: float  # their share of the peak
+    peak_of: str  # what that peak is
+    peak_bytes: int  # memory
+    fill: float  # real tokens among those that attention pads to
+    parts: dict[str, float]  # shares of a step's time
+
+
+@dataclass(frozen=True)
 class CorpusFile:
     """A file that a corpus of the catalog is read from."""
 

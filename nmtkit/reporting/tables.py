@@ -20,6 +20,7 @@ from nmtkit.reporting.facts import (
     SamplePair,
     State,
     Steps,
+    TrainingSpeed,
 )
 from nmtkit.reporting.inspection import (
     Grid,
@@ -300,3 +301,33 @@ def _console() -> Console:
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console
+
+
+def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> None:
+    """Print how fast each recipe's model trains here, and where a step's time goes."""
+    if as_json:
+        print_json([asdict(speed) for speed in speeds])
+        return
+    table = Table(title="training speed", title_justify="left")
+    table.add_column("")
+    for speed in speeds:
+        table.add_column(speed.recipe, justify="right")
+    rows: list[tuple[str, Callable[[TrainingSpeed], str]]] = [
+        ("target tokens/s", lambda s: f"{s.tgt_tokens_per_second:,.0f}"),
+        ("target tokens an update", lambda s: f"{s.tgt_tokens_per_update:,.0f}"),
+        ("updates timed", lambda s: f"{s.steps:,}"),
+        ("parameters", lambda s: f"{s.n_parameters:,}"),
+        ("useful TFLOP/s", lambda s: f"{s.flops / 1e12:.3g}"),
+        ("MFU", lambda s: f"{s.mfu:.1%}"),
+        ("of", lambda s: s.peak_of),
+        ("peak memory", lambda s: decimal(s.peak_bytes)),
+        ("fill of attention's rectangles", lambda s: f"{s.fill:.1%}"),
+        ("text", lambda s: s.text),
+        ("on", lambda s: s.device if s.device != "CPU" else f"CPU, {s.threads} threads"),
+    ]
+    for name, value in rows:
+        table.add_row(name, *map(value, speeds))
+    table.add_section()
+    for part in speeds[0].parts:
+        table.add_row(f"time: {part}", *(f"{speed.parts[part]:.1%}" for speed in speeds))
+    _console().print(table)
