@@ -89,6 +89,10 @@ class Store:
         """Where that artifact is, or will be."""
         return self.folder / kind / fingerprint
 
+    def draft_place(self, kind: str, fingerprint: str) -> Path:
+        """Where that artifact is written before it is whole."""
+        return self.place(kind, fingerprint).with_suffix(".partial")
+
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
         """That artifact, if it was published.
 
@@ -110,7 +114,7 @@ class Store:
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
-            partial = place.with_suffix(".partial")
+            partial = self.draft_place(kind, fingerprint)
             if partial.exists() and not resume:
                 shutil.rmtree(partial)
             partial.mkdir(exist_ok=True)
@@ -126,7 +130,7 @@ class Store:
     ) -> Artifact:
         """Give the draft of that artifact its place."""
         place = self.place(kind, fingerprint)
-        partial = place.with_suffix(".partial")
+        partial = self.draft_place(kind, fingerprint)
         write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
         publish_directory(
             partial, place, {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmtkit.errors import Stopped, UserError
+from nmtkit.errors import Stopped, Told, UserError
 
 if TYPE_CHECKING:
     from nmtkit.machine import Machine
@@ -51,6 +51,16 @@ MaxTokens = Annotated[
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes that prepare text; all cores if not given.")
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that train; all CUDA devices if not given, 1 on a CPU."),
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="Train to the same bits each time, if slower.")
+]
+TensorBoard = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Also write training's metrics for TensorBoard.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 RUNS = Path("runs")
@@ -79,11 +89,27 @@ def train(
     runs_dir: RunsDir = RUNS,
     device: Device = "auto",
     max_tokens: MaxTokens = None,
+    processes: Processes = None,
+    deterministic: Deterministic = False,
+    tensorboard: TensorBoard = None,
 ) -> None:
     """Train the model on the prepared corpus; a stopped run is gone on with."""
     from nmtkit.stages import train as stage
+    from nmtkit.training.distributed import is_worker
 
-    _tell(stage.run(_chain(recipe, overrides, runs_dir, device=device, max_tokens=max_tokens)).path)
+    chain = _chain(
+        recipe,
+        overrides,
+        runs_dir,
+        device=device,
+        max_tokens=max_tokens,
+        processes=processes,
+        deterministic=deterministic,
+        tensorboard=tensorboard,
+    )
+    path = stage.run(chain).path
+    if not is_worker():
+        _tell(path)
 
 
 @app.command()
@@ -190,6 +216,9 @@ def run(
     device: Device = "auto",
     max_tokens: MaxTokens = None,
     workers: Workers = None,
+    processes: Processes = None,
+    deterministic: Deterministic = False,
+    tensorboard: TensorBoard = None,
 ) -> None:
     """Run all stages, skipping what is fresh, and report the results."""
     from nmtkit.stages import report
@@ -202,6 +231,9 @@ def run(
         device=device,
         max_tokens=max_tokens,
         workers=workers,
+        processes=processes,
+        deterministic=deterministic,
+        tensorboard=tensorboard,
     )
     report.run_all(chain)
 
@@ -265,10 +297,22 @@ def _machine(
     device: str = "auto",
     max_tokens: int | None = None,
     workers: int | None = None,
+    processes: int | None = None,
+    deterministic: bool = False,
+    tensorboard: Path | None = None,
 ) -> "Machine":
     from nmtkit.machine import Machine, default_workers
 
-    return Machine(runs_dir, mirror, device, max_tokens, workers or default_workers())
+    return Machine(
+        runs_dir,
+        mirror,
+        device,
+        max_tokens,
+        workers or default_workers(),
+        processes,
+        deterministic,
+        tensorboard,
+    )
 
 
 def _chain(
@@ -280,14 +324,24 @@ def _chain(
     device: str = "auto",
     max_tokens: int | None = None,
     workers: int | None = None,
+    processes: int | None = None,
+    deterministic: bool = False,
+    tensorboard: Path | None = None,
 ) -> "Chain":
     from nmtkit.recipe import load_recipe
     from nmtkit.stages.chain import Chain
 
     machine = _machine(
-        runs_dir, mirror=mirror, device=device, max_tokens=max_tokens, workers=workers
+        runs_dir,
+        mirror=mirror,
+        device=device,
+        max_tokens=max_tokens,
+        workers=workers,
+        processes=processes,
+        deterministic=deterministic,
+        tensorboard=tensorboard,
     )
-    return Chain(load_recipe(recipe, overrides or []), machine, recipe)
+    return Chain(load_recipe(recipe, overrides or []), machine, recipe, overrides or [])
 
 
 def _tell(path: Path) -> None:
@@ -305,6 +359,8 @@ def main() -> None:
     except Stopped as stop:
         sys.stderr.write(f"nmtkit: {stop}\n")
         sys.exit(stop.exit_code)
+    except Told as told:
+        sys.exit(told.exit_code)
     except SystemExit as end:
         if end.code == CTRL_C:  # typer makes this of KeyboardInterrupt, without a word
             sys.stderr.write(

@@ -14,3 +14,11 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class Told(Exception):  # noqa: N818 - a way to end
+    """This process ends without a word, because another one has said why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"ends with exit code {exit_code}")
+        self.exit_code = exit_code

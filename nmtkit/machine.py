@@ -25,6 +25,9 @@ class Machine:
     device: str  # "auto", or a name that torch knows
     max_tokens: int | None  # of a micro-batch; None: what fits this machine
     workers: int  # processes that prepare text
+    processes: int | None = None  # that train; None: one for each CUDA device, else one
+    deterministic: bool = False  # train with algorithms that give the same bits each time
+    tensorboard: Path | None = None  # where training writes TensorBoard's event files
 
     @property
     def downloads_dir(self) -> Path:
@@ -51,6 +54,25 @@ class Machine:
         raise UserError(
             f"--device {self.device} is not to be had on this machine; leave it out, or say cpu"
         )
+
+    def n_processes(self) -> int:
+        """How many processes train, each with a device of its own, or with a part of the CPU.
+
+        Raises:
+            UserError: there are not as many devices.
+        """
+        import torch
+
+        device = self.torch_device()
+        if device.type != "cuda":
+            return self.processes or 1
+        n_devices = 1 if device.index is not None else torch.cuda.device_count()
+        if self.processes is not None and self.processes > n_devices:
+            raise UserError(
+                f"--processes {self.processes} is more than the {n_devices} CUDA devices of "
+                f"--device {self.device}; lower it, or leave it out"
+            )
+        return self.processes or n_devices
 
     def tokens_per_micro_batch(self, device: "torch.device") -> int:
         """The most tokens a side that one forward and backward pass takes at a time."""

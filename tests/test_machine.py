@@ -50,3 +50,18 @@ def test_there_is_a_worker_for_each_core_of_this_process() -> None:
     assert 1 <= default_workers() <= (os.cpu_count() or 1)
     if hasattr(os, "sched_getaffinity"):
         assert default_workers() == len(os.sched_getaffinity(0))
+
+
+def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert replace(MACHINE, device="cpu").n_processes() == 1
+    assert replace(MACHINE, device="cpu", processes=3).n_processes() == 3
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert MACHINE.n_processes() == 8
+    assert replace(MACHINE, processes=2).n_processes() == 2
+    with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 CUDA devices of --dev"):
+        replace(MACHINE, processes=9).n_processes()
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    assert replace(MACHINE, device="cuda:3").n_processes() == 1

@@ -94,11 +94,16 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
             raise UserError(f"{folder} is no bundle: it has no {name}; name what `average` made")
     artifacts.verify(artifact)
     description = artifacts.read_json(folder / MODEL)
-    tokenization = artifacts.read_json(folder / TOKENIZATION)
     config = ModelConfig.model_validate(description["config"])
     with torch.device(device):
         model = Transformer(config, description["n_rows"])
     load_weights(model, folder / WEIGHTS)
+    return bundle_of(model, folder)
+
+
+def bundle_of(model: Transformer, folder: Path) -> Bundle:
+    """`model` with the subwords and the tokenization that lie in `folder`."""
+    tokenization = artifacts.read_json(folder / TOKENIZATION)
     return Bundle(
         model,
         load_subword(folder),

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,17 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 class Chain:
     """One recipe on one machine: its artifacts, found or made."""
 
-    def __init__(self, recipe: Recipe, machine: Machine, command: str) -> None:
-        """`command` is the recipe as the user named it, for messages that say what to type."""
+    def __init__(
+        self, recipe: Recipe, machine: Machine, command: str, overrides: Sequence[str] = ()
+    ) -> None:
+        """`command` is the recipe as the user named it, for messages that say what to type.
+
+        `overrides` are in `recipe` already; another process is told them again.
+        """
         self.recipe = recipe
         self.machine = machine
         self.command = command
+        self.overrides = overrides
         self.store = Store(machine.runs_dir)
 
     @cached_property

@@ -1,8 +1,10 @@
 """train: from a prepared corpus to checkpoints (section 5)."""
 
+import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,20 +13,51 @@ import torch
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
+from nmtkit.corpus.sources import TextFile, read_lines
 from nmtkit.corpus.store import Ids
-from nmtkit.errors import Stopped
+from nmtkit.errors import Stopped, Told
+from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig
+from nmtkit.reporting.cost import PEAK_FLOPS
+from nmtkit.reporting.events import EventWriter
+from nmtkit.reporting.speed import Speed
+from nmtkit.stages.bundle import bundle_of
 from nmtkit.stages.chain import Chain
 from nmtkit.training.batches import Pairs
-from nmtkit.training.loop import METRICS, Metrics, read_metrics, train
+from nmtkit.training.distributed import Group, is_worker, join, launch
+from nmtkit.training.loop import METRICS, DevScore, Metrics, read_metrics, train
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model.json"
 
+# Dev BLEU on the way is for watching: some lines, greedily, in seconds. It depends on no section of
+# the recipe that the checkpoints do not depend on.
+DEV_LINES = 200
+GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
+
+# A cluster's scheduler signals every process, and torchrun passes the signal on to the same ones.
+SAME_SIGNAL_S = 1.0
+# Micro-batches for each process must be somewhat larger than its share of an update, or else what
+# does not fit into them makes another one, for which all but one wait.
+SLACK = 1.05
+
 
 def run(chain: Chain) -> Artifact:
-    """Publish the checkpoints of the recipe; what a stopped run left is gone on with."""
-    return chain.make("train", lambda draft: _train(chain, draft), resume=True)
+    """Publish the checkpoints of the recipe; what a stopped run left is gone on with.
+
+    Where the machine has several devices, processes are started that do it, one for each.
+    """
+    if existing := chain.find("train"):
+        return existing
+    machine = chain.machine
+    if not is_worker() and (n_processes := machine.n_processes()) > 1:
+        chain.need("prepare")
+        progress.say(f"train: {n_processes} processes")
+        launch(n_processes, _arguments(chain))
+        return chain.need("train")
+    with join(machine.torch_device()) as group:
+        return _run(chain, group)
 
 
 def open_pairs(prepared: Path, split: str) -> Pairs:
@@ -33,79 +66,181 @@ def open_pairs(prepared: Path, split: str) -> Pairs:
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets)
 
 
-def _train(chain: Chain, draft: Path) -> dict[str, Any]:
-    recipe, machine = chain.recipe, chain.machine
+def _arguments(chain: Chain) -> list[str]:
+    """What a process of several is told on its command line."""
+    machine = chain.machine
+    arguments = ["train", chain.command, "--runs-dir", str(machine.runs_dir)]
+    arguments += ["--device", machine.device]
+    for override in chain.overrides:
+        arguments += ["--set", override]
+    if machine.max_tokens is not None:
+        arguments += ["--max-tokens", str(machine.max_tokens)]
+    if machine.tensorboard is not None:
+        arguments += ["--tensorboard", str(machine.tensorboard)]
+    if machine.deterministic:
+        arguments += ["--deterministic"]
+    return arguments
+
+
+def _run(chain: Chain, group: Group) -> Artifact:
+    """Train as one process of `group`; the first alone makes the artifact."""
+    if group.is_first:
+        artifact = chain.make("train", lambda draft: _train(chain, draft, group), resume=True)
+        group.wait()
+        return artifact
+    progress.console.quiet = True
+    _train(chain, chain.store.draft_place("train", chain.fingerprint("train")), group)
+    group.wait()  # until the first one has published
+    return chain.need("train")
+
+
+def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
+    recipe, machine, device = chain.recipe, chain.machine, group.device
     prepared = artifacts.verify(chain.need("prepare")).path
-    device = machine.torch_device()
     n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
-    torch.manual_seed(recipe.training.seed)
-    model = Transformer(recipe.model, n_rows).to(device)
-    artifacts.write_json(draft / MODEL, {"config": recipe.section("model"), "n_rows": n_rows})
+    with _deterministic() if machine.deterministic else nullcontext():
+        torch.manual_seed(recipe.training.seed)
+        model = Transformer(recipe.model, n_rows).to(device)
+        max_tokens = _max_tokens(chain, group)
+        if group.is_first:
+            description = {"config": recipe.section("model"), "n_rows": n_rows}
+            artifacts.write_json(draft / MODEL, description)
+            if (draft / METRICS).exists():  # killed between its last step and publishing
+                (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
+        group.wait()
+        _say_what_begins(model, group, max_tokens)
+        train_pairs = open_pairs(prepared, "train")
+        max_steps = recipe.training.max_steps
+        with (
+            _stop_signals() as signals,
+            _reporter(chain, model, train_pairs, group) as report,
+        ):
+            done = train(
+                model,
+                train_pairs,
+                open_pairs(prepared, "dev"),
+                recipe.training,
+                directory=draft / CHECKPOINTS,
+                group=group,
+                max_tokens=max_tokens,
+                evaluate=_evaluation(chain, prepared),
+                report=report,
+                should_stop=lambda: bool(signals) or group.is_abandoned,
+            )
+    if done.step < max_steps:
+        _stop(signals, group, f"after step {done.step:,} of {max_steps:,}")
+    if not group.is_first:
+        return {}
+    (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
+    return _cost(draft / METRICS, group, deterministic=machine.deterministic)
+
+
+def _max_tokens(chain: Chain, group: Group) -> int:
+    """The most tokens a side of a micro-batch, by default so few that each process has one."""
+    fits = chain.machine.tokens_per_micro_batch(group.device)
+    if group.size == 1 or chain.machine.max_tokens is not None:
+        return fits
+    training = chain.recipe.training
+    update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+    return min(fits, int(SLACK * update / group.size) + 1)
+
+
+def _say_what_begins(model: Transformer, group: Group, max_tokens: int) -> None:
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    of_several = f"{group.size} processes, each " if group.size > 1 else ""
     progress.say(
-        f"train: {n_parameters:,} parameters on {device}, "
-        f"{machine.tokens_per_micro_batch(device):,} tokens a side of a micro-batch"
+        f"train: {n_parameters:,} parameters on {of_several}{group.device.type}, "
+        f"{max_tokens:,} tokens a side of a micro-batch"
     )
-    max_steps = recipe.training.max_steps
-    if (draft / METRICS).exists():  # of a run that was killed between its last step and publishing
-        (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
-    with _stop_signals() as signals, progress.task("train", unit="steps", total=max_steps) as task:
-        speed = _Speed()
+    if group.n_restarts:
+        progress.say(
+            f"train: a process was lost; going on from the last checkpoint (restart "
+            f"{group.n_restarts})"
+        )
+
+
+def _evaluation(chain: Chain, prepared: Path) -> Callable[[Transformer], DevScore]:
+    """How a model is scored on the way: sacreBLEU over plain text of the first dev lines."""
+    corpus = chain.recipe.corpus
+    src, refs = (
+        list(read_lines(TextFile(prepared / f"dev.{lang}")))[:DEV_LINES]
+        for lang in (corpus.src_lang, corpus.tgt_lang)
+    )
+
+    def evaluate(model: Transformer) -> DevScore:
+        translations = bundle_of(model, prepared).translate(src, GREEDY, progress=lambda _: None)
+        hyps = [translation.text for translation in translations]
+        bleu = sacre_bleu(hyps, refs, lowercase=corpus.lowercase)
+        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
+        return DevScore(round(bleu.score, 4), how)
+
+    return evaluate
+
+
+@contextmanager
+def _reporter(
+    chain: Chain, model: Transformer, pairs: Pairs, group: Group
+) -> Iterator[Callable[[Metrics], None]]:
+    """Show each step, on the terminal and, if asked for, in TensorBoard."""
+    if not group.is_first:
+        yield lambda _metrics: None
+        return
+    total = chain.recipe.training.max_steps
+    folder = chain.machine.tensorboard
+    with (
+        progress.task("train", unit="steps", total=total) as task,
+        EventWriter(folder) if folder is not None else nullcontext() as events,
+    ):
+        speed = _speed(model, pairs, group)
+        n_done = 0
 
         def report(metrics: Metrics) -> None:
+            nonlocal n_done
             if metrics.dev_perplexity is not None:
                 progress.say(
-                    f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}"
+                    f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}, "
+                    f"sacreBLEU {metrics.dev_sacrebleu:.2f} ({metrics.dev_sacrebleu_how})"
                 )
+            if metrics.skipped:
+                progress.say(
+                    f"train: step {metrics.step:,} was skipped: loss {metrics.loss}, gradient norm "
+                    f"{metrics.gradient_norm}"
+                )
+            speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
             task.note(
                 f"loss {metrics.loss:.3f}, learning rate {metrics.learning_rate:.2e}, "
-                f"{speed.after(metrics):,.0f} target tokens/s"
+                f"{speed.describe(total - metrics.step)}"
             )
-            task.advance(metrics.step if speed.n_steps == 1 else 1)
+            task.advance(metrics.step - n_done)
+            n_done = metrics.step
+            if events is not None:
+                events.write(vars(metrics))
 
-        done = train(
-            model,
-            open_pairs(prepared, "train"),
-            open_pairs(prepared, "dev"),
-            recipe.training,
-            directory=draft / CHECKPOINTS,
-            device=device,
-            max_tokens=machine.tokens_per_micro_batch(device),
-            report=report,
-            should_stop=lambda: bool(signals),
-        )
-    if signals:
-        raise Stopped(
-            f"stopped by {signal.Signals(signals[0]).name} after step {done.step:,} of "
-            f"{max_steps:,}, which is saved; the same command goes on from there",
-            exit_code=128 + signals[0],
-        )
-    (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
-    return _cost(draft / METRICS, str(device))
+        yield report
 
 
-class _Speed:
-    """Target tokens a second, smoothed over the last steps."""
-
-    def __init__(self) -> None:
-        self.n_steps = 0
-        self._tokens = self._seconds = 0.0
-
-    def after(self, metrics: Metrics) -> float:
-        self.n_steps += 1
-        self._tokens = 0.95 * self._tokens + metrics.tgt_tokens
-        self._seconds = 0.95 * self._seconds + metrics.seconds
-        return self._tokens / self._seconds
+def _speed(model: Transformer, pairs: Pairs, group: Group) -> Speed:
+    is_cuda = group.device.type == "cuda"
+    name = torch.cuda.get_device_name(group.device) if is_cuda else "CPU"
+    return Speed(
+        model.config,
+        len(model.output_matrix),
+        length=round(float(pairs.tgt_lengths.mean())),
+        peak_flops=group.size * PEAK_FLOPS.get(name, 0.0),
+    )
 
 
-def _cost(metrics_path: Path, device: str) -> dict[str, Any]:
+def _cost(metrics_path: Path, group: Group, *, deterministic: bool) -> dict[str, Any]:
     lines = read_metrics(metrics_path)
     seconds = sum(line["seconds"] for line in lines)
     tgt_tokens = sum(line["tgt_tokens"] for line in lines)
     return {
-        "device": device,
+        "device": str(group.device),
+        "processes": group.size,
+        "deterministic": deterministic,
         "threads": torch.get_num_threads(),
         "steps": len(lines),
+        "skipped_steps": sum(line["skipped"] for line in lines),
         "step_seconds": round(seconds, 3),
         "src_tokens": sum(line["src_tokens"] for line in lines),
         "tgt_tokens": tgt_tokens,
@@ -114,16 +249,45 @@ def _cost(metrics_path: Path, device: str) -> dict[str, Any]:
 
 
 @contextmanager
+def _deterministic() -> Iterator[None]:
+    """Have torch choose algorithms that give the same bits each time, or refuse."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA begins
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def _stop(signals: list[int], group: Group, where: str) -> None:
+    """End because a signal came, to this process or another one."""
+    number = signals[0] if signals else signal.SIGTERM
+    if not group.is_first:
+        raise Told(128 + number)
+    raise Stopped(
+        f"stopped by {signal.Signals(number).name} {where}, which is saved; the same command goes "
+        "on from there",
+        exit_code=128 + number,
+    )
+
+
+@contextmanager
 def _stop_signals() -> Iterator[list[int]]:
     """Collect SIGTERM and SIGINT instead of dying of the first; a second one acts at once."""
     received: list[int] = []
     handled = (signal.SIGTERM, signal.SIGINT)
+    first_came = 0.0
 
     def remember(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        for each in handled:
-            signal.signal(each, before[each])
-        progress.say("train: finishing this step, then saving; once more stops at once")
+        nonlocal first_came
+        if not received:
+            received.append(number)
+            first_came = time.monotonic()
+            progress.say("train: finishing this step, then saving; once more stops at once")
+        elif time.monotonic() - first_came > SAME_SIGNAL_S:
+            for each in handled:
+                signal.signal(each, before[each])
+            signal.raise_signal(number)
 
     before = {each: signal.signal(each, remember) for each in handled}
     try:

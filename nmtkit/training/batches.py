@@ -4,7 +4,7 @@ The updates of an epoch are a pure function of (seed, epoch, lengths). Neither t
 nor that of micro-batches is known here, so that the order of the data cannot depend on them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -156,6 +156,22 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int) -> list[Ints]:
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
     return cut(by_length, [(src_lengths, max_tokens), (tgt_lengths, max_tokens)])
+
+
+def hardest_micro_batch(pairs: Pairs, chosen: Iterable[Update], max_tokens: int) -> Ints:
+    """Of all micro-batches of `chosen`, the one that takes the most memory.
+
+    A row is as long as `max_tokens` in nearly all of them; what differs is the scores of attention
+    over its rectangles, N L^2.
+    """
+    hardest, most_scores = np.empty(0, dtype=np.int64), -1
+    for update in chosen:
+        for group in micro_batches(pairs, update.pairs, max_tokens):
+            src, tgt = int(pairs.src_lengths[group].max()), int(pairs.tgt_lengths[group].max())
+            n_scores = len(group) * (src * src + tgt * tgt + tgt * src)
+            if n_scores > most_scores:
+                hardest, most_scores = group, n_scores
+    return hardest
 
 
 def pack(pairs: Pairs, chosen: Ints) -> Batch:

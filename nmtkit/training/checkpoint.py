@@ -29,6 +29,7 @@ class Progress:
     index: int  # of the next update within its epoch
     tgt_tokens: int  # seen so far
     scheduled: bool  # written because the recipe says so, not because somebody stopped the run
+    skipped: int = 0  # of the steps, those whose loss or gradient was not finite
 
 
 def save_checkpoint(
@@ -60,9 +61,10 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     load_weights(model, path / MODEL)
     moments = _load(path / OPTIMIZER)
     progress = read_progress(path)
+    adam_steps = progress.step - progress.skipped
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {
-            "step": torch.tensor(float(progress.step), device=parameter.device),
+            "step": torch.tensor(float(adam_steps), device=parameter.device),
             **{moment: moments[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS},
         }
     return progress

@@ -2,21 +2,33 @@
 
 import json
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
-from nmtkit.training.batches import Batch, Ints, Pairs, Update, cut, micro_batches, pack, updates
+from nmtkit.training.batches import (
+    Batch,
+    Ints,
+    Pairs,
+    Update,
+    cut,
+    hardest_micro_batch,
+    micro_batches,
+    pack,
+    updates,
+)
 from nmtkit.training.checkpoint import (
     Progress,
     checkpoints,
@@ -24,10 +36,23 @@ from nmtkit.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from nmtkit.training.loss import smoothed_cross_entropy
+from nmtkit.training.distributed import GradientSums, Group
+from nmtkit.training.loss import Losses, smoothed_cross_entropy
 from nmtkit.training.schedule import learning_rate
 
 METRICS = "metrics.jsonl"
+# Steps without a finite loss and gradient, one after the other, that end a run: one may be a freak
+# of the data, and the next steps have other data.
+MAX_SKIPPED = 5
+PROBED_UPDATES = 5_000  # some seconds of planning; a longer run holds few harder micro-batches
+
+
+@dataclass(frozen=True)
+class DevScore:
+    """A BLEU of the dev set, and how it was counted and of what."""
+
+    sacrebleu: float
+    how: str
 
 
 @dataclass(frozen=True)
@@ -38,11 +63,23 @@ class Metrics:
     epoch: int
     loss: float  # label-smoothed
     nll: float  # not smoothed
+    gradient_norm: float
+    skipped: bool  # because the loss or the gradient is not finite: no weight and no moment changed
     learning_rate: float
     src_tokens: int
     tgt_tokens: int
     seconds: float  # of this step
     dev_perplexity: float | None = None
+    dev_sacrebleu: float | None = None
+    dev_sacrebleu_how: str | None = None
+
+    def line(self) -> str:
+        """It as JSON, which knows no number that is not finite: null."""
+        values = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in vars(self).items()
+        }
+        return json.dumps(values) + "\n"
 
 
 def train(
@@ -52,21 +89,26 @@ def train(
     config: TrainingConfig,
     *,
     directory: Path,
-    device: torch.device,
+    group: Group,
     max_tokens: int,
+    evaluate: Callable[[Transformer], DevScore],
     report: Callable[[Metrics], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
     """Train `model` up to `config.max_steps`, from the last checkpoint in `directory` on.
 
+    The first process of the group alone writes, evaluates and reports.
+
     Args:
         max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the result
             by rounding alone.
-        should_stop: asked after each step; if it says so, a checkpoint is written and the loop ends
-            early.
+        evaluate: asked at dev steps; it must leave the weights alone.
+        should_stop: asked after each step; if it says so to one process, a checkpoint is written
+            and the loop ends early for all.
 
     Raises:
-        UserError: the loss is no longer a number.
+        UserError: loss or gradient are no longer numbers; memory is short; processes see different
+            folders.
     """
     torch.manual_seed(config.seed)
     optimizer = torch.optim.Adam(
@@ -76,8 +118,13 @@ def train(
         fused=True,
     )
     progress = _resume(directory, model, optimizer)
-    forget_old(directory, config.keep_checkpoints)  # a kill may have come before it
-    source = updates(
+    group.check_same("the last checkpoint that they find", progress.step)
+    group.copy_first(model)
+    gradients = GradientSums(model, group)
+    if group.is_first:
+        forget_old(directory, config.keep_checkpoints)  # a kill may have come before it
+    source = partial(
+        updates,
         train_pairs,
         seed=config.seed,
         max_length=model.config.max_positions,
@@ -86,44 +133,51 @@ def train(
         epoch=progress.epoch,
         index=progress.index,
     )
+    n_left = config.max_steps - progress.step
+    n_skipped = 0  # in a row
     last_saved = time.monotonic()
-    with _metrics_file(directory / METRICS, progress.step) as metrics_file:
-        while progress.step < config.max_steps:
-            update = next(source)
+    with (
+        _metrics_file(directory / METRICS, progress.step, group) as metrics_file,
+        _enough_memory(group.device, max_tokens),
+    ):
+        _try_memory(model, train_pairs, islice(source(), min(n_left, PROBED_UPDATES)), max_tokens)
+        for update in islice(source(), n_left):
             metrics = train_step(
                 model,
                 optimizer,
+                gradients,
                 train_pairs,
                 update,
                 config,
                 step=progress.step + 1,
-                device=device,
                 max_tokens=max_tokens,
             )
-            if not math.isfinite(metrics.loss):
-                raise UserError(
-                    f"the loss of step {metrics.step} is {metrics.loss}; the last good checkpoint "
-                    f"is kept in {directory}; lower [training] learning_rate_scale or raise "
-                    "warmup_steps"
-                )
             is_last = metrics.step == config.max_steps
-            if is_last or _is_due(config.dev_every_steps, metrics.step):
-                metrics = _with_dev_perplexity(metrics, model, dev_pairs, device, max_tokens)
-            metrics_file.write(json.dumps(vars(metrics)) + "\n")
+            if group.is_first and (is_last or _is_due(config.dev_every_steps, metrics.step)):
+                metrics = _evaluated(metrics, model, dev_pairs, group, max_tokens, evaluate)
+            metrics_file.write(metrics.line())
             report(metrics)
-            stopping = should_stop()
+            n_skipped = n_skipped + 1 if metrics.skipped else 0
+            if n_skipped == MAX_SKIPPED:
+                first = metrics.step - n_skipped + 1
+                raise _diverged(
+                    f"loss or gradient of steps {first:,} to {metrics.step:,}", directory
+                )
+            stopping = group.any(should_stop())
             minutes = (time.monotonic() - last_saved) / 60
             by_clock = 0 < config.checkpoint_every_minutes <= minutes
-            scheduled = is_last or by_clock or _is_due(config.checkpoint_every_steps, metrics.step)
+            is_due = by_clock or _is_due(config.checkpoint_every_steps, metrics.step)
             progress = Progress(
                 metrics.step,
                 update.epoch,
                 update.index + 1,
                 progress.tgt_tokens + metrics.tgt_tokens,
-                scheduled,
+                scheduled=is_last or is_due,
+                skipped=progress.skipped + metrics.skipped,
             )
-            if scheduled or stopping:
+            if group.is_first and (progress.scheduled or stopping):
                 metrics_file.flush()
+                _check_weights(model, metrics.step, directory)
                 save_checkpoint(directory, model, optimizer, progress)
                 forget_old(directory, config.keep_checkpoints)
                 last_saved = time.monotonic()
@@ -135,16 +189,17 @@ def train(
 def train_step(
     model: Transformer,
     optimizer: torch.optim.Adam,
+    gradients: GradientSums,
     pairs: Pairs,
     update: Update,
     config: TrainingConfig,
     *,
     step: int,
-    device: torch.device,
     max_tokens: int,
 ) -> Metrics:
     """Make one update: the gradient of its loss per target token, then Adam's step."""
     begin = time.perf_counter()
+    group = gradients.group
     model.train()
     rate = learning_rate(
         step,
@@ -152,25 +207,36 @@ def train_step(
         warmup_steps=config.warmup_steps,
         scale=config.learning_rate_scale,
     )
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+    for parameters in optimizer.param_groups:
+        parameters["lr"] = rate
     src_tokens = int(pairs.src_lengths[update.pairs].sum())
     tgt_tokens = int(pairs.tgt_lengths[update.pairs].sum())
-    optimizer.zero_grad(set_to_none=True)
-    loss = nll = 0.0
-    for micro_step, chosen in enumerate(micro_batches(pairs, update.pairs, max_tokens)):
+    gradients.clear()
+    sums = torch.zeros(2, dtype=torch.float64, device=group.device)  # smoothed loss, nll
+    mine = group.share(list(enumerate(micro_batches(pairs, update.pairs, max_tokens))))
+    for n_done, (micro_step, chosen) in enumerate(mine, start=1):
         _seed_dropout(config.seed, step, micro_step)
-        losses = batch_losses(model, pack(pairs, chosen).to(device), config.label_smoothing)
-        (losses[0] / tgt_tokens).backward()  # type: ignore[no-untyped-call]
-        loss += losses[0].item()
-        nll += losses[1].item()
-    if math.isfinite(loss):
-        optimizer.step()
+        losses = batch_losses(model, pack(pairs, chosen).to(group.device), config.label_smoothing)
+        if n_done == len(mine):
+            gradients.send_as_they_come()
+        (losses.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]
+        sums += torch.stack(losses).detach()
+    gradients.finish()
+    group.sum_(sums)
+    norm = gradients.norm()
+    # Adam's own switch, made for mixed precision: where it is 1, weights, moments and the count of
+    # Adam's steps stay as they are. The device decides, so that it need not wait for the host.
+    is_bad = ~(norm.isfinite() & sums.isfinite().all())
+    optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+    optimizer.step()
+    loss, nll, gradient_norm, skipped = torch.stack([*sums, norm.double(), is_bad]).tolist()
     return Metrics(
         step,
         update.epoch,
         loss / tgt_tokens,
         nll / tgt_tokens,
+        gradient_norm,
+        bool(skipped),
         rate,
         src_tokens,
         tgt_tokens,
@@ -178,7 +244,44 @@ def train_step(
     )
 
 
-def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> tuple[Tensor, Tensor]:
+def _check_weights(model: Transformer, step: int, directory: Path) -> None:
+    """Keep what is no model from pushing out the checkpoints of one."""
+    norm = torch.nn.utils.get_total_norm(parameter.detach() for parameter in model.parameters())
+    if not norm.isfinite():
+        raise _diverged(f"weights after step {step:,}", directory)
+
+
+def _diverged(what: str, directory: Path) -> UserError:
+    return UserError(
+        f"{what}: not finite; the last good checkpoint is kept in {directory}; lower [training] "
+        "learning_rate_scale or raise warmup_steps"
+    )
+
+
+def _try_memory(
+    model: Transformer, pairs: Pairs, coming: Iterable[Update], max_tokens: int
+) -> None:
+    """Compute the gradient of the hardest micro-batch that is coming, and drop it."""
+    chosen = hardest_micro_batch(pairs, coming, max_tokens)
+    if len(chosen):
+        model.train()
+        batch = pack(pairs, chosen).to(model.output_matrix.device)
+        batch_losses(model, batch, 0.0).smoothed.backward()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
+    """Say what to do about memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise UserError(
+            f"{device} has too little memory for micro-batches of {max_tokens:,} tokens a side; "
+            f"say --max-tokens {max_tokens // 2}, which changes the result by rounding alone"
+        ) from None
+
+
+def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
     """The smoothed loss and the negative log-likelihood of a batch, sums over its target tokens."""
     hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
     return smoothed_cross_entropy(hidden, model.output_matrix, batch.tgt_out, label_smoothing)
@@ -207,11 +310,21 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
-def _with_dev_perplexity(
-    metrics: Metrics, model: Transformer, dev_pairs: Pairs, device: torch.device, max_tokens: int
+def _evaluated(
+    metrics: Metrics,
+    model: Transformer,
+    dev_pairs: Pairs,
+    group: Group,
+    max_tokens: int,
+    evaluate: Callable[[Transformer], DevScore],
 ) -> Metrics:
-    dev = perplexity(model, dev_pairs, device=device, max_tokens=max_tokens)
-    return Metrics(**{**vars(metrics), "dev_perplexity": dev})
+    score = evaluate(model)
+    return replace(
+        metrics,
+        dev_perplexity=perplexity(model, dev_pairs, device=group.device, max_tokens=max_tokens),
+        dev_sacrebleu=score.sacrebleu,
+        dev_sacrebleu_how=score.how,
+    )
 
 
 def _resume(directory: Path, model: Transformer, optimizer: torch.optim.Adam) -> Progress:
@@ -232,8 +345,15 @@ def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
 
 
 @contextmanager
-def _metrics_file(path: Path, step: int) -> Iterator[IO[str]]:
-    """Open `metrics.jsonl` after `step`; lines of later steps, whose work was lost, are dropped."""
+def _metrics_file(path: Path, step: int, group: Group) -> Iterator[IO[str]]:
+    """Open `metrics.jsonl` after `step`; lines of later steps, whose work was lost, are dropped.
+
+    What processes other than the first write goes nowhere.
+    """
+    if not group.is_first:
+        with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
+            yield nowhere
+        return
     kept = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".partial")

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID
-from nmtkit.training.batches import Ints, Pairs, Update, micro_batches, pack, shuffled, updates
+from nmtkit.training.batches import (
+    Ints,
+    Pairs,
+    Update,
+    hardest_micro_batch,
+    micro_batches,
+    pack,
+    shuffled,
+    updates,
+)
 
 MAX_LENGTH = 9  # shorter than the longest that is drawn: some pairs are left out
 Lengths = list[tuple[int, int]]
@@ -172,6 +181,19 @@ def test_micro_batches_hold_like_lengths_together() -> None:
     pairs = pairs_of([(9, 9), (2, 1), (8, 9), (1, 2), (2, 2), (1, 1)])
     groups = micro_batches(pairs, np.arange(6), 6)
     assert [set(group.tolist()) for group in groups] == [{1, 3, 4, 5}, {2}, {0}]
+
+
+def test_hardest_micro_batch_has_the_most_scores_of_attention() -> None:
+    pairs = pairs_of([(5, 5), (1, 6), (2, 2), (2, 2), (2, 2), (2, 3)])
+    chosen = [Update(0, 0, np.array([2, 3, 4, 5])), Update(0, 1, np.array([0, 1]))]
+    scores = {(0,): 3 * 25, (1,): 1 + 36 + 6, (2, 3, 4): 3 * 3 * 4, (5,): 4 + 9 + 6}
+    assert tuple(hardest_micro_batch(pairs, chosen, 6).tolist()) == max(
+        scores, key=scores.__getitem__
+    )
+    wide = {(2, 3, 4, 5): 4 * (4 + 9 + 6), (0, 1): 2 * (25 + 36 + 30)}
+    found = hardest_micro_batch(pairs, chosen, 99)
+    assert tuple(sorted(found.tolist())) == max(wide, key=wide.__getitem__)
+    assert len(hardest_micro_batch(pairs, [], 6)) == 0
 
 
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:

@@ -22,13 +22,25 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.training.batches import Pairs, micro_batches, updates
+from nmtkit.training import loop
+from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, updates
 from nmtkit.training.checkpoint import Progress, checkpoints
-from nmtkit.training.loop import METRICS, Metrics, perplexity, read_metrics, train
+from nmtkit.training.distributed import Group
+from nmtkit.training.loop import (
+    MAX_SKIPPED,
+    METRICS,
+    DevScore,
+    Metrics,
+    perplexity,
+    read_metrics,
+    train,
+)
+from nmtkit.training.loss import Losses
 from nmtkit.training.schedule import learning_rate
 
 V = 23
 CPU = torch.device("cpu")
+ALONE = Group(0, 1, CPU)
 N_STEPS = 5
 
 
@@ -95,6 +107,8 @@ def run(
     pairs: Pairs | None = None,
     report: Callable[[Metrics], None] = lambda _metrics: None,
     stop_after: float = math.inf,
+    group: Group = ALONE,
+    evaluate: Callable[[Transformer], DevScore] = lambda _model: DevScore(12.5, "guessed"),
 ) -> Progress:
     """Train `model`; a stop is asked for once `stop_after` steps of this run are done."""
     asked = iter(range(1, config.max_steps + 1))
@@ -104,8 +118,9 @@ def run(
         corpus(20, seed=2),
         config,
         directory=directory,
-        device=CPU,
+        group=group,
         max_tokens=max_tokens,
+        evaluate=evaluate,
         report=report,
         should_stop=lambda: next(asked) >= stop_after,
     )
@@ -201,7 +216,7 @@ def test_finished_run_does_nothing_more(tmp_path: Path, undisturbed: Undisturbed
     assert (tmp_path / METRICS).read_bytes() == before
 
 
-def test_loss_that_is_no_number_ends_the_run_and_keeps_the_last_checkpoint(
+def test_weights_that_are_no_numbers_are_not_saved(
     tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
     model = model_of(dropout=undisturbed.dropout)
@@ -211,11 +226,115 @@ def test_loss_that_is_no_number_ends_the_run_and_keeps_the_last_checkpoint(
             with torch.no_grad():
                 model.tgt_embedding.weight[5, 0] = math.nan
 
-    with pytest.raises(UserError, match="the loss of step 4 is nan"):
+    with pytest.raises(UserError, match=r"^weights after step 4: not finite; the last good"):
         run(tmp_path, model, config_of(), report=poison)
     assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
-    assert [line["step"] for line in losses(tmp_path)] == [1, 2, 3]
+    assert [line["loss"] is None for line in losses(tmp_path)] == [False, False, False, True]
     undisturbed.compare_with_rest_of(tmp_path)
+
+
+def poison_gradients(model: Transformer, steps: range, value: float) -> None:
+    """Put `value` into one gradient of each of these steps: a hook counts the backward passes."""
+    # The first pass only tries the memory; then a step has as many as micro-batches, here one.
+    n_passes = itertools.count(0)
+    weight = dict(model.named_parameters())["encoder.0.feed_forward.w1.weight"]
+
+    def poison(gradient: Tensor) -> Tensor:
+        if next(n_passes) in steps:
+            gradient = gradient.clone()
+            gradient[3, 2] = value
+        return gradient
+
+    weight.register_hook(poison)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_step_without_a_finite_gradient_changes_no_weight_and_no_moment(
+    tmp_path: Path, value: float
+) -> None:
+    """A run whose third step is skipped has at each step the bits of what was before and after."""
+    config = config_of(max_steps=4, checkpoint_every_steps=1, keep_checkpoints=4)
+    model = model_of(dropout=0.2)
+    poison_gradients(model, range(3, 4), value)
+    progress = run(tmp_path, model, config, max_tokens=120)
+    assert progress.skipped == 1
+    assert [line["skipped"] for line in losses(tmp_path)] == [False, False, True, False]
+    assert [line["learning_rate"] for line in losses(tmp_path)] == [
+        learning_rate(step, d_model=16, warmup_steps=3) for step in range(1, 5)
+    ]
+    second, third, fourth = checkpoints(tmp_path)[1:]
+    for file in ("model.safetensors", "optimizer.safetensors"):
+        assert (third / file).read_bytes() == (second / file).read_bytes()
+        assert (fourth / file).read_bytes() != (third / file).read_bytes()
+
+
+@pytest.mark.parametrize("stop_after", [2, 3, 4])
+def test_run_resumed_around_a_skipped_step_ends_with_the_bits_of_an_undisturbed_one(
+    tmp_path: Path, stop_after: int
+) -> None:
+    undisturbed = model_of(dropout=0.2)
+    poison_gradients(undisturbed, range(3, 4), math.nan)
+    progress = run(tmp_path / "undisturbed", undisturbed, config_of(), max_tokens=120)
+    stopped, resumed = model_of(dropout=0.2), model_of(dropout=0.2, seed=77)
+    poison_gradients(stopped, range(3, 4), math.nan)
+    run(tmp_path / "ours", stopped, config_of(), max_tokens=120, stop_after=stop_after)
+    poison_gradients(resumed, range(1, 2) if stop_after == 2 else range(0), math.nan)
+    assert run(tmp_path / "ours", resumed, config_of(), max_tokens=120) == progress
+    assert_same_bits(resumed, undisturbed)
+    assert losses(tmp_path / "ours") == losses(tmp_path / "undisturbed")
+
+
+def test_gradients_that_stay_no_numbers_end_the_run_and_keep_the_last_checkpoint(
+    tmp_path: Path,
+) -> None:
+    model = model_of()
+    poison_gradients(model, range(4, 100), math.nan)
+    config = config_of(max_steps=30, checkpoint_every_steps=5)
+    with pytest.raises(UserError, match=r"^loss or gradient of steps 4 to 8: not finite"):
+        run(tmp_path, model, config, max_tokens=120)
+    assert [line["skipped"] for line in losses(tmp_path)] == [False] * 3 + [True] * MAX_SKIPPED
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000005"]
+    for parameter in model.parameters():
+        assert parameter.isfinite().all()
+
+
+def test_loss_that_is_no_number_is_skipped_though_no_gradient_shows_it(tmp_path: Path) -> None:
+    model, steps = model_of(), iter(range(100))
+
+    def inflate(losses: Losses) -> Losses:
+        return losses._replace(nll=losses.nll * (math.inf if next(steps) == 2 else 1))
+
+    genuine = loop.batch_losses
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "batch_losses", lambda *args: inflate(genuine(*args)))
+        run(tmp_path, model, config_of(), max_tokens=120)
+    assert [line["skipped"] for line in losses(tmp_path)] == [False, True, False, False, False]
+    assert losses(tmp_path)[1]["nll"] is None
+
+
+def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
+    tmp_path: Path,
+) -> None:
+    tried: list[int] = []
+
+    def short_of_memory(_model: Transformer, batch: Batch, _label_smoothing: float) -> Losses:
+        tried.append(len(batch.tgt_in))
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "batch_losses", short_of_memory)
+        with pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"):
+            run(tmp_path, model_of(), config_of())
+    source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
+    hardest = hardest_micro_batch(corpus(), itertools.islice(source, N_STEPS), 75)
+    assert tried == [corpus().tgt_lengths[hardest].sum()]
+    assert losses(tmp_path) == []
+
+
+def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_try_memory", lambda *_: None)
+        undisturbed.compare_with_rest_of(tmp_path)
 
 
 def test_last_scheduled_checkpoints_and_the_final_one_are_kept(undisturbed: Undisturbed) -> None:
@@ -277,12 +396,19 @@ def test_perplexity_is_exp_of_the_mean_nll_whatever_the_batches(max_tokens: int)
 
 
 def test_dev_perplexity_comes_when_due_and_changes_nothing(tmp_path: Path) -> None:
+    def evaluate(model: Transformer) -> DevScore:
+        model.eval()
+        return DevScore(torch.rand(7).sum().item(), "drawn by lot")
+
     without, with_dev = model_of(dropout=0.2), model_of(dropout=0.2)
     run(tmp_path / "without", without, config_of())
-    run(tmp_path / "with", with_dev, config_of(dev_every_steps=2))
+    run(tmp_path / "with", with_dev, config_of(dev_every_steps=2), evaluate=evaluate)
     assert_same_bits(with_dev, without)
     due = [line["step"] for line in losses(tmp_path / "with") if line["dev_perplexity"]]
     assert due == [2, 4, N_STEPS]
+    scored = [line["step"] for line in losses(tmp_path / "with") if line["dev_sacrebleu"]]
+    assert scored == due
+    assert losses(tmp_path / "with")[-1]["dev_sacrebleu_how"] == "drawn by lot"
     last = losses(tmp_path / "with")[-1]["dev_perplexity"]
     assert last == perplexity(with_dev, corpus(20, seed=2), device=CPU, max_tokens=75)
     assert losses(tmp_path / "without")[-1]["dev_perplexity"] == last

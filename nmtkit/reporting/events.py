@@ -1,0 +1,44 @@
+"""Training's metrics as TensorBoard's event files, an optional extra."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from nmtkit.errors import UserError
+
+
+class EventWriter:
+    """Writes event files that `tensorboard --logdir FOLDER` shows."""
+
+    def __init__(self, folder: Path) -> None:
+        """Write to `folder`.
+
+        Raises:
+            UserError: tensorboard is not installed.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError:
+            raise UserError(
+                "--tensorboard needs a package that is not installed; "
+                "run `pip install nmtkit[tensorboard]`, or leave it out"
+            ) from None
+        self._writer = SummaryWriter(str(folder))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._writer.close()
+
+    def write(self, metrics: Mapping[str, object]) -> None:
+        """Add the numbers of a step, under their names, at `metrics["step"]`."""
+        for name, value in metrics.items():
+            if name != "step" and isinstance(value, int | float):
+                self._writer.add_scalar(name, float(value), metrics["step"])

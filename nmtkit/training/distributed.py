@@ -1,0 +1,313 @@
+"""One update on several processes: who they are, what they sum, how they end together.
+
+The micro-batches of an update are dealt to the processes, and the gradients of their summed losses
+are summed again over the processes, so that their number changes an update by rounding alone.
+torchrun starts the processes, watches them and says in environment variables which is which; this
+is the one file that reads them.
+"""
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import NoReturn, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from nmtkit.errors import Told, UserError
+
+Item = TypeVar("Item")
+
+# A process that died is seen at once, by its agent and by the connections it held; this ends a wait
+# for one that lives and does nothing. The first one evaluates and saves while the others wait.
+TIMEOUT = timedelta(minutes=30)
+# Gradients travel in pieces of this size, while backward still computes others (as DDP's).
+BUCKET_BYTES = 25 * 2**20
+MAX_RESTARTS = 3  # of a lost process
+LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost the others: it did nothing wrong itself
+FAILED = "nmtkit/failed"  # counts, in torchrun's store, the processes that ended with a UserError
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes that train together, as one of them sees it."""
+
+    rank: int
+    size: int
+    device: torch.device
+    n_restarts: int = 0  # how often torchrun has started them anew
+    parent: int | None = None  # the process that started and watches this one
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes and speaks."""
+        return self.rank == 0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody watches these processes any more, so that they must not go on."""
+        return self.parent is not None and self.parent != os.getppid()
+
+    def share(self, items: Sequence[Item]) -> Sequence[Item]:
+        """What this process takes of `items`, dealt out like cards."""
+        return items[self.rank :: self.size]
+
+    def sum_(self, values: Tensor) -> None:
+        """Sum `values` over the processes, in place."""
+        if self.size > 1:
+            with _or_lost():
+                dist.all_reduce(values)
+
+    def any(self, flag: bool) -> bool:
+        """Whether any process says so, the same answer for all at the same step."""
+        flags = torch.tensor(float(flag))
+        if self.size > 1:
+            with _or_lost():
+                dist.all_reduce(flags)
+        return bool(flags)
+
+    def wait(self) -> None:
+        """Go on when all have come here."""
+        self.any(False)
+
+    def copy_first(self, model: nn.Module) -> None:
+        """Give every process the weights of the first."""
+        if self.size > 1:
+            with _or_lost():
+                for parameter in model.parameters():
+                    dist.broadcast(parameter.detach(), 0)
+
+    def check_same(self, what: str, value: int) -> None:
+        """Make sure that all see the same `value`, having waited for each other.
+
+        Raises:
+            UserError: they do not.
+        """
+        values = torch.zeros(self.size, dtype=torch.float64)
+        values[self.rank] = value
+        if self.size > 1:
+            with _or_lost():
+                dist.all_reduce(values)
+        if (values != value).any():
+            seen = ", ".join(f"{each:.0f}" for each in values)
+            raise UserError(
+                f"the processes differ in {what} ({seen}); give all machines the same --runs-dir, "
+                "on a disk that they share"
+            )
+
+
+@dataclass
+class _Bucket:
+    parameters: list[nn.Parameter]
+    gradients: Tensor  # theirs, end to end
+    n_missing: int = 0  # of the parameters, how many have no gradient yet
+    work: dist.Work | None = None  # its sum, on the way
+
+
+@dataclass
+class GradientSums:
+    """The gradients of a model, summed over a group while backward still computes.
+
+    The parameters stand in buckets, in the reverse of their order, which is about the order in
+    which backward reaches them. A bucket leaves when backward has made its last gradient, and after
+    those before it: every process sends the same ones in the same order. A tied matrix gets its
+    gradient once, when all its uses have contributed.
+    """
+
+    model: nn.Module
+    group: Group
+    _buckets: list[_Bucket] = field(default_factory=list)
+    _n_sent: int = 0
+    _is_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.group.size == 1:
+            return
+        self._buckets = _buckets(list(self.model.parameters())[::-1])
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                    self._arrived(bucket)
+                )
+
+    def clear(self) -> None:
+        """Begin an update."""
+        if self.group.size == 1:
+            self.model.zero_grad(set_to_none=True)
+        for bucket in self._buckets:
+            bucket.gradients.zero_()
+            bucket.n_missing = len(bucket.parameters)
+        self._n_sent, self._is_last = 0, False
+
+    def send_as_they_come(self) -> None:
+        """Say that the next backward pass is this process's last one of the update."""
+        self._is_last = True
+
+    def finish(self) -> None:
+        """End an update: send what no backward pass of this process has sent, wait for the rest."""
+        for bucket in self._buckets[self._n_sent :]:
+            self._send(bucket)
+        with _or_lost():
+            for bucket in self._buckets:
+                assert bucket.work is not None
+                bucket.work.wait()
+
+    def norm(self) -> Tensor:
+        """() the Euclidean norm of all gradients together; not finite if one of them is not."""
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        return nn.utils.get_total_norm([each for each in gradients if each is not None])
+
+    def _arrived(self, bucket: _Bucket) -> Callable[[Tensor], None]:
+        def hook(_parameter: Tensor) -> None:
+            if not self._is_last:
+                return
+            bucket.n_missing -= 1
+            while self._n_sent < len(self._buckets) and not self._buckets[self._n_sent].n_missing:
+                self._send(self._buckets[self._n_sent])
+
+        return hook
+
+    def _send(self, bucket: _Bucket) -> None:
+        with _or_lost():
+            bucket.work = dist.all_reduce(bucket.gradients, async_op=True)
+        self._n_sent += 1
+
+
+def _buckets(parameters: Sequence[nn.Parameter]) -> list[_Bucket]:
+    """Cut `parameters` into buckets and let their gradients be views of them."""
+    groups: list[list[nn.Parameter]] = []
+    n_bytes = BUCKET_BYTES
+    for parameter in parameters:
+        if n_bytes >= BUCKET_BYTES:
+            groups.append([])
+            n_bytes = 0
+        groups[-1].append(parameter)
+        n_bytes += parameter.nbytes
+    buckets = []
+    for group in groups:
+        sizes = [parameter.numel() for parameter in group]
+        gradients = torch.zeros(sum(sizes), dtype=group[0].dtype, device=group[0].device)
+        for parameter, gradient in zip(group, torch.split(gradients, sizes), strict=True):
+            parameter.grad = gradient.view_as(parameter)
+        buckets.append(_Bucket(group, gradients))
+    return buckets
+
+
+def is_worker() -> bool:
+    """Whether torchrun started this process."""
+    return "RANK" in os.environ
+
+
+@contextmanager
+def join(device: torch.device) -> Iterator[Group]:
+    """Take this process's place among those that torchrun started; alone, it is the only one.
+
+    Of a UserError on several processes one is raised as such, the others as `Told`; torchrun ends
+    the processes that wait in vain, and those that it starts anew end at once.
+    """
+    if not is_worker():
+        yield Group(0, 1, device)
+        return
+    variables = os.environ
+    rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+    n_restarts = int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if device.type == "cuda":
+        device = torch.device("cuda", int(variables["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    elif "OMP_NUM_THREADS" not in variables:
+        torch.set_num_threads(max(1, torch.get_num_threads() // int(variables["LOCAL_WORLD_SIZE"])))
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        variables["MASTER_ADDR"],
+        int(variables["MASTER_PORT"]),
+        is_master=rank == 0 and variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+        wait_for_workers=False,
+        timeout=TIMEOUT,
+    )
+    if store.check([FAILED]):
+        raise Told(1)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        # torchrun's store outlives a restart, and what the lost processes wrote there is void.
+        store=dist.PrefixStore(f"nmtkit/{n_restarts}", store),  # type: ignore[attr-defined]
+        rank=rank,
+        world_size=size,
+        timeout=TIMEOUT,
+    )
+    try:
+        yield Group(rank, size, device, n_restarts, os.getppid())
+        dist.destroy_process_group()  # after an error it might wait for the others
+    except (UserError, OSError):
+        if store.add(FAILED, 1) > 1:
+            raise Told(1) from None
+        raise
+
+
+@contextmanager
+def _or_lost() -> Iterator[None]:
+    """End this process without a word if another one is gone: torchrun knows which, and why."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise Told(LOST) from error
+
+
+def launch(n_processes: int, arguments: Sequence[str]) -> None:
+    """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine, to their end.
+
+    It is torchrun's agent that watches them. One that is lost ends the others, and all are started
+    anew, `MAX_RESTARTS` times at most. SIGTERM and SIGINT are passed on to them.
+
+    Raises:
+        Told: a process said what is wrong, or that it was stopped.
+        UserError: processes were lost too often.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    for name in logging.root.manager.loggerDict:  # each has a level of its own
+        if name.startswith("torch.distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is said below
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=n_processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=MAX_RESTARTS,
+        signals_to_handle="SIGTERM,SIGINT",
+    )
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        elastic_launch(config, sys.executable)("-m", "nmtkit", *arguments)
+    except SignalException as stop:
+        raise Told(128 + stop.sigval) from None
+    except ChildFailedError as error:
+        _explain([failure.exitcode for failure in error.failures.values()])
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+
+
+def _explain(exit_codes: Sequence[int]) -> NoReturn:
+    """Raise what the end of the processes comes to."""
+    if 1 in exit_codes:
+        raise Told(1)
+    killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
+    how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
+    raise UserError(
+        f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
+        "memory, ask for fewer --processes or a lower --max-tokens; the same command goes on from "
+        "the last checkpoint"
+    )

@@ -1,0 +1,49 @@
+"""Speed, MFU and time left, by hand."""
+
+import pytest
+
+from nmtkit.recipe import ModelConfig
+from nmtkit.reporting.cost import update_flops
+from nmtkit.reporting.speed import Speed
+
+CONFIG = ModelConfig(
+    n_layers=2,
+    d_model=16,
+    d_ff=24,
+    n_heads=2,
+    d_k=8,
+    d_v=8,
+    dropout=0.0,
+    positions="sinusoid",
+    max_positions=9,
+    norm="post",
+    tie_embeddings=True,
+    vocabulary_multiple=1,
+)
+
+
+def speed(peak_flops: float) -> Speed:
+    return Speed(CONFIG, 23, length=7, peak_flops=peak_flops)
+
+
+def test_steady_steps_give_their_speed_and_the_time_left() -> None:
+    steady = speed(peak_flops=0.0)
+    for _ in range(40):
+        steady.add(900, 1_000, 0.5)
+    assert steady.describe(steps_left=720) == "2,000 target tokens/s, 6 min left"
+
+
+def test_share_of_the_peak_is_of_the_arithmetic_that_was_done() -> None:
+    peak = 10 * update_flops(CONFIG, 23, 900, 1_000, 7)
+    half_a_second = speed(peak)
+    half_a_second.add(900, 1_000, 0.5)
+    assert ", 20.0% MFU, " in half_a_second.describe(steps_left=1)
+
+
+def test_last_steps_count_most() -> None:
+    changing = speed(peak_flops=0.0)
+    changing.add(900, 1_000, 100.0)
+    for _ in range(200):
+        changing.add(900, 1_000, 0.25)
+    per_second = float(changing.describe(1).split(" ")[0].replace(",", ""))
+    assert per_second == pytest.approx(4_000, rel=0.01)

@@ -1,0 +1,185 @@
+"""`nmtkit train` on several processes that it starts itself."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+
+from nmtkit.artifacts import read_json
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.stages.bundle import bundle_of
+from nmtkit.training.checkpoint import load_weights
+from nmtkit.training.loop import read_metrics
+from system.command import (
+    RECIPE,
+    artifact,
+    done,
+    nmtkit,
+    outcome,
+    read_lines,
+    sentence,
+    start,
+    steps_done,
+    wait_until,
+)
+from system.conftest import Finished
+
+SLOW = pytest.mark.slow
+# Micro-batches that do not depend on the number of processes, so that dropout does not either.
+TRAIN = ("train", RECIPE, "--max-tokens", "250")
+TWO = (*TRAIN, "--processes", "2")
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    """What the training in `folder` told of its steps."""
+    return read_metrics(artifact(folder, "train") / "metrics.jsonl")
+
+
+def assert_trained_as(folder: Path, finished: Finished) -> None:
+    """The losses of all steps agree, those of the last ones as far as rounding lets them."""
+    ours, theirs = metrics(folder), read_metrics(finished.artifact("train") / "metrics.jsonl")
+    assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+    assert [line["tgt_tokens"] for line in ours] == [line["tgt_tokens"] for line in theirs]
+    assert ours[-1]["loss"] == pytest.approx(theirs[-1]["loss"], abs=0.2)
+    assert ours[-1]["dev_sacrebleu"] > 50
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes that the command started, oldest first."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return sorted(int(child) for child in listed.split())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process has not ended, waited for or not."""
+    command_line = Path(f"/proc/{pid}/cmdline")
+    return command_line.exists() and command_line.read_bytes() != b""
+
+
+def test_two_processes_make_one_artifact_and_say_it_once(
+    prepared: Path, finished: Finished
+) -> None:
+    ended = done(nmtkit(prepared, *TWO))
+    path = artifact(prepared, "train")
+    assert ended.out == f"{path.relative_to(prepared)}\n"
+    assert path.name == finished.artifact("train").name
+    assert ended.err.count("parameters on 2 processes, each cpu") == 1
+    assert ended.err.count("train: 120 of 120 steps") == 1
+    assert "orch" not in ended.err  # torchrun keeps quiet
+    assert read_json(path / "measurements.json")["processes"] == 2
+    assert_trained_as(prepared, finished)
+
+
+@SLOW
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_processes_save_and_one_goes_on(
+    prepared: Path, finished: Finished, number: signal.Signals, code: int
+) -> None:
+    process = start(prepared, *TWO)
+    wait_until(lambda: steps_done(prepared) >= 13, process)
+    begin = time.monotonic()
+    process.send_signal(number)
+    stopped = outcome(process)
+    assert stopped.code == code
+    assert time.monotonic() - begin < 30
+    said = sentence(stopped)
+    assert f"stopped by {number.name} after step " in said
+    step = int(said.split("after step ")[1].split(" ")[0])
+    assert step == steps_done(prepared)
+    (draft,) = prepared.glob("runs/train/*.partial")
+    assert (draft / "checkpoints" / f"step-{step:08d}" / "manifest.json").is_file()
+    done(nmtkit(prepared, *TRAIN))
+    assert_trained_as(prepared, finished)
+
+
+@SLOW
+def test_process_that_is_killed_is_started_again(prepared: Path, finished: Finished) -> None:
+    process = start(prepared, *TWO)
+    wait_until(lambda: steps_done(prepared) >= 25, process)
+    os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+    ended = done(outcome(process))
+    assert "train: a process was lost; going on from the last checkpoint (restart 1)" in ended.err
+    assert_trained_as(prepared, finished)
+
+
+@SLOW
+def test_command_that_is_killed_leaves_no_process_behind_and_is_gone_on_with(
+    prepared: Path, finished: Finished
+) -> None:
+    process = start(prepared, *TWO)
+    wait_until(lambda: steps_done(prepared) >= 13, process)
+    workers = workers_of(process.pid)
+    process.kill()
+    outcome(process)  # its output ends when that of its workers does
+    assert not any(is_alive(pid) for pid in workers)
+    assert steps_done(prepared) < 120
+    done(nmtkit(prepared, *TWO))
+    assert_trained_as(prepared, finished)
+
+
+@SLOW
+def test_second_command_at_the_same_time_is_refused_in_one_sentence(prepared: Path) -> None:
+    first = start(prepared, *TRAIN)
+    wait_until(lambda: steps_done(prepared) >= 1, first)
+    first.send_signal(signal.SIGSTOP)
+    second = nmtkit(prepared, *TWO)
+    first.send_signal(signal.SIGCONT)
+    assert f"is being made by process {first.pid} on " in sentence(second)
+    done(outcome(first))
+
+
+@SLOW
+def test_processes_that_are_killed_again_and_again_end_in_one_sentence(prepared: Path) -> None:
+    process = start(prepared, *TWO, "--set", "training.max_steps=100000")
+    killed: set[int] = set()
+
+    def kill_the_second() -> bool:
+        workers = [pid for pid in workers_of(process.pid) if pid not in killed]
+        if len(workers) == 2 and steps_done(prepared) >= 1:
+            killed.add(workers[1])
+            killed.add(workers[0])
+            os.kill(workers[1], signal.SIGKILL)
+        return len(killed) == 8
+
+    wait_until(kill_the_second, process)
+    said = sentence(outcome(process))
+    assert said.startswith("nmtkit: a training process was ended by SIGKILL, 4 times; ")
+
+
+@SLOW
+def test_deterministic_runs_have_the_same_bits(prepared: Path, finished: Finished) -> None:
+    weights = []
+    for runs in ("runs", "again"):
+        (prepared / "again").mkdir(exist_ok=True)
+        if runs == "again":
+            (prepared / "again" / "prepare").symlink_to(prepared / "runs" / "prepare")
+        done(nmtkit(prepared, "train", RECIPE, "--deterministic", "--runs-dir", runs))
+        (path,) = prepared.glob(f"{runs}/train/*/checkpoints/step-00000120/optimizer.safetensors")
+        weights.append(path.read_bytes())
+        (measured,) = prepared.glob(f"{runs}/train/*/measurements.json")
+        assert read_json(measured)["deterministic"] is True
+    assert weights[0] == weights[1]
+    assert finished.artifact("train").name == artifact(prepared, "train").name
+
+
+def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_lines(
+    finished: Finished,
+) -> None:
+    prepared, trained = finished.artifact("prepare"), finished.artifact("train")
+    description = read_json(trained / "model.json")
+    model = Transformer(ModelConfig.model_validate(description["config"]), description["n_rows"])
+    load_weights(model, trained / "checkpoints" / "step-00000120" / "model.safetensors")
+    src, refs = (read_lines(prepared / f"dev.{lang}") for lang in ("en", "de"))
+    greedy = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
+    translated = bundle_of(model, prepared).translate(src, greedy, progress=lambda _: None)
+    bleu = sacrebleu.corpus_bleu([translation.text for translation in translated], [refs])
+    last = read_metrics(trained / "metrics.jsonl")[-1]
+    assert last["dev_sacrebleu"] == round(bleu.score, 4)
+    assert last["dev_sacrebleu_how"].startswith(
+        "first 20 lines of dev, greedy, plain text; nrefs:1"
+    )

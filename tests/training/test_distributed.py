@@ -1,0 +1,387 @@
+"""Training on several processes that torchrun starts, against training in this one."""
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_loop
+import torch
+from safetensors.torch import load_file
+from test_loop import CPU, config_of, corpus, losses, model_of
+
+from nmtkit import cli
+from nmtkit.errors import UserError
+from nmtkit.model.transformer import Transformer
+from nmtkit.training import loop
+from nmtkit.training.batches import Batch, Ints, Pairs, micro_batches, pack, updates
+from nmtkit.training.checkpoint import checkpoints
+from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
+from nmtkit.training.loop import METRICS, Metrics, read_metrics
+from nmtkit.training.loss import Losses
+
+SLOW = pytest.mark.slow
+PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
+N_UPDATES = 50
+# A rate as in the paper: a higher one lets rounding grow.
+FIFTY = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
+FIVE_A_STEP = 35  # most tokens of a micro-batch, so that an update has about five of them
+ONE_A_STEP = 120
+
+
+# What the processes do: they run this file.
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of the loop, in one process or several."""
+
+    directory: str
+    max_tokens: int = FIVE_A_STEP
+    dropout: float = 0.0
+    stop_after: float = math.inf
+    fault: str = ""  # the function of this file that spoils the second process
+
+    def run(self, group: Group) -> None:
+        """Train, as one process of `group`."""
+        model = model_of(dropout=self.dropout, seed=1 + group.rank)  # the first one's must win
+        if self.fault and group.rank == 1:
+            FAULTS[self.fault](model)
+        asked = group.rank == group.size - 1  # a stop of one process is a stop of all
+        test_loop.run(
+            Path(self.directory),
+            model,
+            FIFTY,
+            max_tokens=self.max_tokens,
+            report=slowly if self.fault == "slow" else lambda _metrics: None,
+            stop_after=self.stop_after if asked else math.inf,
+            group=group,
+        )
+
+
+def slowly(_metrics: Metrics) -> None:
+    """Leave time for a kill."""
+    time.sleep(0.02)
+
+
+def run_out_of_memory(_model: Transformer) -> None:
+    """Let the memory be short after some passes."""
+    passes, genuine = itertools.count(), loop.batch_losses
+
+    def short(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+        if next(passes) == 20:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return genuine(model, batch, label_smoothing)
+
+    loop.batch_losses = short
+
+
+def find_a_full_disk(_model: Transformer) -> None:
+    """Let the system refuse something."""
+    passes, genuine = itertools.count(), loop.batch_losses
+
+    def full(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+        if next(passes) == 20:
+            raise OSError(28, "No space left on device", "somewhere")
+        return genuine(model, batch, label_smoothing)
+
+    loop.batch_losses = full
+
+
+FAULTS: dict[str, Callable[[Transformer], None]] = {
+    "slow": lambda _model: None,
+    "memory": run_out_of_memory,
+    "disk": find_a_full_disk,
+    "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
+}
+
+
+def work() -> None:
+    """Do the part that the command line describes, as torchrun's environment says."""
+    part = Part(**json.loads(sys.argv[1]))
+    with join(CPU) as group:
+        record_order(Path(part.directory) / f"order-{group.size}-{group.rank}.jsonl")
+        part.run(group)
+
+
+def record_order(path: Path) -> None:
+    """Write down the numbers of the pairs of each micro-batch that is packed for training."""
+
+    def recording(pairs: Pairs, chosen: Ints) -> Batch:
+        if len(pairs.src_lengths) == len(corpus().src_lengths):  # not the dev set
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(chosen.tolist()) + "\n")
+        return pack(pairs, chosen)
+
+    loop.pack = recording  # type: ignore[attr-defined]
+
+
+# How they are started and what they leave
+
+
+def start(part: Part, n_processes: int, *, max_restarts: int = 0) -> subprocess.Popen[bytes]:
+    """Let torchrun start the processes."""
+    Path(part.directory).mkdir(exist_ok=True)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    counts = [f"--nproc-per-node={n_processes}", f"--max-restarts={max_restarts}"]
+    return subprocess.Popen(
+        [*torchrun, *counts, __file__, json.dumps(asdict(part))],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+    )
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """The exit code and the errors of what `start` started."""
+    with process:
+        _, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, err.decode("utf-8")
+
+
+def run_together(part: Part, n_processes: int) -> Path:
+    """Train to the end on several processes."""
+    code, err = ended(start(part, n_processes))
+    assert code == 0, err
+    return Path(part.directory)
+
+
+def run_alone(part: Part) -> Path:
+    """Train to the end, or a stop, in this process."""
+    part.run(test_loop.ALONE)
+    return Path(part.directory)
+
+
+def curve(directory: Path, key: str = "loss") -> list[float]:
+    """A loss at each step."""
+    return [line[key] for line in losses(directory)]
+
+
+def assert_same_course(ours: Path, theirs: Path) -> None:
+    """The losses of 50 updates agree to rounding, and so do the last weights."""
+    assert [line["step"] for line in losses(ours)] == list(range(1, N_UPDATES + 1))
+    for key in ("loss", "nll"):
+        assert curve(ours, key) == pytest.approx(curve(theirs, key), abs=1e-5)
+    assert max(curve(theirs)) - min(curve(theirs)) > 0.1  # something was learned
+    weights = [load_file(checkpoints(each)[-1] / "model.safetensors") for each in (ours, theirs)]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weight, weights[1][name], atol=1e-3, rtol=0)
+
+
+def expected_order(part: Part, rank: int, size: int) -> list[list[int]]:
+    """The pair numbers of the micro-batches that are one process's, by the promise."""
+    source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
+    return [
+        group.tolist()
+        for update in itertools.islice(source, N_UPDATES)
+        for group in micro_batches(corpus(), update.pairs, part.max_tokens)[rank::size]
+    ]
+
+
+def assert_order_is_as_promised(part: Part, size: int) -> None:
+    """Each update's pairs are dealt out whole, whatever the number of processes."""
+    for rank in range(size):
+        text = (Path(part.directory) / f"order-{size}-{rank}.jsonl").read_text(encoding="utf-8")
+        packed = [json.loads(line) for line in text.removesuffix("\n").split("\n")]
+        assert packed[1:] == expected_order(part, rank, size)  # the first one tries the memory
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One process, a micro-batch an update."""
+    return run_alone(Part(str(tmp_path_factory.mktemp("alone")), max_tokens=ONE_A_STEP))
+
+
+def test_two_processes_train_as_one_does(tmp_path: Path, alone: Path) -> None:
+    part = Part(str(tmp_path / "two"))
+    assert_same_course(run_together(part, 2), alone)
+    assert_order_is_as_promised(part, 2)
+    assert read_metrics(tmp_path / "two" / METRICS)[-1]["dev_sacrebleu"] == 12.5
+
+
+def test_five_micro_batches_train_as_one_does(tmp_path: Path, alone: Path) -> None:
+    assert_same_course(run_alone(Part(str(tmp_path))), alone)
+
+
+@SLOW
+@pytest.mark.parametrize(
+    ("size", "max_tokens"),
+    [(4, FIVE_A_STEP), pytest.param(2, ONE_A_STEP, id="the second has no micro-batch")],
+)
+def test_processes_train_as_one_does(
+    tmp_path: Path, alone: Path, size: int, max_tokens: int
+) -> None:
+    part = Part(str(tmp_path / "together"), max_tokens)
+    assert_same_course(run_together(part, size), alone)
+    assert_order_is_as_promised(part, size)
+
+
+@SLOW
+def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Path) -> None:
+    """Two processes, stopped; one, stopped; two to the end."""
+    directory = str(tmp_path / "changing")
+    run_together(Part(directory, stop_after=17), 2)
+    assert len(losses(tmp_path / "changing")) == 17
+    run_alone(Part(directory, stop_after=14))
+    assert len(losses(tmp_path / "changing")) == 31
+    assert_same_course(run_together(Part(directory), 2), alone)
+
+
+@SLOW
+@pytest.mark.parametrize("lost", [0, 1])
+def test_run_that_lost_a_process_ends_with_the_bits_of_an_undisturbed_one(
+    tmp_path: Path, lost: int
+) -> None:
+    undisturbed = run_together(Part(str(tmp_path / "undisturbed"), dropout=0.2), 2)
+    part = Part(str(tmp_path / "disturbed"), dropout=0.2, fault="slow")
+    process = start(part, 2, max_restarts=1)
+    metrics = tmp_path / "disturbed" / METRICS
+    wait_until(lambda: len(read_metrics(metrics)) >= 27, process)
+    os.kill(children_of(process.pid)[lost], signal.SIGKILL)
+    code, err = ended(process)
+    assert code == 0, err
+    assert losses(tmp_path / "disturbed") == losses(undisturbed)
+    for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
+        ours, theirs = (checkpoints(each)[-1] / file for each in (metrics.parent, undisturbed))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def wait_until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait for something that a running process brings about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert process.poll() is None, "it ended too early"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started, oldest first."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return sorted(int(child) for child in listed.split())
+
+
+@SLOW
+@pytest.mark.parametrize("max_restarts", [0, 2])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("memory", "nmtkit: cpu has too little memory for micro-batches of 35 tokens a side; "),
+        ("disk", "nmtkit: the disk is full (somewhere); "),
+        ("nan", "not finite; the last good checkpoint is kept in "),
+    ],
+)
+def test_error_of_one_process_ends_all_soon_and_is_told_once(
+    tmp_path: Path, fault: str, said: str, max_restarts: int
+) -> None:
+    part = Part(str(tmp_path / "spoilt"), fault=fault)
+    code, err = ended(start(part, 2, max_restarts=max_restarts))
+    assert code != 0
+    assert err.count(said) == 1
+    assert "test_distributed.py" not in err.split("torch.distributed.elastic")[0]  # no traceback
+
+
+# The parts, in this process
+
+
+def test_gradients_of_one_process_are_left_to_autograd() -> None:
+    model = model_of()
+    gradients = GradientSums(model, test_loop.ALONE)
+    gradients.clear()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    gradients.send_as_they_come()
+    model.output_matrix.square().sum().backward()  # type: ignore[no-untyped-call]
+    gradients.finish()
+    assert gradients.norm() == pytest.approx(2 * model.output_matrix.norm().item(), rel=1e-6)
+
+
+class Sent:
+    """A sum on its way that has arrived."""
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+
+@pytest.mark.parametrize("n_bytes", [1, 400, BUCKET_BYTES])
+def test_gradients_of_several_processes_lie_in_buckets_each_at_its_place(
+    monkeypatch: pytest.MonkeyPatch, n_bytes: int
+) -> None:
+    """Passes accumulate in the buckets; the last one sends each of them, in order, when full."""
+    monkeypatch.setattr("nmtkit.training.distributed.BUCKET_BYTES", n_bytes)
+    sent: list[int] = []
+
+    def all_reduce(gradients: torch.Tensor, *, async_op: bool) -> Sent:
+        assert async_op
+        sent.append(gradients.data_ptr())
+        gradients *= 2  # as if another process had the same
+        return Sent()
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    ours, theirs = model_of(), model_of()
+    gradients = GradientSums(ours, Group(0, 2, CPU))
+    batch = pack(corpus(), next(batches()))
+    for _ in range(2):  # updates
+        sent.clear()
+        gradients.clear()
+        loop.batch_losses(ours, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+        assert sent == []
+        gradients.send_as_they_come()
+        loop.batch_losses(ours, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+        n_sent_while_backward_ran = len(sent)
+        gradients.finish()
+        assert n_sent_while_backward_ran == len(sent) == len(set(sent))
+    loop.batch_losses(theirs, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert a.grad is not None
+        assert b.grad is not None
+        torch.testing.assert_close(a.grad, 4 * b.grad, msg=name)
+
+
+def batches() -> Any:
+    """The pairs of each micro-batch."""
+    source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
+    return (chosen for update in source for chosen in micro_batches(corpus(), update.pairs, 60))
+
+
+def test_process_without_a_micro_batch_sends_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[float] = []
+
+    def all_reduce(gradients: torch.Tensor, *, async_op: bool) -> Sent:
+        assert async_op
+        sums.append(float(gradients.abs().sum()))
+        return Sent()
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    gradients = GradientSums(model_of(), Group(1, 2, CPU))
+    gradients.clear()
+    gradients.finish()
+    assert sums == [0.0] * len(sums)
+    assert sums
+
+
+def test_items_are_dealt_like_cards() -> None:
+    hands = [Group(rank, 3, CPU).share(list("abcdefgh")) for rank in range(3)]
+    assert hands == [["a", "d", "g"], ["b", "e", "h"], ["c", "f"]]
+
+
+def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_reduce(values: torch.Tensor) -> None:
+        values += torch.tensor([0.0, 20.0])
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    with pytest.raises(UserError, match=r"the processes differ in steps \(40, 20\); give all"):
+        Group(0, 2, CPU).check_same("steps", 40)
+    Group(0, 2, CPU).check_same("steps", 20)
+
+
+if __name__ == "__main__":
+    cli.app = work  # type: ignore[assignment]
+    cli.main()
