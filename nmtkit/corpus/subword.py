@@ -12,7 +12,9 @@ from nmtkit.symbols import SPECIALS, UNK_ID
 
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
-MAX_CACHED_WORDS = 2**18  # about 60 MB a process; nearly every running word is among them
+# Of each generation of remembered words, about 60 MB. The words of the older one that were not met
+# again are forgotten; so frequent words stay, and nearly every running word is among them.
+MAX_CACHED_WORDS = 2**18
 
 
 class Subword(Protocol):
@@ -46,6 +48,7 @@ class BpeSubword:
         self._pieces = [*SPECIALS, *pieces]
         self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
         self._cache: dict[str, tuple[int, ...]] = {}
+        self._older_cache: dict[str, tuple[int, ...]] = {}
 
     @property
     def n_tokens(self) -> int:
@@ -61,9 +64,11 @@ class BpeSubword:
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        ids = tuple(id_ for piece in self._bpe.split(word) for id_ in self._known(piece))
+        ids = self._older_cache.get(word)
+        if ids is None:
+            ids = tuple(id_ for piece in self._bpe.split(word) for id_ in self._known(piece))
         if len(self._cache) >= MAX_CACHED_WORDS:
-            self._cache.clear()
+            self._older_cache, self._cache = self._cache, {}
         self._cache[word] = ids
         return ids
 

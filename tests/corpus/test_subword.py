@@ -165,6 +165,22 @@ def test_the_cache_does_not_change_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [subword.encode(line) for line in TEXT for _ in range(2)][::2] == expected
 
 
+def test_a_word_that_comes_back_is_not_split_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nmtkit.corpus.subword.MAX_CACHED_WORDS", 3)
+    subword = bpe_subword(TEXT)
+    split: list[str] = []
+    split_by_merges = Bpe.split
+
+    def noting(self: Bpe, word: str) -> tuple[str, ...]:
+        split.append(word)
+        return split_by_merges(self, word)
+
+    monkeypatch.setattr(Bpe, "split", noting)
+    for other in "bcdefghi":
+        subword.encode(f"a {other} a")
+    assert split == list("abcdefghi")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
