@@ -37,7 +37,7 @@ def time_parts(step: Callable[[], float], device: torch.device) -> dict[str, flo
     events = profiled.events()
     assert events is not None
     for event in events:
-        if event.device_type == torch.autograd.DeviceType.CPU:
+        if event.device_type.name == "CPU":
             spent = event.self_device_time_total if on_cuda else event.self_cpu_time_total
             parts[_part(event)] += spent / 1e6
     parts[GAPS] = max(0.0, seconds - sum(parts.values()))

@@ -1,0 +1,77 @@
+"""Training speed: what is counted, and where a step's time goes."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmtkit.machine import Machine
+from nmtkit.recipe import load_recipe
+from nmtkit.reporting.cost import update_flops
+from nmtkit.reporting.tables import print_training_speeds
+from nmtkit.stages.bench import bench_training
+from nmtkit.stages.chain import Chain
+from nmtkit.training.profile import NAMES, time_parts
+
+CPU = torch.device("cpu")
+SMALL = [
+    "model.n_layers=1",
+    "training.src_tokens_per_update=600",
+    "training.tgt_tokens_per_update=500",
+]
+
+
+def chain_of(runs_dir: Path, *overrides: str) -> Chain:
+    machine = Machine(runs_dir, mirror=None, device="cpu", max_tokens=None, workers=1)
+    return Chain(load_recipe("demo", [*SMALL, *overrides]), machine, "demo")
+
+
+def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path) -> None:
+    chain = chain_of(tmp_path)
+    speed = bench_training(chain, seconds=0.3)
+    assert speed.recipe == "demo"
+    assert speed.text == "made up"
+    assert speed.steps >= 1
+    assert 400 < speed.tgt_tokens_per_update <= 500
+    assert 0.2 < speed.fill <= 1
+    assert set(speed.parts) == set(NAMES)
+    assert sum(speed.parts.values()) == pytest.approx(1)
+    assert all(speed.parts[name] > 0 for name in NAMES if name != "gaps")
+    # FLOP/s follow from tokens/s and the model: about as many source tokens as target tokens.
+    n_rows = chain.recipe.model.rows_for(2_312)
+    per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
+    assert speed.flops == pytest.approx(speed.tgt_tokens_per_second * per_token, rel=0.3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_operation_is_counted_where_it_belongs() -> None:
+    a = torch.randn(300, 300, requires_grad=True)
+    batch = torch.randn(20, 100, 100)
+
+    def matrices() -> float:
+        (a @ a).sum().backward()  # type: ignore[no-untyped-call]
+        return 1.0
+
+    def attention() -> float:
+        for _ in range(20):
+            (batch @ batch).softmax(-1)
+        return 1.0
+
+    for step, part in ((matrices, "other GEMMs"), (attention, "attention")):
+        step()
+        parts = time_parts(step, CPU)
+        busy = {name: spent for name, spent in parts.items() if name != "gaps"}
+        assert max(busy, key=busy.__getitem__) == part
+        assert sum(parts.values()) == pytest.approx(1.0)
+
+
+def test_speeds_are_json_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    speed = bench_training(chain_of(tmp_path), seconds=0.1)
+    print_training_speeds([speed, speed], as_json=True)
+    assert json.loads(capsys.readouterr().out) == [asdict(speed)] * 2
+    print_training_speeds([speed], as_json=False)
+    shown = capsys.readouterr().out
+    assert f"{speed.tgt_tokens_per_second:,.0f}" in shown
+    assert f"{speed.parts['attention']:.1%}" in shown
