@@ -247,12 +247,12 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
 
 def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
     """Yield the raw training text, with what is repeated in it marked if the recipe wants that."""
+    texts = [_text(chain, corpus) for corpus in chain.corpora["train"]]  # all downloads first
     seen = SeenPairs()
-    for number, corpus in enumerate(chain.corpora["train"]):
-        pairs = read_pairs(_text(chain, corpus))
-        for index, chunk in enumerate(read_chunks(pairs, LINES_PER_CHUNK)):
-            repeated = chain.recipe.corpus.drop_duplicates
-            yield RawChunk(number, index, chunk, seen.repeated(chunk) if repeated else frozenset())
+    marking = chain.recipe.corpus.drop_duplicates
+    for number, text in enumerate(texts):
+        for index, chunk in enumerate(read_chunks(read_pairs(text), LINES_PER_CHUNK)):
+            yield RawChunk(number, index, chunk, seen.repeated(chunk) if marking else frozenset())
 
 
 def _tokenize(chain: Chain, held_out: dict[str, _HeldOut]) -> Tokenize:
