@@ -156,7 +156,7 @@ def _peak_flops(device: torch.device) -> tuple[float, str]:
         (a @ b)[0, 0].item()
         fastest = min(fastest, time.perf_counter() - begin)
     return (
-        2 * width** 3 / fastest,
+        2 * width**3 / fastest,
         f"a float32 product here, {2e-9 * width**3 / fastest:,.0f} GFLOP/s",
     )
 
