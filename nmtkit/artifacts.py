@@ -248,6 +248,13 @@ def _lock(path: Path, what: str) -> Iterator[None]:
         yield
 
 
+def replace_file(new: Path, place: Path) -> None:
+    """Give a written file its place, at once and for good, even if the power fails."""
+    _sync(new)
+    new.replace(place)
+    _sync(place.parent)
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -79,7 +79,8 @@ def prepare(
     """Download, tokenize, clean, split into subwords, and write token ids."""
     from nmtkit.stages import prepare as stage
 
-    _tell(stage.run(_chain(recipe, overrides, runs_dir, mirror=mirror, workers=workers)).path)
+    machine = _machine(runs_dir, mirror=mirror, workers=workers)
+    _tell(stage.run(_chain(recipe, overrides, machine)).path)
 
 
 @app.command()
@@ -97,9 +98,7 @@ def train(
     from nmtkit.stages import train as stage
     from nmtkit.training.distributed import is_worker
 
-    chain = _chain(
-        recipe,
-        overrides,
+    machine = _machine(
         runs_dir,
         device=device,
         max_tokens=max_tokens,
@@ -107,6 +106,7 @@ def train(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
+    chain = _chain(recipe, overrides, machine)
     path = stage.run(chain).path
     if not is_worker():
         _tell(path)
@@ -128,7 +128,7 @@ def inspect(
     from nmtkit.reporting.tables import print_inspection
     from nmtkit.stages import inspect as stage
 
-    inspection = stage.inspect(_chain(recipe, overrides, runs_dir))
+    inspection = stage.inspect(_chain(recipe, overrides, _machine(runs_dir)))
     if html is not None:
         write_page(inspection, html)
     print_inspection(inspection, as_json=as_json)
@@ -141,7 +141,7 @@ def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir =
     """Average the last checkpoints into a bundle that translates."""
     from nmtkit.stages import average as stage
 
-    _tell(stage.run(_chain(recipe, overrides, runs_dir)).path)
+    _tell(stage.run(_chain(recipe, overrides, _machine(runs_dir))).path)
 
 
 @app.command()
@@ -165,7 +165,7 @@ def translate(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
         )
     if recipe is not None:
-        _tell(stage.run(_chain(recipe, overrides, runs_dir, device=device)).path)
+        _tell(stage.run(_chain(recipe, overrides, _machine(runs_dir, device=device))).path)
     elif bundle is not None:
         from nmtkit.recipe import load_decoding
 
@@ -193,7 +193,7 @@ def score(
     from nmtkit.stages import score as stage
 
     if references is None:
-        artifact = stage.run(_chain(recipe_or_hypotheses, overrides, runs_dir))
+        artifact = stage.run(_chain(recipe_or_hypotheses, overrides, _machine(runs_dir)))
         scores = read_json(artifact.path / stage.SCORES)
     elif lang is None:
         raise UserError(
@@ -223,9 +223,7 @@ def run(
     """Run all stages, skipping what is fresh, and report the results."""
     from nmtkit.stages import report
 
-    chain = _chain(
-        recipe,
-        overrides,
+    machine = _machine(
         runs_dir,
         mirror=mirror,
         device=device,
@@ -235,7 +233,7 @@ def run(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    report.run_all(chain)
+    report.run_all(_chain(recipe, overrides, machine))
 
 
 @app.command()
@@ -246,7 +244,7 @@ def status(
     from nmtkit.reporting.tables import print_status
     from nmtkit.stages.chain import states
 
-    print_status(recipe, states(_chain(recipe, overrides, runs_dir)), as_json=as_json)
+    print_status(recipe, states(_chain(recipe, overrides, _machine(runs_dir))), as_json=as_json)
 
 
 @app.command()
@@ -286,7 +284,8 @@ def plan(
     from nmtkit.reporting.tables import print_plan
     from nmtkit.stages import plan as stage
 
-    chain = _chain(recipe, overrides, runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
+    machine = _machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
+    chain = _chain(recipe, overrides, machine)
     print_plan(stage.plan(chain), as_json=as_json)
 
 
@@ -317,11 +316,9 @@ def bench_train(
 
     if every == bool(recipes):
         raise UserError("`nmtkit bench train` takes recipes or --all; give one of them")
+    machine = _machine(runs_dir, device=device, max_tokens=max_tokens)
     speeds = [
-        bench_training(
-            _chain(recipe, overrides, runs_dir, device=device, max_tokens=max_tokens), seconds
-        )
-        for recipe in recipes or BENCHED
+        bench_training(_chain(recipe, overrides, machine), seconds) for recipe in recipes or BENCHED
     ]
     print_training_speeds(speeds, as_json=as_json)
 
@@ -351,32 +348,10 @@ def _machine(
     )
 
 
-def _chain(
-    recipe: str,
-    overrides: list[str] | None,
-    runs_dir: Path,
-    *,
-    mirror: Path | None = None,
-    device: str = "auto",
-    max_tokens: int | None = None,
-    workers: int | None = None,
-    processes: int | None = None,
-    deterministic: bool = False,
-    tensorboard: Path | None = None,
-) -> "Chain":
+def _chain(recipe: str, overrides: list[str] | None, machine: "Machine") -> "Chain":
     from nmtkit.recipe import load_recipe
     from nmtkit.stages.chain import Chain
 
-    machine = _machine(
-        runs_dir,
-        mirror=mirror,
-        device=device,
-        max_tokens=max_tokens,
-        workers=workers,
-        processes=processes,
-        deterministic=deterministic,
-        tensorboard=tensorboard,
-    )
     return Chain(load_recipe(recipe, overrides or []), machine, recipe, overrides or [])
 
 

@@ -23,7 +23,7 @@ BOUNDARY = 0  # the id of what stands before, between and after words
 INSIDE = -1  # stands where a symbol goes on that began further left
 
 # A round lists the most frequent pairs, but none so rare that merges would make millions more to
-# list. 2.5 million words and 32,000 merges take three rounds.
+# list.
 MAX_LISTED = 2**15
 MAX_RATIO = 1000  # of the round's largest count to its smallest
 

@@ -15,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from nmtkit.artifacts import replace_file
 from nmtkit.corpus import lockfile
 from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.errors import UserError
@@ -344,7 +345,7 @@ class _Part:
         self._version_path.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        lockfile.publish(self.path, self._final_path)
+        replace_file(self.path, self._final_path)
         self._version_path.unlink(missing_ok=True)
 
 

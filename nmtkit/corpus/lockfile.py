@@ -5,7 +5,6 @@ person removes it.
 """
 
 import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from nmtkit.artifacts import canonical_json
+from nmtkit.artifacts import canonical_json, replace_file
 from nmtkit.corpus.catalog import Sha256
 from nmtkit.errors import UserError
 
@@ -76,22 +75,7 @@ def _write(path: Path, records: dict[str, Record]) -> None:
     temporary = path.with_suffix(".partial")
     content = {url: record.model_dump() for url, record in records.items()}
     temporary.write_text(canonical_json(content), encoding="utf-8", newline="\n")
-    publish(temporary, path)
-
-
-def publish(temporary: Path, path: Path) -> None:
-    """Give a written file its name, for good even if the power fails."""
-    _sync(temporary)
-    temporary.replace(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    replace_file(temporary, path)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from typing import Any
 
 from sacremoses import MosesTokenizer
 
-# Full, the memory of a language takes 40 MB in Latin script, 55 MB in others; then it starts anew.
+# Full, the memory of a language takes tens of MB; then it starts anew.
 _MAX_WORDS = 2**18
 _MAX_SHAPES = 2**14
 _MAX_CHARACTERS = 64  # longer words are not remembered

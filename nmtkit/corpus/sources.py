@@ -161,7 +161,7 @@ def _blocks(file: TextFile) -> Iterator[bytes]:
 
 
 def _lines(blocks: Iterator[bytes], file: TextFile) -> Iterator[str]:
-    """Split at line feeds alone. Decoding a block at once is 1.6 times as fast as by the line."""
+    """Split at line feeds alone."""
     n_lines = 0
     unended: list[bytes] = []  # the beginning of a line, of which a block has had no end
     n_unended = 0

@@ -9,7 +9,7 @@ import torch
 
 from nmtkit import artifacts, progress
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import BpeConfig, Recipe
+from nmtkit.recipe import Recipe
 from nmtkit.reporting.cost import PEAK_FLOPS, update_flops
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
@@ -125,11 +125,7 @@ def _text(chain: Chain) -> tuple[Pairs, int, str]:
     if prepared := chain.find("prepare"):
         counts = artifacts.read_json(prepared.path / "counts.json")
         return open_pairs(prepared.path, "train"), int(counts["vocabulary"]), "the recipe's"
-    subword = chain.recipe.subword
-    # 32,000 merges of news text leave about 37,000 tokens.
-    n_tokens = (
-        round(subword.n_merges * 37 / 32) if isinstance(subword, BpeConfig) else subword.n_tokens
-    )
+    n_tokens = chain.recipe.expected_vocabulary()
     generator = np.random.default_rng(0)
     sides = []
     for mean in MEAN_LENGTHS:

@@ -1,6 +1,5 @@
 """How far a stage came, told beside its files as it goes, so that a killed run is gone on with."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -35,14 +34,4 @@ class Journal:
         self._parts[part] = state
         new = self._path.with_suffix(".new")
         artifacts.write_json(new, {"made_by": self._made_by, "parts": self._parts})
-        _sync(new)
-        new.replace(self._path)
-        _sync(self.folder)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        artifacts.replace_file(new, self._path)

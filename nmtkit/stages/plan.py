@@ -6,7 +6,6 @@ from pathlib import Path
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.download import is_here, known_bytes
-from nmtkit.recipe import BpeConfig, Recipe
 from nmtkit.reporting.cost import count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.stages.chain import Chain, states
@@ -26,7 +25,7 @@ def plan(chain: Chain) -> Plan:
     if prepared is not None:
         n_tokens = int(artifacts.read_json(prepared.path / "counts.json")["vocabulary"])
     else:
-        n_tokens = _expected_vocabulary(recipe)
+        n_tokens = recipe.expected_vocabulary()
     n_rows = recipe.model.rows_for(n_tokens)
     n_parameters = count_parameters(recipe.model, n_rows).total
     training = recipe.training
@@ -62,13 +61,6 @@ def _find(chain: Chain, stage: str) -> Artifact | None:
     if any(corpus.downloads_of_unknown_hash(chain.machine.downloads_dir) for corpus in corpora):
         return None
     return chain.find(stage)
-
-
-def _expected_vocabulary(recipe: Recipe) -> int:
-    """A guess before the text is read: 32,000 merges of news text leave about 37,000 tokens."""
-    if isinstance(recipe.subword, BpeConfig):
-        return round(recipe.subword.n_merges * 37 / 32)
-    return recipe.subword.n_tokens
 
 
 def _downloads(chain: Chain) -> list[Download]:

@@ -46,7 +46,7 @@ from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
-MAX_WORDS = 2**22  # different ones that are counted, some 0.8 GB; beyond them the rarest go
+MAX_WORDS = 2**22  # different ones that are counted, some 0.4 GB; beyond them the rarest go
 TOKENIZATION = "tokenization.json"  # how raw text becomes tokens; a bundle carries it too
 SAMPLES = "samples.json"  # raw pairs, to look at
 

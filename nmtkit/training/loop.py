@@ -44,7 +44,7 @@ METRICS = "metrics.jsonl"
 # Steps without a finite loss and gradient, one after the other, that end a run: one may be a freak
 # of the data, and the next steps have other data.
 MAX_SKIPPED = 5
-PROBED_UPDATES = 5_000  # some seconds of planning; a longer run holds few harder micro-batches
+PROBED_UPDATES = 5_000  # bounds the planning; a longer run holds few harder micro-batches
 
 
 @dataclass(frozen=True)

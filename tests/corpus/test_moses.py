@@ -2,7 +2,6 @@
 
 # ruff: noqa: RUF001 - look-alike signs are what the scripts are about
 
-import pickle
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmtkit.corpus.chunks import map_chunks
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 
 TEXT = st.text(
@@ -165,6 +165,6 @@ def test_tokens_stand_one_space_apart(line: str) -> None:
 def test_a_tokenization_travels_to_worker_processes() -> None:
     tokenization = moses("de")
     tokenization.tokenize("erst benutzt, dann verschickt")
-    copy = pickle.loads(pickle.dumps(tokenization))
-    assert copy == tokenization
-    assert copy.tokenize("Ja, gut.") == "Ja , gut ."
+    lines = ["Ja, gut.", "Nr. 5 (neu)"]
+    in_workers = list(map_chunks(tokenization.tokenize, lines, workers=2))
+    assert in_workers == ["Ja , gut .", "Nr. 5 ( neu )"]
