@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmtkit.model.attention import attention
 from nmtkit.model.packing import Layout
-from nmtkit.model.transformer import DecoderLayer, Transformer, attention, merge_heads, split_heads
+from nmtkit.model.transformer import DecoderLayer, Transformer, split_heads
 
 
 @dataclass
@@ -78,8 +79,13 @@ def _layers(model: Transformer) -> list[DecoderLayer]:
 
 
 def _empty_cache(layer: DecoderLayer, memory: Tensor, src_layout: Layout) -> LayerCache:
-    src_keys, src_values = layer.cross_attention.keys_values(memory, src_layout)
-    n_sentences, heads = src_keys.shape[:2]
+    (sources,) = src_layout.rectangles
+    n_sentences = len(src_layout.lengths)
+    src_keys, src_values = (
+        torch.unflatten(sources.pad(each), 0, (n_sentences, -1))
+        for each in layer.cross_attention.keys_values(memory)
+    )
+    heads = src_keys.shape[1]
     keys = memory.new_empty(n_sentences, 1, heads, 0, layer.self_attention.d_k)
     values = memory.new_empty(n_sentences, 1, heads, 0, layer.self_attention.d_v)
     return LayerCache(keys, values, src_keys, src_values)
@@ -89,17 +95,16 @@ def _layer_step(layer: DecoderLayer, x: Tensor, cache: LayerCache, src_mask: Ten
     """What DecoderLayer does to the newest position: (B, W, D) to (B, W, D)."""
 
     def attend(y: Tensor) -> Tensor:
-        qkv = layer.self_attention.qkv(y)[:, :, None]
-        q, k, v = layer.self_attention.split(qkv)  # (B, W, H, 1, K), and U for v
-        cache.keys = torch.cat([cache.keys, k], dim=-2)
-        cache.values = torch.cat([cache.values, v], dim=-2)
-        attended = attention(q, cache.keys, cache.values, mask=None)
-        return layer.self_attention.out(merge_heads(attended)[:, :, 0])  # type: ignore[no-any-return]
+        q, k, v = layer.self_attention.project(y)  # (B, W, H, K), and U for v
+        cache.keys = torch.cat([cache.keys, k[..., None, :]], dim=-2)
+        cache.values = torch.cat([cache.values, v[..., None, :]], dim=-2)
+        attended = attention(q[..., None, :], cache.keys, cache.values, mask=None)
+        return layer.self_attention.out(attended.flatten(-3))  # type: ignore[no-any-return]
 
     def look(y: Tensor) -> Tensor:
-        q = split_heads(layer.cross_attention.q(y), layer.cross_attention.heads)  # (B, H, W, K)
+        q = split_heads(layer.cross_attention.q(y), layer.cross_attention.heads).transpose(1, 2)
         attended = attention(q, cache.src_keys, cache.src_values, src_mask[:, None, None, :])
-        return layer.cross_attention.out(merge_heads(attended))  # type: ignore[no-any-return]
+        return layer.cross_attention.out(attended.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
     residual_attend, residual_look, residual_feed = layer.residuals
     x = residual_attend(x, attend)

@@ -1,16 +1,17 @@
 """Packed sentences: laid end to end in one row of tokens, with offsets and no padding.
 
-Everything position-wise runs on the row. Only attention sees sentences, through its padded view.
+Everything position-wise runs on the row. Only attention sees sentences, in rectangles of a few of
+like length.
 Dimensions: T tokens, N sentences, L the longest of them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 
 @dataclass(frozen=True)
@@ -19,18 +20,30 @@ class Layout:
 
     cu_seqlens: Tensor  # (N + 1,) int64: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
     max_seqlen: int  # L
+    cuts: tuple[int, ...] = ()  # the sentences, after the first, that begin a new rectangle
 
     @classmethod
-    def of_lengths(cls, lengths: Sequence[int] | Tensor) -> "Layout":
+    def of_lengths(cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()) -> "Layout":
         """Lay out sentences of these lengths (each at least 1)."""
         sizes = torch.as_tensor(lengths, dtype=torch.int64)
         cu_seqlens = torch.zeros(len(sizes) + 1, dtype=torch.int64)
         torch.cumsum(sizes, 0, out=cu_seqlens[1:])
-        return cls(cu_seqlens, int(sizes.max()))
+        return cls(cu_seqlens, int(sizes.max()), cuts)
 
     def to(self, device: torch.device) -> "Layout":
         """The same layout on another device."""
-        return Layout(self.cu_seqlens.to(device), self.max_seqlen)
+        return Layout(self.cu_seqlens.to(device), self.max_seqlen, self.cuts)
+
+    @cached_property
+    def n_tokens(self) -> int:
+        """T."""
+        return int(self.cu_seqlens[-1])
+
+    @cached_property
+    def rectangles(self) -> list["Rectangle"]:
+        """Runs of sentences that attention takes at a time: those from one cut to the next."""
+        bounds = [0, *self.cuts, len(self.lengths)]
+        return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -50,61 +63,65 @@ class Layout:
 
     @cached_property
     def mask(self) -> Tensor:
-        """(N, L) True where the padded view holds a token."""
+        """(N, L) True where a sentence, padded to L, has a token."""
         places = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
         return places < self.lengths[:, None]
 
-    @cached_property
-    def row_of_padded(self) -> Tensor:
-        """(N * L,) for each place of the padded view its token, past the end the last one again."""
-        places = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
-        within = torch.minimum(places, self.lengths[:, None] - 1)
-        return (self.cu_seqlens[:-1, None] + within).flatten()
 
-    @cached_property
-    def padded_of_row(self) -> Tensor:
-        """(T,) for each token its place in the flattened padded view."""
-        return self._sentence * self.max_seqlen + self.positions
+@dataclass(frozen=True)
+class Rectangle:
+    """Neighbouring sentences of a packed row, padded to the longest of them, head by head.
 
-
-class _Pad(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, row: Tensor, layout: Layout) -> Tensor:
-        ctx.layout = layout  # type: ignore[attr-defined]
-        return row.index_select(0, layout.row_of_padded)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
-        # A gather, where autograd's own backward of index_select would scatter-add. It may leave
-        # the places without a token out, because attention gives them no gradient: masked as keys,
-        # dropped by `unpad` as queries.
-        layout: Layout = ctx.layout  # type: ignore[attr-defined]
-        return grad.index_select(0, layout.padded_of_row), None
-
-
-class _Unpad(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, padded: Tensor, layout: Layout) -> Tensor:
-        ctx.layout = layout  # type: ignore[attr-defined]
-        return padded.index_select(0, layout.padded_of_row)
-
-    @staticmethod
-    def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None]:
-        layout: Layout = ctx.layout  # type: ignore[attr-defined]
-        padded = grad.new_zeros(layout.mask.numel(), *grad.shape[1:])
-        return padded.index_copy_(0, layout.padded_of_row, grad), None
-
-
-def pad(row: Tensor, layout: Layout) -> Tensor:
-    """Turn a packed row (T, D) into its padded view (N, L, D).
-
-    Places past a sentence's end repeat its last token.
+    Dimensions: n sentences with t tokens together, L the longest; H heads of width K.
     """
-    padded: Tensor = _Pad.apply(row, layout)  # type: ignore[no-untyped-call]
-    return torch.unflatten(padded, 0, layout.mask.shape)
 
+    tokens: slice  # which of the row
+    rows: Tensor  # (n, L) the token of each place; past a sentence's end its last one again
+    mask: Tensor  # (n, L) True where a place is a token
+    is_full: bool  # whether all are
+    _indices: dict[tuple[int, ...], Tensor] = field(default_factory=dict)  # the same for all layers
 
-def unpad(padded: Tensor, layout: Layout) -> Tensor:
-    """Turn a padded view (N, L, D) back into the packed row (T, D)."""
-    row: Tensor = _Unpad.apply(padded.flatten(0, 1), layout)  # type: ignore[no-untyped-call]
-    return row
+    @classmethod
+    def of(cls, cu_seqlens: Tensor) -> "Rectangle":
+        """Take the sentences that begin and end at these offsets (n + 1,)."""
+        lengths = cu_seqlens.diff()
+        first, stop, longest = torch.stack([cu_seqlens[0], cu_seqlens[-1], lengths.max()]).tolist()
+        places = torch.arange(longest, device=cu_seqlens.device)
+        rows = cu_seqlens[:-1, None] + torch.minimum(places, lengths[:, None] - 1)
+        is_full = longest * len(lengths) == stop - first
+        return cls(slice(first, stop), rows, places < lengths[:, None], is_full)
+
+    def pad(self, row: Tensor) -> Tensor:
+        """Turn the packed `row` (T, H, K) into (n H, L, K)."""
+        heads, width = row.shape[1:]
+        if row.stride(0) % width or row.stride()[1:] != (width, 1):
+            row = row.contiguous()
+        # A merged projection has the heads of others between two tokens of this one: seen as a
+        # list of vectors (K,), a token's heads begin `step` after those of the token before it.
+        step = row.stride(0) // width
+        vectors = row.as_strided((step * (len(row) - 1) + heads, width), (width, 1))
+        padded = vectors.index_select(0, self._vectors_of_places(heads, step))
+        return padded.view(-1, self.rows.shape[1], width)
+
+    def unpad(self, padded: Tensor, row: Tensor) -> None:
+        """Write `padded` (n H, L, K) to the packed `row` (T, H, K), which is contiguous."""
+        heads, width = row.shape[1:]
+        places = self._places_of_vectors(heads)
+        out = row[self.tokens].view(-1, width)
+        torch.index_select(padded.view(-1, width), 0, places, out=out)
+
+    def _vectors_of_places(self, heads: int, step: int) -> Tensor:
+        """(n H L,) for each place of each head the vector that is its."""
+        if (heads, step) not in self._indices:
+            of_heads = torch.arange(heads, device=self.rows.device)[:, None]
+            self._indices[heads, step] = (self.rows[:, None] * step + of_heads).flatten()
+        return self._indices[heads, step]
+
+    def _places_of_vectors(self, heads: int) -> Tensor:
+        """(t H,) for each head of each token its place among the n H L."""
+        if (heads,) not in self._indices:
+            n, longest = self.rows.shape
+            places = torch.arange(n * heads * longest, device=self.rows.device)
+            by_token = places.view(n, heads, longest).transpose(1, 2)
+            self._indices[heads,] = by_token[self.mask].flatten()
+        return self._indices[heads,]

@@ -1,18 +1,17 @@
 """The Transformer (section 3), top to bottom.
 
-Dimensions: S source tokens and T target tokens of a packed batch; N sentences, Lq and Lk the
-longest of the queries' and of the keys' side; D = d_model, H = n_heads, K = d_k, U = d_v, V rows of
-the embedding matrix.
+Dimensions: S source tokens and T target tokens of a packed batch; D = d_model, H = n_heads,
+K = d_k, U = d_v, V rows of the embedding matrix.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from nmtkit.model.attention import packed_attention
 from nmtkit.model.dropout import Dropout
-from nmtkit.model.packing import Layout, pad, unpad
+from nmtkit.model.packing import Layout
 from nmtkit.recipe import ModelConfig
 
 # Deviation: the paper does not give it; this is its published code's (tensor2tensor, June 2017).
@@ -139,14 +138,14 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to its sentence; if causal, not to what follows."""
-        q, k, v = self.split(pad(self.qkv(x), layout))
-        mask = causal_mask(layout) if self.causal else layout.mask[:, None, None, :]
-        return self.out(unpad(merge_heads(attention(q, k, v, mask)), layout))  # type: ignore[no-any-return]
+        q, k, v = self.project(x)
+        attended = packed_attention(q, k, v, layout, layout, causal=self.causal)
+        return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
 
-    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(..., L, H (2 K + U)) to (..., H, L, K), (..., H, L, K), (..., H, L, U)."""
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Project `x` (..., D) to queries and keys (..., H, K) and values (..., H, U)."""
         widths = [self.heads * self.d_k] * 2 + [self.heads * self.d_v]
-        q, k, v = torch.split(qkv, widths, dim=-1)
+        q, k, v = torch.split(self.qkv(x), widths, dim=-1)
         return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
 
 
@@ -165,48 +164,21 @@ class CrossAttention(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to all of its sentence's `memory` (S, D)."""
-        q = split_heads(pad(self.q(x), layout), self.heads)
-        k, v = self.keys_values(memory, src_layout)
-        attended = attention(q, k, v, src_layout.mask[:, None, None, :])
-        return self.out(unpad(merge_heads(attended), layout))  # type: ignore[no-any-return]
+        k, v = self.keys_values(memory)
+        q = split_heads(self.q(x), self.heads)
+        attended = packed_attention(q, k, v, layout, src_layout, causal=False)
+        return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
 
-    def keys_values(self, memory: Tensor, src_layout: Layout) -> tuple[Tensor, Tensor]:
-        """The `memory` (S, D) as keys (N, H, Lk, K) and values (N, H, Lk, U)."""
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Project the `memory` (S, D) to keys (S, H, K) and values (S, H, U)."""
         widths = [self.heads * self.d_k, self.heads * self.d_v]
-        k, v = torch.split(pad(self.kv(memory), src_layout), widths, dim=-1)
+        k, v = torch.split(self.kv(memory), widths, dim=-1)
         return split_heads(k, self.heads), split_heads(v, self.heads)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V (equation 1).
-
-    q (..., Lq, K), k (..., Lk, K), v (..., Lk, U); `mask` broadcasts to (..., Lq, Lk), True = may
-    attend; None: everywhere. Three calls, because on a CPU they are 2.8 times as fast as the fused
-    kernel at sentence lengths of text.
-    """
-    scores: Tensor = (q @ k.transpose(-1, -2)) * k.shape[-1] ** -0.5
-    if mask is not None:
-        scores = scores.masked_fill_(~mask, -math.inf)
-    return scores.softmax(-1) @ v
-
-
-def causal_mask(layout: Layout) -> Tensor:
-    """(Lq, Lq) True on and below the diagonal.
-
-    Places past a sentence's end come after all its tokens, so that it hides them too.
-    """
-    shape = layout.max_seqlen, layout.max_seqlen
-    return torch.ones(shape, dtype=torch.bool, device=layout.cu_seqlens.device).tril()
-
-
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(..., L, H K) to (..., H, L, K)."""
-    return torch.unflatten(x, -1, (heads, -1)).transpose(-2, -3)
-
-
-def merge_heads(x: Tensor) -> Tensor:
-    """(..., H, L, U) to (..., L, H U)."""
-    return x.transpose(-2, -3).flatten(-2)
+    """(..., H K) to (..., H, K)."""
+    return torch.unflatten(x, -1, (heads, -1))
 
 
 class FeedForward(nn.Module):

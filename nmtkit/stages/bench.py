@@ -15,7 +15,7 @@ from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
 from nmtkit.symbols import SPECIALS
-from nmtkit.training.batches import Ints, Pairs, micro_batches, updates
+from nmtkit.training.batches import Ints, Pairs, micro_batches, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import Metrics, train_step
 from nmtkit.training.profile import time_parts
@@ -111,13 +111,14 @@ class _Trial:
 
     def fill(self) -> float:
         """The share of real tokens in the rectangles that attention pads a few updates to."""
-        real = padded = 0
+        real = places = 0
         for update in islice(self._updates, 10):
             for chosen in micro_batches(self._pairs, update.pairs, self._max_tokens):
-                for lengths in (self._pairs.src_lengths, self._pairs.tgt_lengths):
-                    real += int(lengths[chosen].sum())
-                    padded += int(lengths[chosen].max()) * len(chosen)
-        return real / padded
+                batch = pack(self._pairs, chosen)
+                for layout in (batch.src_layout, batch.tgt_layout):
+                    real += layout.n_tokens
+                    places += sum(each.mask.numel() for each in layout.rectangles)
+        return real / places
 
 
 def _text(chain: Chain) -> tuple[Pairs, int, str]:

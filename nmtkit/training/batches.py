@@ -158,17 +158,35 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int) -> list[Ints]:
     return cut(by_length, [(src_lengths, max_tokens), (tgt_lengths, max_tokens)])
 
 
+def rectangle_cuts(lengths: Ints) -> tuple[int, ...]:
+    """Where attention had better begin a new rectangle, in sentences of rising `lengths`.
+
+    A small rectangle costs some 20 operations of its own, a wide one the padding of its short
+    sentences: in updates of 2,048 tokens of news 6.1 scores for each real one without any cut, 1.4
+    with these, in 8 rectangles; in updates of 25,000 tokens 1.4 of each, in one or two.
+    """
+    cuts, first = [], lengths[0]
+    for i, length in enumerate(lengths):
+        if length > 1.3 * first + 2:
+            cuts.append(i)
+            first = length
+    return tuple(cuts)
+
+
 def hardest_micro_batch(pairs: Pairs, chosen: Iterable[Update], max_tokens: int) -> Ints:
     """Of all micro-batches of `chosen`, the one that takes the most memory.
 
     A row is as long as `max_tokens` in nearly all of them; what differs is the scores of attention
-    over its rectangles, N L^2.
+    in its rectangles.
     """
     hardest, most_scores = np.empty(0, dtype=np.int64), -1
     for update in chosen:
         for group in micro_batches(pairs, update.pairs, max_tokens):
-            src, tgt = int(pairs.src_lengths[group].max()), int(pairs.tgt_lengths[group].max())
-            n_scores = len(group) * (src * src + tgt * tgt + tgt * src)
+            n_scores = sum(
+                len(some) * (src * src + tgt * tgt + tgt * src)
+                for some in np.split(group, rectangle_cuts(pairs.tgt_lengths[group]))
+                for src, tgt in [(pairs.src_lengths[some].max(), pairs.tgt_lengths[some].max())]
+            )
             if n_scores > most_scores:
                 hardest, most_scores = group, n_scores
     return hardest
@@ -176,16 +194,17 @@ def hardest_micro_batch(pairs: Pairs, chosen: Iterable[Update], max_tokens: int)
 
 def pack(pairs: Pairs, chosen: Ints) -> Batch:
     """Lay the chosen pairs end to end."""
-    src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen)
-    tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen)
+    cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
+    src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen, cuts)
+    tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts)
     tgt_in = tgt_out.roll(1)
     tgt_in[tgt_layout.cu_seqlens[:-1]] = BOS_ID
     return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout)
 
 
 def _row(
-    ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints
+    ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints, cuts: tuple[int, ...]
 ) -> tuple[Tensor, Layout]:
     row = np.concatenate([ids[offsets[i] : offsets[i + 1]] for i in chosen])
-    layout = Layout.of_lengths(torch.from_numpy(offsets[chosen + 1] - offsets[chosen]))
+    layout = Layout.of_lengths(torch.from_numpy(offsets[chosen + 1] - offsets[chosen]), cuts)
     return torch.from_numpy(row.astype(np.int64)), layout

@@ -7,15 +7,12 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 # Which part an operation belongs to: that of the first name here which it, or what called it,
-# begins with. Attention alone multiplies batches of matrices; the loss and the optimizer are calls
-# of their own, forward and backward.
+# begins with. Attention, the loss and the optimizer are calls of their own, forward and backward.
 PARTS = {
+    "_PackedAttention": "attention",
     "_ChunkedCrossEntropy": "loss",
     "Optimizer.": "optimizer",
     "aten::_fused_adam": "optimizer",
-    "aten::bmm": "attention",
-    "aten::_softmax": "attention",
-    "aten::masked_fill": "attention",
     "aten::mm": "other GEMMs",
     "aten::addmm": "other GEMMs",
 }

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from nmtkit.machine import Machine
+from nmtkit.model.attention import packed_attention
+from nmtkit.model.packing import Layout
 from nmtkit.recipe import load_recipe
 from nmtkit.reporting.cost import update_flops
 from nmtkit.reporting.tables import print_training_speeds
@@ -48,15 +50,16 @@ def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path
 
 def test_an_operation_is_counted_where_it_belongs() -> None:
     a = torch.randn(300, 300, requires_grad=True)
-    batch = torch.randn(20, 100, 100)
+    layout = Layout.of_lengths([100] * 5)
+    row = torch.randn(500, 4, 100, requires_grad=True)
 
     def matrices() -> float:
         (a @ a).sum().backward()  # type: ignore[no-untyped-call]
         return 1.0
 
     def attention() -> float:
-        for _ in range(20):
-            (batch @ batch).softmax(-1)
+        attended = packed_attention(row, row, row, layout, layout, causal=True)
+        attended.sum().backward()  # type: ignore[no-untyped-call]
         return 1.0
 
     for step, part in ((matrices, "other GEMMs"), (attention, "attention")):

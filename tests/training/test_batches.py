@@ -17,6 +17,7 @@ from nmtkit.training.batches import (
     hardest_micro_batch,
     micro_batches,
     pack,
+    rectangle_cuts,
     shuffled,
     updates,
 )
@@ -205,6 +206,13 @@ def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
     assert batch.tgt_in.tolist() == [BOS_ID, BOS_ID, 1000, 1001, BOS_ID, 1008]
     assert batch.tgt_layout.cu_seqlens.tolist() == [0, 1, 4, 6]
     assert batch.src_layout.max_seqlen == batch.tgt_layout.max_seqlen == 3
+
+
+def test_attention_begins_a_rectangle_where_sentences_get_much_longer() -> None:
+    assert rectangle_cuts(np.array([1, 3, 4, 5, 5, 8, 9, 40])) == (2, 5, 7)
+    assert rectangle_cuts(np.array([30, 31, 40, 41])) == ()
+    batch = pack(pairs_of([(2, 1), (3, 9), (1, 2)]), np.array([0, 2, 1]))
+    assert batch.src_layout.cuts == batch.tgt_layout.cuts == (2,)
 
 
 def test_an_epoch_of_300_000_pairs_is_planned_in_a_second() -> None:

@@ -1,0 +1,114 @@
+"""Multi-head attention over packed rows (section 3.2.1): each token to its own sentence.
+
+Dimensions: T tokens of the queries' row, S of the keys' and values'; H heads of widths K = d_k and
+U = d_v; of a rectangle n sentences, Lq and Lk the longest of them on either side.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from nmtkit.model.packing import Layout, Rectangle
+
+
+def packed_attention(
+    q: Tensor, k: Tensor, v: Tensor, q_layout: Layout, k_layout: Layout, *, causal: bool
+) -> Tensor:
+    """Let each query of q (T, H, K) attend to its sentence in k (S, H, K) and v (S, H, U).
+
+    Returns (T, H, U). The layouts hold the same sentences, cut into the same rectangles. If
+    `causal`, they are one layout, and no token attends to what follows it.
+    """
+    attended: Tensor = _PackedAttention.apply(q, k, v, q_layout, k_layout, causal)  # type: ignore[no-untyped-call]
+    return attended
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(Q K^T / sqrt(d_k)) V (equation 1).
+
+    q (..., Lq, K), k (..., Lk, K), v (..., Lk, U); `mask` broadcasts to (..., Lq, Lk), True = may
+    attend; None: everywhere.
+    """
+    scores: Tensor = (q @ k.transpose(-1, -2)) * k.shape[-1] ** -0.5
+    if mask is not None:
+        scores = scores.masked_fill_(~mask, -math.inf)
+    return scores.softmax(-1) @ v
+
+
+class _PackedAttention(torch.autograd.Function):
+    """Equation 1 in one rectangle after the other, and its gradient by hand.
+
+    Plain products, because on a CPU they are 2.8 times as fast as the fused kernel at sentence
+    lengths of text. By hand, because autograd's way copies each of its tensors once more.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        q_layout: Layout,
+        k_layout: Layout,
+        causal: bool,
+    ) -> Tensor:
+        out = q.new_empty(*q.shape[:2], v.shape[-1])
+        kept: list[Tensor] = []
+        for queries, keys in zip(q_layout.rectangles, k_layout.rectangles, strict=True):
+            qs, ks, vs = queries.pad(q), keys.pad(k), keys.pad(v)
+            scores = _scaled_product(qs, ks.mT, q.shape[-1])
+            _hide(scores, keys, causal=causal)
+            weights = torch.softmax(scores, -1, out=scores)
+            queries.unpad(weights.bmm(vs), out)
+            kept += [qs, ks, vs, weights]
+        ctx.save_for_backward(*kept)
+        ctx.layouts = q_layout, k_layout  # type: ignore[attr-defined]
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: FunctionCtx, grad_out: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        q_layout, k_layout = ctx.layouts  # type: ignore[attr-defined]
+        kept = ctx.saved_tensors  # type: ignore[attr-defined]
+        heads, d_k, d_v = grad_out.shape[1], kept[0].shape[-1], kept[2].shape[-1]
+        grad_q = grad_out.new_empty(q_layout.n_tokens, heads, d_k)
+        grad_k = grad_out.new_empty(k_layout.n_tokens, heads, d_k)
+        grad_v = grad_out.new_empty(k_layout.n_tokens, heads, d_v)
+        rectangles = zip(q_layout.rectangles, k_layout.rectangles, strict=True)
+        for i, (queries, keys) in enumerate(rectangles):
+            qs, ks, vs, weights = kept[4 * i : 4 * i + 4]
+            grad = queries.pad(grad_out)
+            _zero_padding(grad, queries)
+            keys.unpad(weights.mT.bmm(grad), grad_v)
+            grad_weights = grad.bmm(vs.mT)
+            grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            queries.unpad(_scaled_product(grad_scores, ks, d_k), grad_q)
+            keys.unpad(_scaled_product(grad_scores.mT, qs, d_k), grad_k)
+        return grad_q, grad_k, grad_v, None, None, None
+
+
+def _scaled_product(a: Tensor, b: Tensor, d_k: int) -> Tensor:
+    """A B / sqrt(d_k) of batches of matrices."""
+    return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=d_k**-0.5)
+
+
+def _hide(scores: Tensor, keys: Rectangle, *, causal: bool) -> None:
+    """Put -inf into `scores` (n H, Lq, Lk) where a query must not look."""
+    if causal:
+        # Places past a sentence's end come after all its tokens, so that this hides them too.
+        later = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1)
+        scores.masked_fill_(later, -math.inf)
+    elif not keys.is_full:
+        of_sentences = scores.view(len(keys.mask), -1, *scores.shape[1:])
+        of_sentences.masked_fill_(~keys.mask[:, None, None, :], -math.inf)
+
+
+def _zero_padding(padded: Tensor, rectangle: Rectangle) -> None:
+    """Set `padded` (n H, L, U) to zero at the places without a token."""
+    if not rectangle.is_full:
+        of_sentences = padded.view(len(rectangle.mask), -1, *padded.shape[1:])
+        of_sentences.masked_fill_(~rectangle.mask[:, None, :, None], 0.0)
