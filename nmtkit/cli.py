@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,16 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
 ]
+
+
+class Precision(StrEnum):
+    """Of activations."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
 RunsDir = Annotated[Path, typer.Option(help="Where artifacts and downloads lie.")]
 Mirror = Annotated[
     Path | None,
@@ -54,6 +65,10 @@ Workers = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Processes that train; all CUDA devices if not given, 1 on a CPU."),
+]
+DType = Annotated[
+    Precision,
+    typer.Option(help="Of activations in training; auto: bfloat16 where the GPU has it."),
 ]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Train to the same bits each time, if slower.")
@@ -91,6 +106,7 @@ def train(
     device: Device = "auto",
     max_tokens: MaxTokens = None,
     processes: Processes = None,
+    dtype: DType = Precision.AUTO,
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
 ) -> None:
@@ -103,6 +119,7 @@ def train(
         device=device,
         max_tokens=max_tokens,
         processes=processes,
+        dtype=dtype,
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
@@ -217,6 +234,7 @@ def run(
     max_tokens: MaxTokens = None,
     workers: Workers = None,
     processes: Processes = None,
+    dtype: DType = Precision.AUTO,
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
 ) -> None:
@@ -230,6 +248,7 @@ def run(
         max_tokens=max_tokens,
         workers=workers,
         processes=processes,
+        dtype=dtype,
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
@@ -300,13 +319,14 @@ def bench_train(
         list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Whose models to train.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help=f"Instead of naming recipes: {', '.join(BENCHED)}.")
+        bool, typer.Option("--all", help=f"{', '.join(BENCHED)}, and what each technique gains.")
     ] = False,
     seconds: Annotated[float, typer.Option(min=0.1, help="To train each, after a start.")] = 30.0,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     device: Device = "auto",
     max_tokens: MaxTokens = None,
+    dtype: DType = Precision.AUTO,
     as_json: Json = False,
 ) -> None:
     """Measure training: target tokens/s, MFU, memory, and where a step's time goes."""
@@ -316,9 +336,13 @@ def bench_train(
 
     if every == bool(recipes):
         raise UserError("`nmtkit bench train` takes recipes or --all; give one of them")
-    machine = _machine(runs_dir, device=device, max_tokens=max_tokens)
+    machine = _machine(runs_dir, device=device, max_tokens=max_tokens, dtype=dtype)
     speeds = [
-        bench_training(_chain(recipe, overrides, machine), seconds) for recipe in recipes or BENCHED
+        speed
+        for recipe in recipes or BENCHED
+        for speed in bench_training(
+            _chain(recipe, overrides, machine), seconds, each_technique=every
+        )
     ]
     print_training_speeds(speeds, as_json=as_json)
 
@@ -331,6 +355,7 @@ def _machine(
     max_tokens: int | None = None,
     workers: int | None = None,
     processes: int | None = None,
+    dtype: Precision = Precision.AUTO,
     deterministic: bool = False,
     tensorboard: Path | None = None,
 ) -> "Machine":
@@ -344,6 +369,7 @@ def _machine(
         workers or default_workers(),
         processes,
         deterministic,
+        dtype.value,
         tensorboard,
     )
 

@@ -27,6 +27,7 @@ class Machine:
     workers: int  # processes that prepare text
     processes: int | None = None  # that train; None: one for each CUDA device, else one
     deterministic: bool = False  # train with algorithms that give the same bits each time
+    dtype: str = "auto"  # of activations in training: "float32" or "bfloat16"
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
 
     @property
@@ -54,6 +55,16 @@ class Machine:
         raise UserError(
             f"--device {self.device} is not to be had on this machine; leave it out, or say cpu"
         )
+
+    def torch_dtype(self) -> "torch.dtype":
+        """The precision of activations in training: by default bfloat16 where the GPU has it."""
+        import torch
+
+        if self.dtype != "auto":
+            return torch.bfloat16 if self.dtype == "bfloat16" else torch.float32
+        on_cuda = self.torch_device().type == "cuda"
+        has_bfloat16 = on_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if has_bfloat16 else torch.float32
 
     def n_processes(self) -> int:
         """How many processes train, each with a device of its own, or with a part of the CPU.

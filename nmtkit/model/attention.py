@@ -9,8 +9,11 @@ import math
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn.attention.varlen import varlen_attn
 
 from nmtkit.model.packing import Layout, Rectangle
+
+MAX_FUSED_WIDTH = 256  # of a head, in flash attention 2
 
 
 def packed_attention(
@@ -21,8 +24,10 @@ def packed_attention(
     Returns (T, H, U). The layouts hold the same sentences, cut into the same rectangles. If
     `causal`, they are one layout, and no token attends to what follows it.
     """
-    attended: Tensor = _PackedAttention.apply(q, k, v, q_layout, k_layout, causal)  # type: ignore[no-untyped-call]
-    return attended
+    is_fused = has_fused_kernel(q.device, q.dtype, q.shape[-1], v.shape[-1])
+    if is_fused and not torch.are_deterministic_algorithms_enabled():
+        return _by_offsets(q, k, v, q_layout, k_layout, causal=causal)
+    return _in_rectangles(q, k, v, q_layout, k_layout, causal)  # type: ignore[no-any-return]
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -35,6 +40,40 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     if mask is not None:
         scores = scores.masked_fill_(~mask, -math.inf)
     return scores.softmax(-1) @ v
+
+
+def has_fused_kernel(device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
+    """Whether flash attention does it: on CUDA, in 16 bits, with heads of one suitable width.
+
+    Its backward pass sums in no fixed order.
+    """
+    is_wide_enough = d_k == d_v <= MAX_FUSED_WIDTH and d_k % 8 == 0
+    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and is_wide_enough
+
+
+def _by_offsets(
+    q: Tensor, k: Tensor, v: Tensor, q_layout: Layout, k_layout: Layout, *, causal: bool
+) -> Tensor:
+    attended = varlen_attn(
+        q,
+        k,
+        v,
+        q_layout.cu_seqlens,
+        k_layout.cu_seqlens,
+        q_layout.max_seqlen,
+        k_layout.max_seqlen,
+        window_size=(-1, 0) if causal else (-1, -1),  # how many before and after; -1: all
+    )
+    assert isinstance(attended, Tensor)
+    return attended
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _in_rectangles(
+    q: Tensor, k: Tensor, v: Tensor, q_layout: Layout, k_layout: Layout, causal: bool
+) -> Tensor:
+    attended: Tensor = _PackedAttention.apply(q, k, v, q_layout, k_layout, causal)  # type: ignore[no-untyped-call]
+    return attended
 
 
 class _PackedAttention(torch.autograd.Function):

@@ -52,7 +52,8 @@ class IncrementalDecoder:
         x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)
         for layer, cache in zip(_layers(self._model), self._caches, strict=True):
             x = _layer_step(layer, x, cache, self._src_mask)
-        logits = (self._model.decoder_norm(x) @ self._model.output_matrix.t()).float()
+        x = self._model.decoder_norm(x)
+        logits = (x @ self._model.output_matrix.t().to(x.dtype)).float()
         # In place: logits are by far the largest tensor here, and one of them is enough.
         log_probs = torch.log_softmax(logits, dim=-1, out=logits)
         return log_probs.index_fill_(-1, self._forbidden, -torch.inf)

@@ -13,53 +13,99 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+# A row of constant shape has room for sentences of this mean length, in tokens.
+SHORT_MEAN = 8
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """One shape for all packed rows, where a device compiles for shapes.
+
+    Behind the real sentences of a row stand `n_fillers` made-up ones, each of a token or more, then
+    empty ones.
+    """
+
+    n_tokens: int
+    n_sentences: int
+    n_fillers: int
+    max_seqlen: int  # of any sentence
+
+    @classmethod
+    def of(cls, max_tokens: int, max_seqlen: int) -> "Capacity":
+        """Take micro-batches of at most `max_tokens`, sentences of at most `max_seqlen` (over 1).
+
+        Even without a real sentence the fillers are no longer than that.
+        """
+        n_fillers = -(-max_tokens // (max_seqlen - 1))
+        n_sentences = -(-max_tokens // SHORT_MEAN) + n_fillers
+        return cls(max_tokens + n_fillers, n_sentences, n_fillers, max_seqlen)
+
+    @property
+    def most_sentences(self) -> int:
+        """How many real ones a row can have."""
+        return self.n_sentences - self.n_fillers
+
+    def fill(self, lengths: Tensor) -> Tensor:
+        """Append to `lengths` (N,) those of the fillers and of the empty sentences."""
+        n_left = self.n_tokens - int(lengths.sum())
+        each, more = divmod(n_left, self.n_fillers)
+        fillers = torch.full((self.n_fillers,), each, dtype=lengths.dtype)
+        fillers[:more] += 1
+        n_empty = self.most_sentences - len(lengths)
+        return torch.cat([lengths, fillers, lengths.new_zeros(n_empty)])
+
 
 @dataclass(frozen=True)
 class Layout:
     """Where each sentence of a packed row begins and ends."""
 
-    cu_seqlens: Tensor  # (N + 1,) int64: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
-    max_seqlen: int  # L
+    cu_seqlens: Tensor  # (N + 1,) int32: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
+    positions: Tensor  # (T,) int32, the place of each token in its sentence, from 0
+    max_seqlen: int  # L, or more
     cuts: tuple[int, ...] = ()  # the sentences, after the first, that begin a new rectangle
+    n_empty: int = 0  # the last sentences, which have no tokens
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()) -> "Layout":
         """Lay out sentences of these lengths (each at least 1)."""
-        sizes = torch.as_tensor(lengths, dtype=torch.int64)
-        cu_seqlens = torch.zeros(len(sizes) + 1, dtype=torch.int64)
-        torch.cumsum(sizes, 0, out=cu_seqlens[1:])
-        return cls(cu_seqlens, int(sizes.max()), cuts)
+        sizes = torch.as_tensor(lengths, dtype=torch.int32)
+        return cls._of(sizes, int(sizes.max()), cuts, n_empty=0)
+
+    @classmethod
+    def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "Layout":
+        """Lay out sentences of these lengths in a row of constant shape."""
+        sizes = capacity.fill(lengths.int())
+        n_empty = capacity.most_sentences - len(lengths)
+        return cls._of(sizes, capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
+
+    @classmethod
+    def _of(cls, sizes: Tensor, max_seqlen: int, cuts: tuple[int, ...], n_empty: int) -> "Layout":
+        cu_seqlens = torch.zeros(len(sizes) + 1, dtype=torch.int32)
+        torch.cumsum(sizes, 0, dtype=torch.int32, out=cu_seqlens[1:])
+        tokens = torch.arange(int(cu_seqlens[-1]), dtype=torch.int32)
+        positions = tokens - cu_seqlens[:-1].repeat_interleave(sizes)
+        return cls(cu_seqlens, positions, max_seqlen, cuts, n_empty)
 
     def to(self, device: torch.device) -> "Layout":
         """The same layout on another device."""
-        return Layout(self.cu_seqlens.to(device), self.max_seqlen, self.cuts)
+        cu_seqlens, positions = send(self.cu_seqlens, device), send(self.positions, device)
+        return Layout(cu_seqlens, positions, self.max_seqlen, self.cuts, self.n_empty)
 
-    @cached_property
+    @property
     def n_tokens(self) -> int:
         """T."""
-        return int(self.cu_seqlens[-1])
+        return len(self.positions)
 
     @cached_property
     def rectangles(self) -> list["Rectangle"]:
         """Runs of sentences that attention takes at a time: those from one cut to the next."""
-        bounds = [0, *self.cuts, len(self.lengths)]
+        bounds = [0, *self.cuts, len(self.cu_seqlens) - 1 - self.n_empty]
         return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
     @cached_property
     def lengths(self) -> Tensor:
         """(N,) tokens of each sentence."""
         return self.cu_seqlens.diff()
-
-    @cached_property
-    def _sentence(self) -> Tensor:
-        """(T,) the sentence of each token."""
-        return torch.repeat_interleave(self.lengths)
-
-    @cached_property
-    def positions(self) -> Tensor:
-        """(T,) the place of each token in its sentence, from 0."""
-        tokens = torch.arange(len(self._sentence), device=self.cu_seqlens.device)
-        return tokens - self.cu_seqlens[self._sentence]
 
     @cached_property
     def mask(self) -> Tensor:
@@ -125,3 +171,10 @@ class Rectangle:
             by_token = places.view(n, heads, longest).transpose(1, 2)
             self._indices[heads,] = by_token[self.mask].flatten()
         return self._indices[heads,]
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to `device`; to a GPU from pinned memory, so that the host need not wait for it."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -23,16 +23,21 @@ Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
 class Transformer(nn.Module):
     """Encoder and decoder over packed rows (figure 1)."""
 
-    def __init__(self, config: ModelConfig, n_rows: int) -> None:
-        """Build it with `n_rows` rows (V) in the embedding matrix."""
+    def __init__(
+        self, config: ModelConfig, n_rows: int, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Build it with `n_rows` rows (V) in the embedding matrix, to compute in `dtype`.
+
+        The weights are float32 all the same.
+        """
         super().__init__()
         self.config = config
         # Tied, the three matrices are one (section 3.4); learned positions are each side's own.
         tgt_matrix = new_matrix(n_rows, config.d_model)
         tied = config.tie_embeddings
         src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)
-        self.tgt_embedding = Embedding(config, tgt_matrix)
-        self.src_embedding = Embedding(config, src_matrix)
+        self.tgt_embedding = Embedding(config, tgt_matrix, dtype)
+        self.src_embedding = Embedding(config, src_matrix, dtype)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
         self.encoder_norm = final_norm(config)
@@ -69,6 +74,28 @@ class Transformer(nn.Module):
         for layer in self.decoder:
             x = layer(x, tgt_layout, memory, src_layout)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
+
+
+class Linear(nn.Linear):
+    """x W^T + b in the precision of x.
+
+    The weights stay float32, so that a step may be smaller than what 16 bits tell apart, and the
+    gradients of micro-batches are summed in float32.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform `x` (..., in)."""
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return nn.functional.linear(x, self.weight.to(x.dtype), bias)
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalization (Ba et al. 2016) in the precision of x, its sums in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize each vector of `x` (..., D)."""
+        weight, bias = self.weight.to(x.dtype), self.bias.to(x.dtype)
+        return nn.functional.layer_norm(x, self.normalized_shape, weight, bias, self.eps)
 
 
 class EncoderLayer(nn.Module):
@@ -113,7 +140,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        self.norm = LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
         self.dropout = Dropout(config.dropout)
         self.is_post = config.norm == "post"
 
@@ -131,8 +158,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.d_k, self.d_v, self.causal = config.n_heads, config.d_k, config.d_v, causal
         # Deviation: no biases on the projections, as in the equations and in the published code.
-        self.qkv = nn.Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=False)
-        self.out = nn.Linear(self.heads * self.d_v, config.d_model, bias=False)
+        self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=False)
+        self.out = Linear(self.heads * self.d_v, config.d_model, bias=False)
         init_merged(self.qkv, [self.heads * self.d_k] * 2 + [self.heads * self.d_v])
         nn.init.xavier_uniform_(self.out.weight)
 
@@ -155,9 +182,9 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
-        self.q = nn.Linear(config.d_model, self.heads * self.d_k, bias=False)
-        self.kv = nn.Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=False)
-        self.out = nn.Linear(self.heads * self.d_v, config.d_model, bias=False)
+        self.q = Linear(config.d_model, self.heads * self.d_k, bias=False)
+        self.kv = Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=False)
+        self.out = Linear(self.heads * self.d_v, config.d_model, bias=False)
         nn.init.xavier_uniform_(self.q.weight)
         init_merged(self.kv, [self.heads * self.d_k, self.heads * self.d_v])
         nn.init.xavier_uniform_(self.out.weight)
@@ -186,8 +213,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.w1 = nn.Linear(config.d_model, config.d_ff)
-        self.w2 = nn.Linear(config.d_ff, config.d_model)
+        self.w1 = Linear(config.d_model, config.d_ff)
+        self.w2 = Linear(config.d_ff, config.d_model)
         for linear in (self.w1, self.w2):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -202,11 +229,12 @@ class Embedding(nn.Module):
 
     _sinusoids: Tensor  # (positions, D) made anew where a sentence is longer
 
-    def __init__(self, config: ModelConfig, weight: nn.Parameter) -> None:
+    def __init__(self, config: ModelConfig, weight: nn.Parameter, dtype: torch.dtype) -> None:
         """Embed with the rows of `weight` (V, D)."""
         super().__init__()
         self.config = config
         self.weight = weight
+        self.dtype = dtype
         self.dropout = Dropout(config.dropout)
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
@@ -217,7 +245,8 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
         """Embed `tokens` (T,) at `positions` (T,), all below `n_positions`: (T, D)."""
         scaled = nn.functional.embedding(tokens, self.weight) * self.config.d_model**0.5
-        return self.dropout(scaled + self._position(positions, n_positions))  # type: ignore[no-any-return]
+        embedded = scaled + self._position(positions, n_positions)
+        return self.dropout(embedded.to(self.dtype))  # type: ignore[no-any-return]
 
     def _position(self, positions: Tensor, n_positions: int) -> Tensor:
         if self.config.positions == "learned":
@@ -249,10 +278,10 @@ def final_norm(config: ModelConfig) -> nn.Module:
     """What follows the last layer: nothing in the paper, a LayerNorm where norm = "pre"."""
     if config.norm == "post":
         return nn.Identity()
-    return nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+    return LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
 
 
-def init_merged(linear: nn.Linear, widths: list[int]) -> None:
+def init_merged(linear: Linear, widths: list[int]) -> None:
     """Initialize the projections that are stacked in `linear` each as a matrix of its own."""
     for weight in torch.split(linear.weight.detach(), widths):
         nn.init.xavier_uniform_(weight)

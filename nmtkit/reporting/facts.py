@@ -60,6 +60,7 @@ class TrainingSpeed:
     """How fast a machine trains a recipe's model; real tokens only, end symbols counted."""
 
     recipe: str
+    way: str  # the last of the techniques that were switched on
     device: str
     threads: int
     text: str  # "the recipe's" or "made up"
@@ -71,7 +72,8 @@ class TrainingSpeed:
     mfu: float  # their share of the peak
     peak_of: str  # what that peak is
     peak_bytes: int  # memory
-    fill: float  # real tokens among those that attention pads to
+    start_seconds: float  # of the first, untimed steps: compiling is in them
+    fill: float  # real tokens among those that rows are filled up to, or attention pads to
     parts: dict[str, float]  # shares of a step's time
 
 

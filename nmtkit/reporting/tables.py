@@ -311,7 +311,7 @@ def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> 
     table = Table(title="training speed", title_justify="left")
     table.add_column("")
     for speed in speeds:
-        table.add_column(speed.recipe, justify="right")
+        table.add_column(f"{speed.recipe}\n{speed.way}", justify="right")
     rows: list[tuple[str, Callable[[TrainingSpeed], str]]] = [
         ("target tokens/s", lambda s: f"{s.tgt_tokens_per_second:,.0f}"),
         ("target tokens an update", lambda s: f"{s.tgt_tokens_per_update:,.0f}"),
@@ -321,7 +321,8 @@ def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> 
         ("MFU", lambda s: f"{s.mfu:.1%}"),
         ("of", lambda s: s.peak_of),
         ("peak memory", lambda s: decimal(s.peak_bytes)),
-        ("fill of attention's rectangles", lambda s: f"{s.fill:.1%}"),
+        ("seconds to start", lambda s: f"{s.start_seconds:.1f}"),
+        ("fill of rows", lambda s: f"{s.fill:.1%}"),
         ("text", lambda s: s.text),
         ("on", lambda s: s.device if s.device != "CPU" else f"CPU, {s.threads} threads"),
     ]

@@ -2,6 +2,8 @@
 
 import resource
 import time
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -9,13 +11,13 @@ import torch
 
 from nmtkit import artifacts, progress
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import Recipe
 from nmtkit.reporting.cost import PEAK_FLOPS, update_flops
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import open_pairs
+from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs
 from nmtkit.symbols import SPECIALS
-from nmtkit.training.batches import Ints, Pairs, micro_batches, pack, updates
+from nmtkit.training.acceleration import Acceleration, Gradient
+from nmtkit.training.batches import Ints, Pairs, ahead, updates, work_of
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import Metrics, train_step
 from nmtkit.training.profile import time_parts
@@ -26,46 +28,68 @@ MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
 MADE_UP_PAIRS = 100_000
 
 
-def bench_training(chain: Chain, seconds: float) -> TrainingSpeed:
+def bench_training(chain: Chain, seconds: float, *, each_technique: bool) -> list[TrainingSpeed]:
     """Train for about `seconds` after a few untimed steps, then profile one more; keep nothing.
 
-    The text is the recipe's own if it is prepared here, and made up otherwise.
+    The text is the recipe's own if it is prepared here, and made up otherwise. If `each_technique`,
+    the same is done first without any of those that make a GPU fast, then with one after the other.
     """
-    recipe, device = chain.recipe, chain.machine.torch_device()
-    pairs, n_tokens, text = _text(chain)
+    group = Group(0, 1, chain.machine.torch_device())
+    ways = acceleration_of(chain, group).steps()
+    text = _text(chain)
+    peak = _peak_flops(group.device)
+    return [
+        _bench(chain, seconds, way, acceleration, group, text, peak)
+        for way, acceleration in (ways if each_technique else ways[-1:])
+    ]
+
+
+def _bench(
+    chain: Chain,
+    seconds: float,
+    way: str,
+    acceleration: Acceleration,
+    group: Group,
+    text: tuple[Pairs, int, str],
+    peak: tuple[float, str],
+) -> TrainingSpeed:
+    recipe, (pairs, n_tokens, whose_text), (peak_flops, peak_of) = chain.recipe, text, peak
+    progress.say(
+        f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} steps untimed, then {seconds:.0f} s"
+    )
+    _forget_the_last(group.device)
+    begin = time.perf_counter()
     n_rows = recipe.model.rows_for(n_tokens)
-    peak_flops, peak_of = _peak_flops(device)
-    max_tokens = chain.machine.tokens_per_micro_batch(device)
-    torch.manual_seed(recipe.training.seed)
-    model = Transformer(recipe.model, n_rows).to(device)
-    trial = _Trial(recipe, model, pairs, max_tokens, device)
-    progress.say(f"bench: {recipe.name}, {UNTIMED_STEPS} steps untimed, then {seconds:.0f} s")
+    trial = _Trial(chain, pairs, n_rows, group, acceleration)
     for _ in range(UNTIMED_STEPS):
         trial.step()
+    started = time.perf_counter()
     timed: list[Metrics] = []
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds:
+    while time.perf_counter() - started < seconds:
         timed.append(trial.step())
-    spent = time.perf_counter() - begin
-    parts = time_parts(lambda: trial.step().seconds, device)
+    spent = time.perf_counter() - started
     src_tokens, tgt_tokens = (
         sum(getattr(step, name) for step in timed) for name in ("src_tokens", "tgt_tokens")
     )
     length = round(float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean()))
     flops = update_flops(recipe.model, n_rows, src_tokens, tgt_tokens, length) / spent
+    peak_bytes = _peak_bytes(group.device)
+    parts = trial.parts(spent / len(timed))
     return TrainingSpeed(
         recipe=recipe.name,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        way=way,
+        device=_name(group.device),
         threads=torch.get_num_threads(),
-        text=text,
-        n_parameters=sum(parameter.numel() for parameter in model.parameters()),
+        text=whose_text,
+        n_parameters=trial.n_parameters,
         steps=len(timed),
         tgt_tokens_per_update=tgt_tokens / len(timed),
         tgt_tokens_per_second=tgt_tokens / spent,
         flops=flops,
         mfu=flops / peak_flops,
         peak_of=peak_of,
-        peak_bytes=_peak_bytes(device),
+        peak_bytes=peak_bytes,
+        start_seconds=started - begin,
         fill=trial.fill(),
         parts={name: part / sum(parts.values()) for name, part in parts.items()},
     )
@@ -75,25 +99,28 @@ class _Trial:
     """A training of which nothing is kept."""
 
     def __init__(
-        self,
-        recipe: Recipe,
-        model: Transformer,
-        pairs: Pairs,
-        max_tokens: int,
-        device: torch.device,
+        self, chain: Chain, pairs: Pairs, n_rows: int, group: Group, acceleration: Acceleration
     ) -> None:
-        self._config, self._model, self._pairs = recipe.training, model, pairs
-        self._max_tokens = max_tokens
-        self._gradients = GradientSums(model, Group(0, 1, device))
+        self._config, self._acceleration = chain.recipe.training, acceleration
+        torch.manual_seed(self._config.seed)
+        model = Transformer(chain.recipe.model, n_rows, acceleration.dtype).to(group.device)
+        self._model = model
+        self._gradients = GradientSums(model, group)
+        self._gradient = Gradient(model, self._config.label_smoothing, acceleration)
         self._optimizer = torch.optim.Adam(model.parameters(), fused=True)
-        self._updates = updates(
+        max_tokens = most_tokens(chain, group)
+        coming = updates(
             pairs,
             seed=self._config.seed,
             max_length=model.config.max_positions,
             src_tokens=self._config.src_tokens_per_update,
             tgt_tokens=self._config.tgt_tokens_per_update,
         )
+        capacity = acceleration.capacity(max_tokens, model.config.max_positions)
+        make = partial(work_of, pairs, group, max_tokens=max_tokens, capacity=capacity)
+        self._work = ahead(coming, make)
         self._n_steps = 0
+        self.n_parameters = sum(parameter.numel() for parameter in model.parameters())
 
     def step(self) -> Metrics:
         """Make an update."""
@@ -102,22 +129,34 @@ class _Trial:
             self._model,
             self._optimizer,
             self._gradients,
-            self._pairs,
-            next(self._updates),
+            self._gradient,
+            next(self._work),
             self._config,
             step=self._n_steps,
-            max_tokens=self._max_tokens,
         )
 
+    def parts(self, seconds: float) -> dict[str, float]:
+        """The seconds of each part of a step, of which one takes `seconds`.
+
+        The profiler can't tell what is what in a graph, so that the step is made without it.
+        """
+        uncaptured = replace(self._acceleration, compiled=False, captured=False)
+        self._gradient = Gradient(self._model, self._config.label_smoothing, uncaptured)
+        if self._acceleration.captured:
+            self.step()
+        return time_parts(lambda: self.step().seconds, seconds, self._gradients.group.device)
+
     def fill(self) -> float:
-        """The share of real tokens in the rectangles that attention pads a few updates to."""
+        """The share of real tokens in a few updates' rows, or in attention's rectangles."""
         real = places = 0
-        for update in islice(self._updates, 10):
-            for chosen in micro_batches(self._pairs, update.pairs, self._max_tokens):
-                batch = pack(self._pairs, chosen)
+        for work in islice(self._work, 10):
+            real += work.src_tokens + work.tgt_tokens
+            for _, batch in work.batches:
                 for layout in (batch.src_layout, batch.tgt_layout):
-                    real += layout.n_tokens
-                    places += sum(each.mask.numel() for each in layout.rectangles)
+                    if self._acceleration.static:
+                        places += layout.n_tokens
+                    else:
+                        places += sum(each.mask.numel() for each in layout.rectangles)
         return real / places
 
 
@@ -156,6 +195,18 @@ def _peak_flops(device: torch.device) -> tuple[float, str]:
         2 * width**3 / fastest,
         f"a float32 product here, {2e-9 * width**3 / fastest:,.0f} GFLOP/s",
     )
+
+
+def _name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def _forget_the_last(device: torch.device) -> None:
+    """Let the next measurement begin with an empty memory and nothing compiled."""
+    if device.type == "cuda":
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def _peak_bytes(device: torch.device) -> int:

@@ -105,8 +105,8 @@ def _measure(chain: Chain, n_rows: int) -> tuple[float, str]:
 
     from nmtkit.model.transformer import Transformer
     from nmtkit.symbols import SPECIALS
+    from nmtkit.training.acceleration import batch_losses
     from nmtkit.training.batches import Pairs, pack
-    from nmtkit.training.loop import batch_losses
 
     device = chain.machine.torch_device()
     model = Transformer(chain.recipe.model, n_rows).to(device)

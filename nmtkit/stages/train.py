@@ -24,6 +24,7 @@ from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.bundle import bundle_of
 from nmtkit.stages.chain import Chain
+from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group, is_worker, join, launch
 from nmtkit.training.loop import METRICS, DevScore, Metrics, read_metrics, train
@@ -77,6 +78,7 @@ def _arguments(chain: Chain) -> list[str]:
         arguments += ["--max-tokens", str(machine.max_tokens)]
     if machine.tensorboard is not None:
         arguments += ["--tensorboard", str(machine.tensorboard)]
+    arguments += ["--dtype", machine.dtype]
     if machine.deterministic:
         arguments += ["--deterministic"]
     return arguments
@@ -100,15 +102,16 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
     with _deterministic() if machine.deterministic else nullcontext():
         torch.manual_seed(recipe.training.seed)
-        model = Transformer(recipe.model, n_rows).to(device)
-        max_tokens = _max_tokens(chain, group)
+        acceleration = acceleration_of(chain, group)
+        model = Transformer(recipe.model, n_rows, acceleration.dtype).to(device)
+        max_tokens = most_tokens(chain, group)
         if group.is_first:
             description = {"config": recipe.section("model"), "n_rows": n_rows}
             artifacts.write_json(draft / MODEL, description)
             if (draft / METRICS).exists():  # killed between its last step and publishing
                 (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
         group.wait()
-        _say_what_begins(model, group, max_tokens)
+        _say_what_begins(model, group, acceleration, max_tokens)
         train_pairs = open_pairs(prepared, "train")
         max_steps = recipe.training.max_steps
         with (
@@ -123,6 +126,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 directory=draft / CHECKPOINTS,
                 group=group,
                 max_tokens=max_tokens,
+                acceleration=acceleration,
                 evaluate=_evaluation(chain, prepared),
                 report=report,
                 should_stop=lambda: bool(signals) or group.is_abandoned,
@@ -132,24 +136,38 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     if not group.is_first:
         return {}
     (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
-    return _cost(draft / METRICS, group, deterministic=machine.deterministic)
+    return _cost(draft / METRICS, group, acceleration, deterministic=machine.deterministic)
 
 
-def _max_tokens(chain: Chain, group: Group) -> int:
+def acceleration_of(chain: Chain, group: Group) -> Acceleration:
+    """All that this machine allows for the recipe's model."""
+    return Acceleration.of(
+        chain.recipe.model,
+        group.device,
+        chain.machine.torch_dtype(),
+        deterministic=chain.machine.deterministic,
+        n_processes=group.size,
+    )
+
+
+def most_tokens(chain: Chain, group: Group) -> int:
     """The most tokens a side of a micro-batch, by default so few that each process has one."""
-    fits = chain.machine.tokens_per_micro_batch(group.device)
-    if group.size == 1 or chain.machine.max_tokens is not None:
-        return fits
     training = chain.recipe.training
     update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
-    return min(fits, int(SLACK * update / group.size) + 1)
+    share = update
+    if group.size > 1 and chain.machine.max_tokens is None:
+        share = int(SLACK * update / group.size) + 1
+    return min(share, chain.machine.tokens_per_micro_batch(group.device))
 
 
-def _say_what_begins(model: Transformer, group: Group, max_tokens: int) -> None:
+def _say_what_begins(
+    model: Transformer, group: Group, acceleration: Acceleration, max_tokens: int
+) -> None:
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
     progress.say(
         f"train: {n_parameters:,} parameters on {of_several}{group.device.type}, "
+        f"{str(acceleration.dtype).removeprefix('torch.')}, "
         f"{max_tokens:,} tokens a side of a micro-batch"
     )
     if group.n_restarts:
@@ -230,13 +248,16 @@ def _speed(model: Transformer, pairs: Pairs, group: Group) -> Speed:
     )
 
 
-def _cost(metrics_path: Path, group: Group, *, deterministic: bool) -> dict[str, Any]:
+def _cost(
+    metrics_path: Path, group: Group, acceleration: Acceleration, *, deterministic: bool
+) -> dict[str, Any]:
     lines = read_metrics(metrics_path)
     seconds = sum(line["seconds"] for line in lines)
     tgt_tokens = sum(line["tgt_tokens"] for line in lines)
     return {
         "device": str(group.device),
         "processes": group.size,
+        "dtype": str(acceleration.dtype).removeprefix("torch."),
         "deterministic": deterministic,
         "threads": torch.get_num_threads(),
         "steps": len(lines),

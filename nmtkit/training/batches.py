@@ -4,9 +4,12 @@ The updates of an epoch are a pure function of (seed, epoch, lengths). Neither t
 nor that of micro-batches is known here, so that the order of the data cannot depend on them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +17,14 @@ import torch
 from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.model.packing import Layout
+from nmtkit.model.packing import Capacity, Layout, send
 from nmtkit.symbols import BOS_ID
+from nmtkit.training.distributed import Group
+from nmtkit.training.loss import FILLER
 
 Ints = npt.NDArray[np.int64]
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -56,18 +63,25 @@ class Batch:
     src: Tensor  # (S,)
     src_layout: Layout
     tgt_in: Tensor  # (T,) <s> and all but the end symbol
-    tgt_out: Tensor  # (T,) what is to be predicted
+    tgt_out: Tensor  # (T,) what is to be predicted; FILLER behind the real tokens
     tgt_layout: Layout
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device."""
+        """The same batch on another device; the copies need not be done when this returns."""
         return Batch(
-            self.src.to(device),
+            send(self.src, device),
             self.src_layout.to(device),
-            self.tgt_in.to(device),
-            self.tgt_out.to(device),
+            send(self.tgt_in, device),
+            send(self.tgt_out, device),
             self.tgt_layout.to(device),
         )
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that differs between two batches of one capacity."""
+        layouts = self.src_layout, self.tgt_layout
+        of_layouts = (each for layout in layouts for each in (layout.cu_seqlens, layout.positions))
+        return (self.src, self.tgt_in, self.tgt_out, *of_layouts)
 
 
 def updates(
@@ -147,7 +161,9 @@ def cut(order: Ints, limits: Sequence[tuple[Ints, int]]) -> list[Ints]:
     return groups
 
 
-def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int) -> list[Ints]:
+def micro_batches(
+    pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None
+) -> list[Ints]:
     """Split the pairs of an update into micro-batches of at most `max_tokens` a side.
 
     Like lengths stand together: little padding where attention wants rectangles. The sum over them
@@ -155,7 +171,10 @@ def micro_batches(pairs: Pairs, chosen: Ints, max_tokens: int) -> list[Ints]:
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
-    return cut(by_length, [(src_lengths, max_tokens), (tgt_lengths, max_tokens)])
+    limits = [(src_lengths, max_tokens), (tgt_lengths, max_tokens)]
+    if capacity is not None:
+        limits.append((np.ones_like(src_lengths), capacity.most_sentences))
+    return cut(by_length, limits)
 
 
 def rectangle_cuts(lengths: Ints) -> tuple[int, ...]:
@@ -173,7 +192,9 @@ def rectangle_cuts(lengths: Ints) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def hardest_micro_batch(pairs: Pairs, chosen: Iterable[Update], max_tokens: int) -> Ints:
+def hardest_micro_batch(
+    pairs: Pairs, chosen: Iterable[Update], max_tokens: int, capacity: Capacity | None = None
+) -> Ints:
     """Of all micro-batches of `chosen`, the one that takes the most memory.
 
     A row is as long as `max_tokens` in nearly all of them; what differs is the scores of attention
@@ -181,7 +202,7 @@ def hardest_micro_batch(pairs: Pairs, chosen: Iterable[Update], max_tokens: int)
     """
     hardest, most_scores = np.empty(0, dtype=np.int64), -1
     for update in chosen:
-        for group in micro_batches(pairs, update.pairs, max_tokens):
+        for group in micro_batches(pairs, update.pairs, max_tokens, capacity):
             n_scores = sum(
                 len(some) * (src * src + tgt * tgt + tgt * src)
                 for some in np.split(group, rectangle_cuts(pairs.tgt_lengths[group]))
@@ -192,19 +213,70 @@ def hardest_micro_batch(pairs: Pairs, chosen: Iterable[Update], max_tokens: int)
     return hardest
 
 
-def pack(pairs: Pairs, chosen: Ints) -> Batch:
-    """Lay the chosen pairs end to end."""
+def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:
+    """Lay the chosen pairs end to end, in rows of constant length if there is a `capacity`."""
     cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
-    src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen, cuts)
-    tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts)
+    src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen, cuts, capacity)
+    tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts, capacity)
     tgt_in = tgt_out.roll(1)
-    tgt_in[tgt_layout.cu_seqlens[:-1]] = BOS_ID
+    tgt_in[tgt_layout.cu_seqlens[: len(chosen)]] = BOS_ID
+    if capacity is not None:
+        n_real = tgt_layout.cu_seqlens[len(chosen)]
+        tgt_in[n_real:], tgt_out[n_real:] = BOS_ID, FILLER
     return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout)
 
 
 def _row(
-    ids: npt.NDArray[np.unsignedinteger], offsets: Ints, chosen: Ints, cuts: tuple[int, ...]
+    ids: npt.NDArray[np.unsignedinteger],
+    offsets: Ints,
+    chosen: Ints,
+    cuts: tuple[int, ...],
+    capacity: Capacity | None,
 ) -> tuple[Tensor, Layout]:
-    row = np.concatenate([ids[offsets[i] : offsets[i + 1]] for i in chosen])
-    layout = Layout.of_lengths(torch.from_numpy(offsets[chosen + 1] - offsets[chosen]), cuts)
-    return torch.from_numpy(row.astype(np.int64)), layout
+    row = np.concatenate([ids[offsets[i] : offsets[i + 1]] for i in chosen]).astype(np.int64)
+    lengths = torch.from_numpy(offsets[chosen + 1] - offsets[chosen])
+    if capacity is None:
+        return torch.from_numpy(row), Layout.of_lengths(lengths, cuts)
+    row = np.pad(row, (0, capacity.n_tokens - len(row)), constant_values=BOS_ID)
+    return torch.from_numpy(row), Layout.filled(lengths, cuts, capacity)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one process computes of an update."""
+
+    update: Update
+    src_tokens: int  # of all processes
+    tgt_tokens: int
+    batches: list[tuple[int, Batch]]  # each with its number among those of all processes
+
+
+def work_of(
+    pairs: Pairs, group: Group, update: Update, *, max_tokens: int, capacity: Capacity | None
+) -> Work:
+    """Split `update` into micro-batches and pack those that are this process's, on its device."""
+    numbered = list(enumerate(micro_batches(pairs, update.pairs, max_tokens, capacity)))
+    return Work(
+        update,
+        int(pairs.src_lengths[update.pairs].sum()),
+        int(pairs.tgt_lengths[update.pairs].sum()),
+        [
+            (micro_step, pack(pairs, chosen, capacity).to(group.device))
+            for micro_step, chosen in group.share(numbered)
+        ],
+    )
+
+
+def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:
+    """Yield what `make` makes of each item, in order, made in a thread `n_ahead` items early.
+
+    A device that computes an update in 25 ms would wait for 2 to 3 ms of packing on the host.
+    """
+    coming: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        for item in items:
+            coming.append(pool.submit(make, item))
+            if len(coming) > n_ahead:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()

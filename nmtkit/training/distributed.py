@@ -128,9 +128,12 @@ class GradientSums:
     _is_last: bool = False
 
     def __post_init__(self) -> None:
+        if self.group.size == 1 and self.group.device.type == "cpu":
+            return
+        # On a GPU also for one process: a graph of backward wants each gradient where it was.
+        self._buckets = _buckets(list(self.model.parameters())[::-1])
         if self.group.size == 1:
             return
-        self._buckets = _buckets(list(self.model.parameters())[::-1])
         for bucket in self._buckets:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
@@ -139,7 +142,7 @@ class GradientSums:
 
     def clear(self) -> None:
         """Begin an update."""
-        if self.group.size == 1:
+        if not self._buckets:
             self.model.zero_grad(set_to_none=True)
         for bucket in self._buckets:
             bucket.gradients.zero_()
@@ -152,6 +155,8 @@ class GradientSums:
 
     def finish(self) -> None:
         """End an update: send what no backward pass of this process has sent, wait for the rest."""
+        if self.group.size == 1:
+            return
         for bucket in self._buckets[self._n_sent :]:
             self._send(bucket)
         with _or_lost():

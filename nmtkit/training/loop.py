@@ -4,7 +4,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,16 +18,17 @@ import torch
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
+from nmtkit.training.acceleration import Acceleration, Gradient, batch_losses
 from nmtkit.training.batches import (
-    Batch,
     Ints,
     Pairs,
-    Update,
+    Work,
+    ahead,
     cut,
     hardest_micro_batch,
-    micro_batches,
     pack,
     updates,
+    work_of,
 )
 from nmtkit.training.checkpoint import (
     Progress,
@@ -37,7 +38,6 @@ from nmtkit.training.checkpoint import (
     save_checkpoint,
 )
 from nmtkit.training.distributed import GradientSums, Group
-from nmtkit.training.loss import Losses, smoothed_cross_entropy
 from nmtkit.training.schedule import learning_rate
 
 METRICS = "metrics.jsonl"
@@ -91,6 +91,7 @@ def train(
     directory: Path,
     group: Group,
     max_tokens: int,
+    acceleration: Acceleration,
     evaluate: Callable[[Transformer], DevScore],
     report: Callable[[Metrics], None],
     should_stop: Callable[[], bool],
@@ -102,6 +103,7 @@ def train(
     Args:
         max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the result
             by rounding alone.
+        acceleration: how gradients are computed; it changes the result by rounding alone.
         evaluate: asked at dev steps; it must leave the weights alone.
         should_stop: asked after each step; if it says so to one process, a checkpoint is written
             and the loop ends early for all.
@@ -121,6 +123,8 @@ def train(
     group.check_same("the last checkpoint that they find", progress.step)
     group.copy_first(model)
     gradients = GradientSums(model, group)
+    gradient = Gradient(model, config.label_smoothing, acceleration)
+    capacity = acceleration.capacity(max_tokens, model.config.max_positions)
     if group.is_first:
         forget_old(directory, config.keep_checkpoints)  # a kill may have come before it
     source = partial(
@@ -140,17 +144,15 @@ def train(
         _metrics_file(directory / METRICS, progress.step, group) as metrics_file,
         _enough_memory(group.device, max_tokens),
     ):
-        _try_memory(model, train_pairs, islice(source(), min(n_left, PROBED_UPDATES)), max_tokens)
-        for update in islice(source(), n_left):
+        probed = islice(source(), min(n_left, PROBED_UPDATES))
+        hardest = hardest_micro_batch(train_pairs, probed, max_tokens, capacity)
+        if len(hardest):
+            model.train()
+            gradient.add(pack(train_pairs, hardest, capacity).to(group.device), 0.0)
+        make = partial(work_of, train_pairs, group, max_tokens=max_tokens, capacity=capacity)
+        for work in ahead(islice(source(), n_left), make):
             metrics = train_step(
-                model,
-                optimizer,
-                gradients,
-                train_pairs,
-                update,
-                config,
-                step=progress.step + 1,
-                max_tokens=max_tokens,
+                model, optimizer, gradients, gradient, work, config, step=progress.step + 1
             )
             is_last = metrics.step == config.max_steps
             if group.is_first and (is_last or _is_due(config.dev_every_steps, metrics.step)):
@@ -169,8 +171,8 @@ def train(
             is_due = by_clock or _is_due(config.checkpoint_every_steps, metrics.step)
             progress = Progress(
                 metrics.step,
-                update.epoch,
-                update.index + 1,
+                work.update.epoch,
+                work.update.index + 1,
                 progress.tgt_tokens + metrics.tgt_tokens,
                 scheduled=is_last or is_due,
                 skipped=progress.skipped + metrics.skipped,
@@ -190,12 +192,11 @@ def train_step(
     model: Transformer,
     optimizer: torch.optim.Adam,
     gradients: GradientSums,
-    pairs: Pairs,
-    update: Update,
+    gradient: Gradient,
+    work: Work,
     config: TrainingConfig,
     *,
     step: int,
-    max_tokens: int,
 ) -> Metrics:
     """Make one update: the gradient of its loss per target token, then Adam's step."""
     begin = time.perf_counter()
@@ -209,18 +210,13 @@ def train_step(
     )
     for parameters in optimizer.param_groups:
         parameters["lr"] = rate
-    src_tokens = int(pairs.src_lengths[update.pairs].sum())
-    tgt_tokens = int(pairs.tgt_lengths[update.pairs].sum())
     gradients.clear()
     sums = torch.zeros(2, dtype=torch.float64, device=group.device)  # smoothed loss, nll
-    mine = group.share(list(enumerate(micro_batches(pairs, update.pairs, max_tokens))))
-    for n_done, (micro_step, chosen) in enumerate(mine, start=1):
+    for n_done, (micro_step, batch) in enumerate(work.batches, start=1):
         _seed_dropout(config.seed, step, micro_step)
-        losses = batch_losses(model, pack(pairs, chosen).to(group.device), config.label_smoothing)
-        if n_done == len(mine):
+        if n_done == len(work.batches):
             gradients.send_as_they_come()
-        (losses.smoothed / tgt_tokens).backward()  # type: ignore[no-untyped-call]
-        sums += torch.stack(losses).detach()
+        sums += gradient.add(batch, 1 / work.tgt_tokens)
     gradients.finish()
     group.sum_(sums)
     norm = gradients.norm()
@@ -232,14 +228,14 @@ def train_step(
     loss, nll, gradient_norm, skipped = torch.stack([*sums, norm.double(), is_bad]).tolist()
     return Metrics(
         step,
-        update.epoch,
-        loss / tgt_tokens,
-        nll / tgt_tokens,
+        work.update.epoch,
+        loss / work.tgt_tokens,
+        nll / work.tgt_tokens,
         gradient_norm,
         bool(skipped),
         rate,
-        src_tokens,
-        tgt_tokens,
+        work.src_tokens,
+        work.tgt_tokens,
         time.perf_counter() - begin,
     )
 
@@ -258,17 +254,6 @@ def _diverged(what: str, directory: Path) -> UserError:
     )
 
 
-def _try_memory(
-    model: Transformer, pairs: Pairs, coming: Iterable[Update], max_tokens: int
-) -> None:
-    """Compute the gradient of the hardest micro-batch that is coming, and drop it."""
-    chosen = hardest_micro_batch(pairs, coming, max_tokens)
-    if len(chosen):
-        model.train()
-        batch = pack(pairs, chosen).to(model.output_matrix.device)
-        batch_losses(model, batch, 0.0).smoothed.backward()  # type: ignore[no-untyped-call]
-
-
 @contextmanager
 def _enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
     """Say what to do about memory."""
@@ -279,12 +264,6 @@ def _enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
             f"{device} has too little memory for micro-batches of {max_tokens:,} tokens a side; "
             f"say --max-tokens {max_tokens // 2}, which changes the result by rounding alone"
         ) from None
-
-
-def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
-    """The smoothed loss and the negative log-likelihood of a batch, sums over its target tokens."""
-    hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
-    return smoothed_cross_entropy(hidden, model.output_matrix, batch.tgt_out, label_smoothing)
 
 
 @torch.no_grad()
@@ -318,10 +297,12 @@ def _evaluated(
     max_tokens: int,
     evaluate: Callable[[Transformer], DevScore],
 ) -> Metrics:
-    score = evaluate(model)
+    with torch.compiler.set_stance("force_eager"):  # dev sentences come in all shapes
+        score = evaluate(model)
+        dev_perplexity = perplexity(model, dev_pairs, device=group.device, max_tokens=max_tokens)
     return replace(
         metrics,
-        dev_perplexity=perplexity(model, dev_pairs, device=group.device, max_tokens=max_tokens),
+        dev_perplexity=dev_perplexity,
         dev_sacrebleu=score.sacrebleu,
         dev_sacrebleu_how=score.how,
     )

@@ -10,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 # begins with. Attention, the loss and the optimizer are calls of their own, forward and backward.
 PARTS = {
     "_PackedAttention": "attention",
+    "torch_attn::": "attention",
     "_ChunkedCrossEntropy": "loss",
     "Optimizer.": "optimizer",
     "aten::_fused_adam": "optimizer",
@@ -20,16 +21,17 @@ OTHER, GAPS = "elementwise", "gaps"
 NAMES = ("attention", "other GEMMs", "loss", OTHER, "optimizer", GAPS)
 
 
-def time_parts(step: Callable[[], float], device: torch.device) -> dict[str, float]:
+def time_parts(step: Callable[[], float], seconds: float, device: torch.device) -> dict[str, float]:
     """Return the seconds of each part of one `step()`, which returns its own.
 
     Operations are timed on the device that computes. "elementwise" is every operation that is
-    nothing else, copies and look-ups included; "gaps" is when no operation ran.
+    nothing else, copies and look-ups included; "gaps" is when no operation ran: on a GPU what is
+    missing from the `seconds` of a step that was not profiled.
     """
     on_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     with profile(activities=activities) as profiled:
-        seconds = step()
+        seconds_profiled = step()
     parts = dict.fromkeys(NAMES, 0.0)
     events = profiled.events()
     assert events is not None
@@ -37,7 +39,7 @@ def time_parts(step: Callable[[], float], device: torch.device) -> dict[str, flo
         if event.device_type.name == "CPU":
             spent = event.self_device_time_total if on_cuda else event.self_cpu_time_total
             parts[_part(event)] += spent / 1e6
-    parts[GAPS] = max(0.0, seconds - sum(parts.values()))
+    parts[GAPS] = max(0.0, (seconds if on_cuda else seconds_profiled) - sum(parts.values()))
     return parts
 
 

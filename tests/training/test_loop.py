@@ -22,7 +22,8 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.training import loop
+from nmtkit.training import acceleration, loop
+from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, updates
 from nmtkit.training.checkpoint import Progress, checkpoints
 from nmtkit.training.distributed import Group
@@ -57,6 +58,9 @@ def corpus(n_pairs: int = 60, *, seed: int = 1, copy: bool = False) -> Pairs:
     src_ids, tgt_ids = (np.array(list(itertools.chain(*side)), np.uint16) for side in (src, tgt))
     src_offsets, tgt_offsets = (np.cumsum([0, *map(len, side)]) for side in (src, tgt))
     return Pairs(src_ids, src_offsets, tgt_ids, tgt_offsets)
+
+
+FLOAT32 = Acceleration()
 
 
 def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
@@ -108,6 +112,7 @@ def run(
     report: Callable[[Metrics], None] = lambda _metrics: None,
     stop_after: float = math.inf,
     group: Group = ALONE,
+    how: Acceleration = FLOAT32,
     evaluate: Callable[[Transformer], DevScore] = lambda _model: DevScore(12.5, "guessed"),
 ) -> Progress:
     """Train `model`; a stop is asked for once `stop_after` steps of this run are done."""
@@ -120,6 +125,7 @@ def run(
         directory=directory,
         group=group,
         max_tokens=max_tokens,
+        acceleration=how,
         evaluate=evaluate,
         report=report,
         should_stop=lambda: next(asked) >= stop_after,
@@ -304,9 +310,9 @@ def test_loss_that_is_no_number_is_skipped_though_no_gradient_shows_it(tmp_path:
     def inflate(losses: Losses) -> Losses:
         return losses._replace(nll=losses.nll * (math.inf if next(steps) == 2 else 1))
 
-    genuine = loop.batch_losses
+    genuine = acceleration.batch_losses
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "batch_losses", lambda *args: inflate(genuine(*args)))
+        patch.setattr(acceleration, "batch_losses", lambda *args: inflate(genuine(*args)))
         run(tmp_path, model, config_of(), max_tokens=120)
     assert [line["skipped"] for line in losses(tmp_path)] == [False, True, False, False, False]
     assert losses(tmp_path)[1]["nll"] is None
@@ -322,7 +328,7 @@ def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "batch_losses", short_of_memory)
+        patch.setattr(acceleration, "batch_losses", short_of_memory)
         with pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"):
             run(tmp_path, model_of(), config_of())
     source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
@@ -333,7 +339,7 @@ def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
 
 def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturbed) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "_try_memory", lambda *_: None)
+        patch.setattr(loop, "hardest_micro_batch", lambda *_: ())
         undisturbed.compare_with_rest_of(tmp_path)
 
 

@@ -1,0 +1,121 @@
+"""What makes a step fast on a GPU. Each technique is a switch, so that its gain can be measured."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmtkit.model.attention import has_fused_kernel
+from nmtkit.model.packing import Capacity
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import ModelConfig
+from nmtkit.training.batches import Batch
+from nmtkit.training.loss import Losses, smoothed_cross_entropy
+
+WARM_UP = 3  # passes before a graph is captured: they compile, and allocate what stays
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """How a gradient is computed: the same gradient, but for rounding."""
+
+    dtype: torch.dtype = torch.float32  # of activations; weights and sums of gradients are float32
+    # Rows of one constant length. Shapes that never change are what the other two need.
+    static: bool = False
+    # torch.compile of the layers: what is element by element between two products becomes one pass
+    # over memory. One layer is compiled, and its code is used for all that are alike.
+    compiled: bool = False
+    # The forward and backward pass is one CUDA graph: some 1,000 kernels start without the host.
+    captured: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        deterministic: bool,
+        n_processes: int,
+    ) -> "Acceleration":
+        """Take all that this model on this device allows.
+
+        Among several processes gradients leave while backward computes others; a graph would make
+        them wait for its end.
+        """
+        fused = has_fused_kernel(device, dtype, config.d_k, config.d_v) and not deterministic
+        return cls(dtype, fused, fused, fused and n_processes == 1)
+
+    def steps(self) -> list[tuple[str, "Acceleration"]]:
+        """The way here from plain float32, one technique after the other, each with its name."""
+        ways = [
+            ("float32", Acceleration()),
+            (str(self.dtype).removeprefix("torch."), Acceleration(self.dtype)),
+            ("+ constant shapes", Acceleration(self.dtype, self.static)),
+            ("+ compiled layers", Acceleration(self.dtype, self.static, self.compiled)),
+            ("+ one CUDA graph", self),
+        ]
+        return [way for i, way in enumerate(ways) if i == 0 or way[1] != ways[i - 1][1]]
+
+    def capacity(self, max_tokens: int, max_seqlen: int) -> Capacity | None:
+        """The constant shape of micro-batches of `max_tokens`, sentences of up to `max_seqlen`."""
+        return Capacity.of(max(max_tokens, max_seqlen), max_seqlen) if self.static else None
+
+
+class Gradient:
+    """Computes gradients of micro-batches and adds them to those that the parameters have."""
+
+    def __init__(
+        self, model: Transformer, label_smoothing: float, acceleration: Acceleration
+    ) -> None:
+        """Work on `model`, whose parameters keep their gradients' memory if a graph is captured."""
+        self._model, self._label_smoothing = model, label_smoothing
+        self._captured = acceleration.captured
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._batch: Batch  # of the graph, which reads it at each replay
+        self._scale: Tensor
+        self._sums: Tensor
+        if acceleration.compiled:
+            for layer in (*model.encoder, *model.decoder):
+                layer.compile(dynamic=False, fullgraph=True)
+
+    def add(self, batch: Batch, scale: float) -> Tensor:
+        """Add `scale` times the gradient of the batch's smoothed loss.
+
+        Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
+        """
+        if not self._captured:
+            return self._compute(batch, torch.tensor(scale, dtype=torch.float64))
+        if self._graph is None:
+            self._capture(batch)
+        assert self._graph is not None
+        for kept, new in zip(self._batch.tensors, batch.tensors, strict=True):
+            kept.copy_(new)
+        self._scale.fill_(scale)
+        self._graph.replay()
+        return self._sums.clone()
+
+    def _compute(self, batch: Batch, scale: Tensor) -> Tensor:
+        losses = batch_losses(self._model, batch, self._label_smoothing)
+        losses.smoothed.backward(scale.to(losses.smoothed.device))  # type: ignore[no-untyped-call]
+        return torch.stack(losses).detach()
+
+    def _capture(self, batch: Batch) -> None:
+        """Make the graph; the gradients that the parameters have meanwhile are lost."""
+        self._batch = batch
+        self._scale = torch.zeros((), dtype=torch.float64, device=batch.src.device)
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP):
+                self._compute(batch, self._scale)
+        torch.cuda.current_stream().wait_stream(beside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._sums = self._compute(batch, self._scale)
+
+
+def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+    """The smoothed loss and the negative log-likelihood of a batch, sums over its target tokens."""
+    hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
+    return smoothed_cross_entropy(hidden, model.output_matrix, batch.tgt_out, label_smoothing)

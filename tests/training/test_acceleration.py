@@ -1,0 +1,441 @@
+"""What makes a GPU fast changes a gradient by rounding alone; what needs one is marked `gpu`."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+from nmtkit.model import attention
+from nmtkit.model.packing import Capacity, Layout
+from nmtkit.model.transformer import Transformer
+from nmtkit.symbols import BOS_ID
+from nmtkit.training.acceleration import Acceleration, Gradient
+from nmtkit.training.batches import Batch, Pairs, ahead, pack, updates, work_of
+from nmtkit.training.distributed import GradientSums, Group
+from nmtkit.training.loop import perplexity
+from nmtkit.training.loss import FILLER
+
+# Torch's compiler looks at attributes that it then warns of, and hides that from all but a filter
+# which turns warnings into errors.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")
+MAX_TOKENS, LONGEST = 120, 9
+CUDA = torch.device("cuda")
+
+
+@torch.library.custom_op("nmtkit_tests::attend", mutates_args=())
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool,
+) -> Tensor:
+    """What `varlen_attn` promises, sentence by sentence."""
+    out = torch.zeros_like(q)
+    for queries, keys in _sentences(cu_q, cu_k, max_q, max_k):
+        weights = _weights(q[queries], k[keys], causal=causal)
+        out[queries] = (weights @ v[keys].transpose(0, 1)).transpose(0, 1)
+    return out
+
+
+@torch.library.custom_op("nmtkit_tests::attend_backward", mutates_args=())
+def attend_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor,
+    cu_k: Tensor,
+    max_q: int,
+    max_k: int,
+    causal: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    grads = tuple(torch.zeros_like(each) for each in (q, k, v))
+    for queries, keys in _sentences(cu_q, cu_k, max_q, max_k):
+        weights = _weights(q[queries], k[keys], causal=causal)
+        of_out = grad[queries].transpose(0, 1)
+        of_weights = of_out @ v[keys].transpose(0, 1).mT
+        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))
+        of_scores *= q.shape[-1] ** -0.5
+        grads[0][queries] = (of_scores @ k[keys].transpose(0, 1)).transpose(0, 1)
+        grads[1][keys] = (of_scores.mT @ q[queries].transpose(0, 1)).transpose(0, 1)
+        grads[2][keys] = (weights.mT @ of_out).transpose(0, 1)
+    return grads[0], grads[1], grads[2]
+
+
+def _sentences(cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int) -> Iterator[tuple[slice, slice]]:
+    assert cu_q.dtype == cu_k.dtype == torch.int32
+    bounds = (itertools.pairwise(offsets.tolist()) for offsets in (cu_q, cu_k))
+    for queries, keys in zip(*bounds, strict=True):
+        assert queries[1] - queries[0] <= max_q
+        assert keys[1] - keys[0] <= max_k
+        if queries[0] < queries[1]:
+            assert keys[0] < keys[1], "a query without any key"
+            yield slice(*queries), slice(*keys)
+
+
+def _weights(q: Tensor, k: Tensor, *, causal: bool) -> Tensor:
+    scores = q.transpose(0, 1) @ k.transpose(0, 1).mT * q.shape[-1] ** -0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
+    weights: Tensor = scores.softmax(-1)
+    return weights
+
+
+attend.register_fake(lambda q, *_: torch.empty_like(q))
+attend_backward.register_fake(
+    lambda _grad, q, k, v, *_: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
+)
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    ctx.save_for_backward(*inputs[:5])
+    ctx.rest = inputs[5:]
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    grads = attend_backward(grad, *ctx.saved_tensors, *ctx.rest)
+    return (*grads, None, None, None, None, None)
+
+
+attend.register_autograd(_backward, setup_context=_setup)
+
+
+@pytest.fixture
+def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the path of the GPU on a CPU, with a kernel of ours in the place of torch's."""
+
+    def kernel(*args: Any, window_size: tuple[int, int]) -> Tensor:
+        return attend(*args, causal=window_size == (-1, 0))  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(attention, "varlen_attn", kernel)
+
+
+@pytest.fixture
+def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the compiler trace and differentiate as ever, but write no code: that takes long."""
+    genuine: Callable[..., None] = nn.Module.compile
+    monkeypatch.setattr(
+        nn.Module, "compile", lambda self, **how: genuine(self, backend="aot_eager", **how)
+    )
+    counters.clear()
+    yield
+    torch.compiler.reset()
+
+
+def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, list[Tensor]]:
+    """The sums of an update's losses, and its gradients."""
+    gradient = Gradient(model, 0.1, acceleration)
+    capacity = acceleration.capacity(MAX_TOKENS, LONGEST)
+    device = model.output_matrix.device
+    group = Group(0, 1, device)
+    sums = GradientSums(model, group)
+    sums.clear()
+    (update,) = itertools.islice(
+        updates(corpus(), seed=3, max_length=LONGEST, src_tokens=120, tgt_tokens=120), 1
+    )
+    work = work_of(corpus(), group, update, max_tokens=MAX_TOKENS, capacity=capacity)
+    of_batches = [gradient.add(batch, 1 / work.tgt_tokens).cpu() for _, batch in work.batches]
+    found = [parameter.grad for parameter in model.parameters()]
+    return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]
+
+
+def assert_same_gradients(ours: Acceleration, *, n_layers: int = 1, atol: float = 1e-6) -> None:
+    expected, actual = (gradients(layers_of(n_layers), how) for how in (Acceleration(), ours))
+    torch.testing.assert_close(actual[0], expected[0], rtol=1e-6, atol=0.0)
+    assert len(actual[1]) == len(expected[1]) > 0
+    for mine, theirs in zip(actual[1], expected[1], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0.0, atol=atol)
+
+
+def layers_of(
+    n_layers: int, dtype: torch.dtype = torch.float32, device: torch.device = CPU, d_model: int = 16
+) -> Transformer:
+    changes = {"n_layers": n_layers, "d_model": d_model, "d_k": d_model // 2, "d_v": d_model // 2}
+    config = model_of().config.model_copy(update=changes)
+    torch.manual_seed(1)
+    return Transformer(config, 23, dtype).to(device)
+
+
+# Constant shapes
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=13))
+def test_batches_of_one_capacity_have_one_shape(lengths: list[tuple[int, int]]) -> None:
+    capacity = Capacity.of(MAX_TOKENS, LONGEST)
+    src, tgt = (list(side) for side in zip(*lengths, strict=True))
+    offsets = [np.cumsum([0, *side]) for side in (src, tgt)]
+    ids = np.arange(4, 4 + max(map(sum, (src, tgt))), dtype=np.uint16)
+    pairs = Pairs(ids, offsets[0], ids, offsets[1])
+    chosen = np.lexsort((src, tgt))
+    plain, filled = pack(pairs, chosen), pack(pairs, chosen, capacity)
+    assert [tuple(each.shape) for each in filled.tensors] == [
+        *3 * [(capacity.n_tokens,)],
+        *2 * [(capacity.n_sentences + 1,), (capacity.n_tokens,)],
+    ]
+    for row, real in ((filled.src, plain.src), (filled.tgt_in, plain.tgt_in)):
+        assert torch.equal(row[: len(real)], real)
+        assert (row[len(real) :] == BOS_ID).all()
+    assert torch.equal(filled.tgt_out[: sum(tgt)], plain.tgt_out)
+    assert (filled.tgt_out[sum(tgt) :] == FILLER).all()
+    for layout, side in ((filled.src_layout, src), (filled.tgt_layout, tgt)):
+        assert layout.lengths[: len(side)].tolist() == [side[i] for i in chosen]
+        fillers = layout.lengths[len(side) :][: capacity.n_fillers]
+        assert 1 <= fillers.min() <= fillers.max() <= layout.max_seqlen == LONGEST
+        assert (layout.lengths[len(side) + capacity.n_fillers :] == 0).all()
+        assert (layout.positions < LONGEST).all()
+
+
+@pytest.mark.parametrize(("max_tokens", "longest"), [(25_000, 256), (256, 256), (100, 2), (7, 7)])
+def test_a_capacity_takes_a_full_row_and_a_nearly_empty_one(max_tokens: int, longest: int) -> None:
+    capacity = Capacity.of(max_tokens, longest)
+    most = min(max_tokens // longest, capacity.most_sentences)
+    for real in ([1], [longest] * most):
+        lengths = capacity.fill(torch.tensor(real))
+        assert lengths.sum() == capacity.n_tokens
+        assert len(lengths) == capacity.n_sentences
+        assert lengths[: len(real) + capacity.n_fillers].min() >= 1
+        assert lengths.max() <= longest
+    assert capacity.n_tokens <= 1.01 * max_tokens or longest < 100
+
+
+def test_constant_shapes_change_gradients_by_rounding_alone() -> None:
+    assert_same_gradients(Acceleration(static=True))
+
+
+def test_training_in_constant_shapes_has_the_same_curve(tmp_path: Path) -> None:
+    curves = []
+    for how in (Acceleration(), Acceleration(static=True)):
+        directory = tmp_path / str(how.static)
+        run(directory, model_of(), config_of(max_steps=50, warmup_steps=200), how=how)
+        curves.append([line["loss"] for line in losses(directory)])
+    assert len(curves[0]) == 50
+    np.testing.assert_allclose(curves[0], curves[1], rtol=0.0, atol=1e-5)
+
+
+# Attention by offsets, compiled layers
+
+
+def test_torchs_kernel_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU its arguments can be checked, and what shape comes out."""
+    monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
+    layouts = [Layout.of_lengths(lengths) for lengths in ([3, 2, 4], [1, 6, 3])]
+    on_meta = [layout.to(torch.device("meta")) for layout in layouts]
+    q, k, v = (torch.empty(n, 2, 8, dtype=torch.bfloat16, device="meta") for n in (9, 10, 10))
+    attended = attention.packed_attention(q, k, v, *on_meta, causal=False)
+    assert attended.shape == (9, 2, 8)
+    assert attention.packed_attention(q, q, q, on_meta[0], on_meta[0], causal=True).shape == q.shape
+
+
+@pytest.mark.usefixtures("fused_kernel")
+def test_attention_by_offsets_changes_gradients_by_rounding_alone() -> None:
+    assert_same_gradients(Acceleration())
+    assert_same_gradients(Acceleration(static=True))
+
+
+@pytest.mark.usefixtures("fused_kernel", "without_code")
+def test_compiled_layers_are_two_graphs_whatever_the_number_of_layers() -> None:
+    assert_same_gradients(Acceleration(static=True, compiled=True), n_layers=3)
+    assert counters["stats"]["unique_graphs"] == 2
+    assert not counters["graph_break"]
+
+
+@pytest.mark.usefixtures("fused_kernel", "without_code")
+def test_dev_sentences_of_other_shapes_compile_nothing(tmp_path: Path) -> None:
+    found = []
+    for how in (Acceleration(), Acceleration(static=True, compiled=True)):
+        directory = tmp_path / str(how.compiled)
+        run(directory, model_of(), config_of(dev_every_steps=2), how=how)
+        found.append([line["dev_perplexity"] for line in losses(directory)])
+    assert counters["stats"]["unique_graphs"] == 2
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
+    assert found[0][1] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fused_kernel")
+def test_compiled_code_changes_gradients_by_rounding_alone() -> None:
+    assert_same_gradients(Acceleration(static=True, compiled=True), n_layers=2)
+    torch.compiler.reset()
+
+
+# bfloat16
+
+
+def test_weights_and_their_gradients_stay_float32() -> None:
+    model = layers_of(2, torch.bfloat16)
+    hidden: list[torch.dtype] = []
+    model.decoder[0].register_forward_hook(lambda _m, _in, out: hidden.append(out.dtype))
+    _, found = gradients(model, Acceleration(torch.bfloat16))
+    assert hidden == [torch.bfloat16]
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert {gradient.dtype for gradient in found} == {torch.float32}
+
+
+def test_gradients_in_bfloat16_point_where_those_in_float32_do() -> None:
+    sums, exact = gradients(layers_of(2, d_model=64), Acceleration())
+    rounded_sums, rounded = gradients(
+        layers_of(2, torch.bfloat16, d_model=64), Acceleration(torch.bfloat16)
+    )
+    # Values are rounded to 8 bits, 0.4 %: sums of many are off by less, what came through several
+    # layers by more.
+    torch.testing.assert_close(rounded_sums, sums, rtol=2e-3, atol=0.0)
+    for mine, theirs in zip(rounded, exact, strict=True):
+        assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
+        assert mine.norm() == pytest.approx(float(theirs.norm()), rel=0.03)
+
+
+def test_training_in_bfloat16_learns_as_well(tmp_path: Path) -> None:
+    final = []
+    for dtype in (torch.float32, torch.bfloat16):
+        torch.manual_seed(1)
+        model = layers_of(1, dtype)
+        directory = tmp_path / str(dtype)
+        config = config_of(max_steps=100, warmup_steps=30, learning_rate_scale=0.5)
+        run(directory, model, config, pairs=corpus(copy=True), how=Acceleration(dtype))
+        final.append(np.mean([line["loss"] for line in losses(directory)[-10:]]))
+    assert final[0] < 2.6  # it begins at 3.1
+    assert final[1] == pytest.approx(final[0], abs=0.05)
+
+
+def test_perplexity_in_bfloat16() -> None:
+    exact, rounded = (
+        perplexity(layers_of(1, dtype), corpus(), device=CPU, max_tokens=77)
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert rounded == pytest.approx(exact, rel=0.01)
+
+
+# What is taken where
+
+
+def test_a_gpu_takes_all_that_its_model_allows() -> None:
+    config = model_of().config
+    half = torch.bfloat16
+
+    def of(device: torch.device, dtype: torch.dtype, **changes: Any) -> Acceleration:
+        how: dict[str, Any] = {
+            "config": config,
+            "deterministic": False,
+            "n_processes": 1,
+            **changes,
+        }
+        return Acceleration.of(device=device, dtype=dtype, **how)
+
+    everything = Acceleration(half, static=True, compiled=True, captured=True)
+    assert of(CUDA, half) == everything
+    assert of(CUDA, half, n_processes=2) == Acceleration(half, static=True, compiled=True)
+    assert of(CUDA, half, deterministic=True) == Acceleration(half)
+    assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
+    assert of(CUDA, torch.float32) == Acceleration()
+    assert of(CPU, half) == Acceleration(half)
+    assert [how for _, how in everything.steps()] == [
+        Acceleration(),
+        Acceleration(half),
+        Acceleration(half, static=True),
+        Acceleration(half, static=True, compiled=True),
+        everything,
+    ]
+    assert Acceleration().steps() == [("float32", Acceleration())]
+
+
+def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
+    asked: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(9):
+            asked.append(i)
+            yield i
+
+    made = ahead(items(), lambda i: 10 * i, n_ahead=2)
+    assert next(made) == 0
+    assert asked == [0, 1, 2]
+    assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
+
+
+def test_an_error_ahead_is_raised_where_its_turn_comes() -> None:
+    made = ahead([4, 2, 0, 1], lambda i: 8 // i)
+    assert [next(made), next(made)] == [2, 4]
+    with pytest.raises(ZeroDivisionError):
+        next(made)
+
+
+# On a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+def test_flash_attention_equals_rectangles(causal: bool) -> None:
+    layout = Layout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
+    torch.manual_seed(1)
+    qkv = [torch.randn(layout.n_tokens, 3, 64, device=CUDA) for _ in "qkv"]
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        q, k, v = (each.to(dtype).requires_grad_() for each in qkv)
+        out = attention.packed_attention(q, k, v, layout, layout, causal=causal)
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))])
+    for exact, rounded in zip(*found, strict=True):
+        assert (rounded.float() - exact).norm() < 0.02 * exact.norm()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["static", "compiled", "captured"])
+def test_each_technique_changes_gradients_by_rounding_alone(name: str) -> None:
+    ways = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True).steps()
+    how = next(how for _, how in ways if getattr(how, name))
+    expected, actual = (
+        gradients(layers_of(2, each.dtype, CUDA, d_model=64), each)
+        for each in (Acceleration(torch.bfloat16), how)
+    )
+    torch.testing.assert_close(actual[0], expected[0], rtol=2e-3, atol=0.0)
+    for mine, theirs in zip(actual[1], expected[1], strict=True):
+        assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
+
+
+@pytest.mark.gpu
+def test_dropout_in_a_graph_follows_the_seed() -> None:
+    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
+    config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
+    model = Transformer(config, 23, how.dtype).to(CUDA)
+    GradientSums(model, Group(0, 1, CUDA)).clear()
+    gradient = Gradient(model, 0.1, how)
+    batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(CUDA)
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return float(gradient.add(batch, 0.0)[0])
+
+    assert loss(1) == loss(1)
+    assert loss(1) != loss(2)
+
+
+@pytest.mark.gpu
+def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
+    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
+    config = config_of(max_steps=50, warmup_steps=200)
+    curves = []
+    for each, device in ((Acceleration(), CPU), (how, CUDA)):
+        directory = tmp_path / device.type
+        model = layers_of(1, each.dtype, device)
+        run(directory, model, config, how=each, group=Group(0, 1, device))
+        curves.append([line["loss"] for line in losses(directory)])
+    np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
+
+
+def test_batches_are_packed_on_the_device_of_their_group() -> None:
+    batch: Batch = pack(corpus(), np.arange(3)).to(torch.device("meta"))
+    assert {each.device.type for each in batch.tensors} == {"meta"}
+    assert ALONE.device == CPU
