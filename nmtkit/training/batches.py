@@ -23,6 +23,8 @@ from nmtkit.training.distributed import Group
 from nmtkit.training.loss import FILLER
 
 Ints = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]
+BLOCK_PAIRS = 2**20  # that planning looks at together: 8 MB of each number
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -37,14 +39,14 @@ class Pairs:
     tgt_offsets: Ints
 
     @cached_property
-    def src_lengths(self) -> Ints:
+    def src_lengths(self) -> Lengths:
         """(pairs,) tokens of each source."""
-        return np.diff(self.src_offsets)
+        return _lengths(self.src_offsets)
 
     @cached_property
-    def tgt_lengths(self) -> Ints:
+    def tgt_lengths(self) -> Lengths:
         """(pairs,) tokens of each target."""
-        return np.diff(self.tgt_offsets)
+        return _lengths(self.tgt_offsets)
 
 
 @dataclass(frozen=True)
@@ -107,17 +109,20 @@ def updates(
         UserError: no pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    usable = np.flatnonzero((src_lengths <= max_length) & (tgt_lengths <= max_length))
+    is_usable = (src_lengths <= max_length) & (tgt_lengths <= max_length)
+    usable = np.flatnonzero(is_usable).astype(np.int32)
     if not len(usable):
         raise UserError(
             f"none of the {len(src_lengths):,} training pairs has both sides within "
             f"[model] max_positions = {max_length} tokens; raise it or cut the text into sentences"
         )
     while True:
-        order = usable[shuffled(len(usable), seed=seed, epoch=epoch)]
-        groups = cut(order, [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)])
-        for i in range(index, len(groups)):
-            yield Update(epoch, i, groups[i])
+        order = shuffled(len(usable), seed=seed, epoch=epoch)
+        groups = cut(order, [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)], usable)
+        for i, group in enumerate(groups):
+            if i >= index:
+                yield Update(epoch, i, group)
+        del order, groups  # 8 bytes a pair, before as much is needed again
         epoch, index = epoch + 1, 0
 
 
@@ -125,14 +130,16 @@ def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
     """A permutation of 0 .. n - 1, the same on every machine and with every version of a library.
 
     It sorts by SplitMix64 (Steele et al. 2014) of (seed, epoch, number), because numpy's generators
-    may change.
+    may change. That is a bijection, so that no two keys are equal and any way to sort will do.
     """
-    numbers: npt.NDArray[np.uint64] = np.arange(n, dtype=np.uint64)
+    keys: npt.NDArray[np.uint64] = np.arange(n, dtype=np.uint64)
     with np.errstate(over="ignore"):
         key = _splitmix64(np.array([seed], dtype=np.uint64))
         key = _splitmix64(key + np.uint64(epoch))
-        keys = _splitmix64(key + numbers)
-    return np.argsort(keys, kind="stable")
+        for start in range(0, n, BLOCK_PAIRS):
+            some = keys[start : start + BLOCK_PAIRS]
+            some[:] = _splitmix64(key + some)
+    return np.argsort(keys)
 
 
 def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -142,13 +149,32 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def cut(order: Ints, limits: Sequence[tuple[Ints, int]]) -> list[Ints]:
+def cut(
+    order: Ints, limits: Sequence[tuple[Lengths, int]], numbers: Lengths | None = None
+) -> Iterator[Ints]:
     """Cut `order` into runs as long as each (lengths, most tokens) of `limits` allows.
 
-    A run has at least one pair.
+    A run has at least one pair. If `numbers` are given, `order` says their order. It is gone
+    through in blocks: sums over 36 million pairs would take 600 MB.
     """
-    ends = [np.cumsum(lengths[order]) for lengths, _ in limits]
-    groups, start = [], 0
+    start, n_pairs = 0, BLOCK_PAIRS
+    while start < len(order):
+        block = order[start : start + n_pairs]
+        is_last = start + len(block) == len(order)
+        if numbers is not None:
+            block = numbers[block].astype(np.int64)
+        done = 0
+        for group in _cut_block(block, limits):
+            if done + len(group) < len(block) or is_last:  # else it may go on in the next block
+                done += len(group)
+                yield group
+        start += done
+        n_pairs = BLOCK_PAIRS if done else 2 * n_pairs
+
+
+def _cut_block(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
+    ends = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
+    start = 0
     while start < len(order):
         used = [end[start - 1] if start else 0 for end in ends]
         stops = [
@@ -156,9 +182,8 @@ def cut(order: Ints, limits: Sequence[tuple[Ints, int]]) -> list[Ints]:
             for end, before, (_, most) in zip(ends, used, limits, strict=True)
         ]
         stop = max(min(stops), start + 1)
-        groups.append(order[start:stop])
+        yield order[start:stop]
         start = stop
-    return groups
 
 
 def micro_batches(
@@ -174,10 +199,10 @@ def micro_batches(
     limits = [(src_lengths, max_tokens), (tgt_lengths, max_tokens)]
     if capacity is not None:
         limits.append((np.ones_like(src_lengths), capacity.most_sentences))
-    return cut(by_length, limits)
+    return list(cut(by_length, limits))
 
 
-def rectangle_cuts(lengths: Ints) -> tuple[int, ...]:
+def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
     """Where attention had better begin a new rectangle, in sentences of rising `lengths`.
 
     A small rectangle costs some 20 operations of its own, a wide one the padding of its short
@@ -185,7 +210,7 @@ def rectangle_cuts(lengths: Ints) -> tuple[int, ...]:
     with these, in 8 rectangles; in updates of 25,000 tokens 1.4 of each, in one or two.
     """
     cuts, first = [], lengths[0]
-    for i, length in enumerate(lengths):
+    for i, length in enumerate(lengths.tolist()):
         if length > 1.3 * first + 2:
             cuts.append(i)
             first = length
@@ -211,6 +236,14 @@ def hardest_micro_batch(
             if n_scores > most_scores:
                 hardest, most_scores = group, n_scores
     return hardest
+
+
+def _lengths(offsets: Ints) -> Lengths:
+    lengths = np.empty(len(offsets) - 1, dtype=np.int32)
+    for start in range(0, len(lengths), BLOCK_PAIRS):
+        some = offsets[start : start + BLOCK_PAIRS + 1]
+        lengths[start : start + BLOCK_PAIRS] = np.diff(some)
+    return lengths
 
 
 def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:

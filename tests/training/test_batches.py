@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID
+from nmtkit.training import batches
 from nmtkit.training.batches import (
     Ints,
     Pairs,
@@ -160,6 +161,20 @@ def test_shuffle_sorts_by_splitmix64(seed: int, epoch: int, n: int) -> None:
 
 GOLDEN_EPOCH_0 = [3, 5, 2, 4, 10, 1, 9, 0, 6, 11, 8, 7]
 GOLDEN_EPOCH_1 = [6, 10, 1, 2, 9, 5, 0, 4, 11, 3, 8, 7]
+
+
+@given(some_lengths, most_tokens, st.integers(1, 5))
+def test_planning_in_blocks_changes_nothing(lengths: Lengths, most: int, block: int) -> None:
+    def planned() -> list[list[int]]:
+        source = updates(
+            pairs_of(lengths), seed=1, max_length=MAX_LENGTH, src_tokens=most, tgt_tokens=most
+        )
+        return [update.pairs.tolist() for update in itertools.islice(source, 30)]
+
+    at_once = planned()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "BLOCK_PAIRS", block)
+        assert planned() == at_once
 
 
 def test_shuffle_is_what_it_always_was() -> None:
