@@ -175,6 +175,7 @@ class Rectangle:
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy to `device`; to a GPU from pinned memory, so that the host need not wait for it."""
-    if device.type == "cuda":
+    if device.type != "cuda":
+        return tensor.to(device)
+    with torch.cuda.device(device):  # another thread than the main one would use the first GPU too
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

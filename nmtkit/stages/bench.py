@@ -118,6 +118,9 @@ class _Trial:
         )
         capacity = acceleration.capacity(max_tokens, model.config.max_positions)
         make = partial(work_of, pairs, group, max_tokens=max_tokens, capacity=capacity)
+        model.train()
+        _, batch = make(next(coming)).batches[0]
+        self._gradient.add(batch, 0.0)  # as training begins: it compiles, and captures the graph
         self._work = ahead(coming, make)
         self._n_steps = 0
         self.n_parameters = sum(parameter.numel() for parameter in model.parameters())

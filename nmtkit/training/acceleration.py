@@ -85,7 +85,8 @@ class Gradient:
         Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
         """
         if not self._captured:
-            return self._compute(batch, torch.tensor(scale, dtype=torch.float64))
+            device = batch.src.device
+            return self._compute(batch, torch.full((), scale, dtype=torch.float64, device=device))
         if self._graph is None:
             self._capture(batch)
         assert self._graph is not None
@@ -97,7 +98,7 @@ class Gradient:
 
     def _compute(self, batch: Batch, scale: Tensor) -> Tensor:
         losses = batch_losses(self._model, batch, self._label_smoothing)
-        losses.smoothed.backward(scale.to(losses.smoothed.device))  # type: ignore[no-untyped-call]
+        losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
         return torch.stack(losses).detach()
 
     def _capture(self, batch: Batch) -> None:
@@ -111,7 +112,8 @@ class Gradient:
                 self._compute(batch, self._scale)
         torch.cuda.current_stream().wait_stream(beside)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Another thread may copy the next batches meanwhile.
+        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._sums = self._compute(batch, self._scale)
 
 

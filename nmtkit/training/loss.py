@@ -76,7 +76,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 dtype=torch.float64
             )
             if wants_gradient:
-                p.scatter_add_(1, y, p.new_full(y.shape, eps - 1))
+                p.scatter_(1, y, p.gather(1, y) + (eps - 1))
                 torch.mm(p, weight, out=grad_hidden[some])
                 if weight is matrix:
                     grad_matrix.addmm_(p.t(), h)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from nmtkit.training import loss
-from nmtkit.training.loss import smoothed_cross_entropy
+from nmtkit.training.loss import FILLER, smoothed_cross_entropy
 
 T, D, V = 11, 5, 17
 
@@ -109,3 +109,42 @@ def test_float32_sums_are_kept_in_float64() -> None:
     losses = smoothed_cross_entropy(hidden, matrix, targets, 0.1)
     assert losses.smoothed.dtype == losses.nll.dtype == torch.float64
     assert all(grad.dtype == torch.float32 for grad in gradients(losses.smoothed, hidden, matrix))
+
+
+@pytest.mark.usefixtures("chunk_tokens")
+def test_filler_counts_for_nothing() -> None:
+    hidden, matrix, targets = example()
+    filled = torch.cat([hidden, torch.randn(4, hidden.shape[1], dtype=torch.float64)])
+    with_filler = torch.cat([targets, targets.new_full((4,), FILLER)])
+    found = []
+    for rows, wanted in ((hidden, targets), (filled, with_filler)):
+        leaves = rows.detach().requires_grad_(), matrix.detach().requires_grad_()
+        losses = smoothed_cross_entropy(*leaves, wanted, 0.1)
+        found.append([*losses, *torch.autograd.grad(losses.smoothed, leaves)])
+    plain, with_more = found
+    for mine, theirs in zip(with_more, plain, strict=True):
+        torch.testing.assert_close(mine[: len(theirs)] if theirs.ndim else mine, theirs)
+    assert (with_more[2][len(hidden) :] == 0).all()
+
+
+def test_loss_in_bfloat16_against_float64_by_hand() -> None:
+    """Logits are rounded to 8 bits: by up to 0.4 %, and as often up as down."""
+    torch.manual_seed(1)
+    hidden, matrix = torch.randn(700, 40), torch.randn(91, 40) / 4
+    targets = torch.randint(91, (700,))
+    z = hidden.double() @ matrix.double().t()
+    log_p = z - z.exp().sum(1, keepdim=True).log()
+    by_hand = -(0.9 * log_p.gather(1, targets[:, None]).sum() + 0.1 * log_p.mean(1).sum())
+    rounded = hidden.bfloat16().requires_grad_()
+    weights = matrix.requires_grad_()
+    losses = smoothed_cross_entropy(rounded, weights, targets, 0.1)
+    assert losses.smoothed.item() == pytest.approx(by_hand.item(), rel=1e-3)
+    losses.smoothed.backward()  # type: ignore[no-untyped-call]
+    assert rounded.grad is not None
+    assert weights.grad is not None
+    assert (rounded.grad.dtype, weights.grad.dtype) == (torch.bfloat16, torch.float32)
+    target = torch.full_like(z, 0.1 / 91).scatter_add_(
+        1, targets[:, None], torch.full((700, 1), 0.9, dtype=torch.float64)
+    )
+    exact = (log_p.exp() - target).t() @ hidden.double()
+    assert (weights.grad - exact).norm() < 0.01 * exact.norm()
