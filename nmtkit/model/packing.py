@@ -1,7 +1,7 @@
 """Packed sentences: laid end to end in one row of tokens, with offsets and no padding.
 
-Everything position-wise runs on the row. Only attention sees sentences, in rectangles of a few of
-like length.
+Everything position-wise runs on the row. Only attention sees sentences: by their offsets where a
+GPU has a kernel for that, else in rectangles of a few of like length.
 Dimensions: T tokens, N sentences, L the longest of them.
 """
 

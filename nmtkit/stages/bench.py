@@ -16,7 +16,7 @@ from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs
 from nmtkit.symbols import SPECIALS
-from nmtkit.training.acceleration import Acceleration, Gradient
+from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Ints, Pairs, ahead, updates, work_of
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import Metrics, train_step
@@ -106,7 +106,7 @@ class _Trial:
         model = Transformer(chain.recipe.model, n_rows, acceleration.dtype).to(group.device)
         self._model = model
         self._gradients = GradientSums(model, group)
-        self._gradient = Gradient(model, self._config.label_smoothing, acceleration)
+        self._backward = Backward(model, self._config.label_smoothing, acceleration)
         self._optimizer = torch.optim.Adam(model.parameters(), fused=True)
         max_tokens = most_tokens(chain, group)
         coming = updates(
@@ -120,7 +120,7 @@ class _Trial:
         make = partial(work_of, pairs, group, max_tokens=max_tokens, capacity=capacity)
         model.train()
         _, batch = make(next(coming)).batches[0]
-        self._gradient.add(batch, 0.0)  # as training begins: it compiles, and captures the graph
+        self._backward.add(batch, 0.0)  # as training begins: it compiles, and captures the graph
         self._work = ahead(coming, make)
         self._n_steps = 0
         self.n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -132,7 +132,7 @@ class _Trial:
             self._model,
             self._optimizer,
             self._gradients,
-            self._gradient,
+            self._backward,
             next(self._work),
             self._config,
             step=self._n_steps,
@@ -144,7 +144,7 @@ class _Trial:
         The profiler can't tell what is what in a graph, so that the step is made without it.
         """
         uncaptured = replace(self._acceleration, compiled=False, captured=False)
-        self._gradient = Gradient(self._model, self._config.label_smoothing, uncaptured)
+        self._backward = Backward(self._model, self._config.label_smoothing, uncaptured)
         if self._acceleration.captured:
             self.step()
         return time_parts(lambda: self.step().seconds, seconds, self._gradients.group.device)

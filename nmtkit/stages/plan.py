@@ -109,7 +109,7 @@ def _measure(chain: Chain, n_rows: int) -> tuple[float, str]:
     from nmtkit.training.batches import Pairs, pack
 
     device = chain.machine.torch_device()
-    model = Transformer(chain.recipe.model, n_rows).to(device)
+    model = Transformer(chain.recipe.model, n_rows, chain.machine.torch_dtype()).to(device)
     n_pairs = PROBE_TOKENS // TYPICAL_LENGTH
     ids = (
         np.random.default_rng(0)

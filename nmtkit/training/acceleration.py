@@ -62,7 +62,7 @@ class Acceleration:
         return Capacity.of(max(max_tokens, max_seqlen), max_seqlen) if self.static else None
 
 
-class Gradient:
+class Backward:
     """Computes gradients of micro-batches and adds them to those that the parameters have."""
 
     def __init__(

@@ -18,7 +18,7 @@ import torch
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
-from nmtkit.training.acceleration import Acceleration, Gradient, batch_losses
+from nmtkit.training.acceleration import Acceleration, Backward, batch_losses
 from nmtkit.training.batches import (
     Ints,
     Pairs,
@@ -123,7 +123,7 @@ def train(
     group.check_same("the last checkpoint that they find", progress.step)
     group.copy_first(model)
     gradients = GradientSums(model, group)
-    gradient = Gradient(model, config.label_smoothing, acceleration)
+    backward = Backward(model, config.label_smoothing, acceleration)
     capacity = acceleration.capacity(max_tokens, model.config.max_positions)
     if group.is_first:
         forget_old(directory, config.keep_checkpoints)  # a kill may have come before it
@@ -148,11 +148,11 @@ def train(
         hardest = hardest_micro_batch(train_pairs, probed, max_tokens, capacity)
         if len(hardest):
             model.train()
-            gradient.add(pack(train_pairs, hardest, capacity).to(group.device), 0.0)
+            backward.add(pack(train_pairs, hardest, capacity).to(group.device), 0.0)
         make = partial(work_of, train_pairs, group, max_tokens=max_tokens, capacity=capacity)
         for work in ahead(islice(source(), n_left), make):
             metrics = train_step(
-                model, optimizer, gradients, gradient, work, config, step=progress.step + 1
+                model, optimizer, gradients, backward, work, config, step=progress.step + 1
             )
             is_last = metrics.step == config.max_steps
             if group.is_first and (is_last or _is_due(config.dev_every_steps, metrics.step)):
@@ -192,7 +192,7 @@ def train_step(
     model: Transformer,
     optimizer: torch.optim.Adam,
     gradients: GradientSums,
-    gradient: Gradient,
+    backward: Backward,
     work: Work,
     config: TrainingConfig,
     *,
@@ -216,7 +216,7 @@ def train_step(
         _seed_dropout(config.seed, step, micro_step)
         if n_done == len(work.batches):
             gradients.send_as_they_come()
-        sums += gradient.add(batch, 1 / work.tgt_tokens)
+        sums += backward.add(batch, 1 / work.tgt_tokens)
     gradients.finish()
     group.sum_(sums)
     norm = gradients.norm()

@@ -18,7 +18,7 @@ from nmtkit.model import attention
 from nmtkit.model.packing import Capacity, Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID
-from nmtkit.training.acceleration import Acceleration, Gradient
+from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Batch, Pairs, ahead, pack, updates, work_of
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
@@ -138,7 +138,7 @@ def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, list[Tensor]]:
     """The sums of an update's losses, and its gradients."""
-    gradient = Gradient(model, 0.1, acceleration)
+    backward = Backward(model, 0.1, acceleration)
     capacity = acceleration.capacity(MAX_TOKENS, LONGEST)
     device = model.output_matrix.device
     group = Group(0, 1, device)
@@ -148,7 +148,7 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
         updates(corpus(), seed=3, max_length=LONGEST, src_tokens=120, tgt_tokens=120), 1
     )
     work = work_of(corpus(), group, update, max_tokens=MAX_TOKENS, capacity=capacity)
-    of_batches = [gradient.add(batch, 1 / work.tgt_tokens).cpu() for _, batch in work.batches]
+    of_batches = [backward.add(batch, 1 / work.tgt_tokens).cpu() for _, batch in work.batches]
     found = [parameter.grad for parameter in model.parameters()]
     return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]
 
@@ -411,12 +411,12 @@ def test_dropout_in_a_graph_follows_the_seed() -> None:
     config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
     model = Transformer(config, 23, how.dtype).to(CUDA)
     GradientSums(model, Group(0, 1, CUDA)).clear()
-    gradient = Gradient(model, 0.1, how)
+    backward = Backward(model, 0.1, how)
     batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(CUDA)
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return float(gradient.add(batch, 0.0)[0])
+        return float(backward.add(batch, 0.0)[0])
 
     assert loss(1) == loss(1)
     assert loss(1) != loss(2)
