@@ -24,9 +24,11 @@ from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import FILLER
 
-# Torch's compiler looks at attributes that it then warns of, and hides that from all but a filter
-# which turns warnings into errors.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute")
+# Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+]
 MAX_TOKENS, LONGEST = 120, 9
 CUDA = torch.device("cuda")
 
