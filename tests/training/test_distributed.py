@@ -123,6 +123,7 @@ def record_order(path: Path) -> None:
             file.write(json.dumps(chosen.tolist()) + "\n")
         return pack(pairs, chosen, capacity)
 
+    path.touch()  # a process may have nothing to pack
     batches_module.pack = recording
 
 
