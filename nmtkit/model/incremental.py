@@ -38,7 +38,8 @@ class IncrementalDecoder:
         """
         self._model = model
         self._forbidden = forbidden
-        self._src_mask = src_layout.mask  # (B, Ls)
+        (sources,) = src_layout.rectangles
+        self._src_mask = sources.mask  # (B, Ls)
         self._length = 0
         self._caches = [_empty_cache(layer, memory, src_layout) for layer in _layers(model)]
 

@@ -107,12 +107,6 @@ class Layout:
         """(N,) tokens of each sentence."""
         return self.cu_seqlens.diff()
 
-    @cached_property
-    def mask(self) -> Tensor:
-        """(N, L) True where a sentence, padded to L, has a token."""
-        places = torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
-        return places < self.lengths[:, None]
-
 
 @dataclass(frozen=True)
 class Rectangle:

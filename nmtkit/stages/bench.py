@@ -2,7 +2,6 @@
 
 import resource
 import time
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 
@@ -17,10 +16,11 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Ints, Pairs, ahead, updates, work_of
+from nmtkit.training.batches import Ints, Pairs, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import Metrics, train_step
 from nmtkit.training.profile import time_parts
+from nmtkit.training.work import ahead, work_of
 
 UNTIMED_STEPS = 2  # they also pay for setting up
 # Made-up text, for speed alone: about the lengths of WMT14 English-German in subwords. In news the
@@ -145,8 +145,7 @@ class _Trial:
 
         The profiler can't tell what is what in a graph, so that the step is made without it.
         """
-        uncaptured = replace(self._acceleration, compiled=False, captured=False)
-        self._backward = Backward(self._model, self._config.label_smoothing, uncaptured)
+        self._backward.captured = False
         if self._acceleration.captured:
             self.step()
         return time_parts(lambda: self.step().seconds, seconds, self._gradients.group.device)

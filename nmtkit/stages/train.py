@@ -167,8 +167,7 @@ def _say_what_begins(
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
     progress.say(
         f"train: {n_parameters:,} parameters on {of_several}{group.device.type}, "
-        f"{str(acceleration.dtype).removeprefix('torch.')}, "
-        f"{max_tokens:,} tokens a side of a micro-batch"
+        f"{acceleration.precision}, {max_tokens:,} tokens a side of a micro-batch"
     )
     if group.n_restarts:
         progress.say(
@@ -257,7 +256,7 @@ def _cost(
     return {
         "device": str(group.device),
         "processes": group.size,
-        "dtype": str(acceleration.dtype).removeprefix("torch."),
+        "dtype": acceleration.precision,
         "deterministic": deterministic,
         "threads": torch.get_num_threads(),
         "steps": len(lines),

@@ -25,7 +25,7 @@ class Acceleration:
     # torch.compile of the layers: what is element by element between two products becomes one pass
     # over memory. One layer is compiled, and its code is used for all that are alike.
     compiled: bool = False
-    # The forward and backward pass is one CUDA graph: some 1,000 kernels start without the host.
+    # The forward and backward pass is one CUDA graph: its kernels start without the host.
     captured: bool = False
 
     @classmethod
@@ -46,11 +46,19 @@ class Acceleration:
         fused = has_fused_kernel(device, dtype, config.d_k, config.d_v) and not deterministic
         return cls(dtype, fused, fused, fused and n_processes == 1)
 
+    @property
+    def precision(self) -> str:
+        """The name of `dtype`, as `--dtype` has it."""
+        return str(self.dtype).removeprefix("torch.")
+
     def steps(self) -> list[tuple[str, "Acceleration"]]:
-        """The way here from plain float32, one technique after the other, each with its name."""
+        """The way here from plain float32, one switch after the other, each with its name.
+
+        Flash attention comes with bfloat16, where the model allows it.
+        """
         ways = [
             ("float32", Acceleration()),
-            (str(self.dtype).removeprefix("torch."), Acceleration(self.dtype)),
+            (self.precision, Acceleration(self.dtype)),
             ("+ constant shapes", Acceleration(self.dtype, self.static)),
             ("+ compiled layers", Acceleration(self.dtype, self.static, self.compiled)),
             ("+ one CUDA graph", self),
@@ -70,7 +78,7 @@ class Backward:
     ) -> None:
         """Work on `model`, whose parameters keep their gradients' memory if a graph is captured."""
         self._model, self._label_smoothing = model, label_smoothing
-        self._captured = acceleration.captured
+        self.captured = acceleration.captured  # may be switched off, to profile what a graph hides
         self._graph: torch.cuda.CUDAGraph | None = None
         self._batch: Batch  # of the graph, which reads it at each replay
         self._scale: Tensor
@@ -84,7 +92,7 @@ class Backward:
 
         Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
         """
-        if not self._captured:
+        if not self.captured:
             device = batch.src.device
             return self._compute(batch, torch.full((), scale, dtype=torch.float64, device=device))
         if self._graph is None:

@@ -1,15 +1,12 @@
 """Which sentence pairs make an update (section 5.1), and how they are packed.
 
-The updates of an epoch are a pure function of (seed, epoch, lengths). Neither the number of devices
-nor that of micro-batches is known here, so that the order of the data cannot depend on them.
+The updates of an epoch are a pure function of (seed, epoch, lengths). The number of devices is not
+known here, so that the order of the data cannot depend on it.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +16,11 @@ from torch import Tensor
 from nmtkit.errors import UserError
 from nmtkit.model.packing import Capacity, Layout, send
 from nmtkit.symbols import BOS_ID
-from nmtkit.training.distributed import Group
 from nmtkit.training.loss import FILLER
 
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 BLOCK_PAIRS = 2**20  # that planning looks at together: 8 MB of each number
-Item = TypeVar("Item")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -272,44 +266,3 @@ def _row(
         return torch.from_numpy(row), Layout.of_lengths(lengths, cuts)
     row = np.pad(row, (0, capacity.n_tokens - len(row)), constant_values=BOS_ID)
     return torch.from_numpy(row), Layout.filled(lengths, cuts, capacity)
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one process computes of an update."""
-
-    update: Update
-    src_tokens: int  # of all processes
-    tgt_tokens: int
-    batches: list[tuple[int, Batch]]  # each with its number among those of all processes
-
-
-def work_of(
-    pairs: Pairs, group: Group, update: Update, *, max_tokens: int, capacity: Capacity | None
-) -> Work:
-    """Split `update` into micro-batches and pack those that are this process's, on its device."""
-    numbered = list(enumerate(micro_batches(pairs, update.pairs, max_tokens, capacity)))
-    return Work(
-        update,
-        int(pairs.src_lengths[update.pairs].sum()),
-        int(pairs.tgt_lengths[update.pairs].sum()),
-        [
-            (micro_step, pack(pairs, chosen, capacity).to(group.device))
-            for micro_step, chosen in group.share(numbered)
-        ],
-    )
-
-
-def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:
-    """Yield what `make` makes of each item, in order, made in a thread `n_ahead` items early.
-
-    A device that computes an update in 25 ms would wait for 2 to 3 ms of packing on the host.
-    """
-    coming: deque[Future[Made]] = deque()
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        for item in items:
-            coming.append(pool.submit(make, item))
-            if len(coming) > n_ahead:
-                yield coming.popleft().result()
-        while coming:
-            yield coming.popleft().result()

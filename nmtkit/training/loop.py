@@ -22,13 +22,10 @@ from nmtkit.training.acceleration import Acceleration, Backward, batch_losses
 from nmtkit.training.batches import (
     Ints,
     Pairs,
-    Work,
-    ahead,
     cut,
     hardest_micro_batch,
     pack,
     updates,
-    work_of,
 )
 from nmtkit.training.checkpoint import (
     Progress,
@@ -39,6 +36,7 @@ from nmtkit.training.checkpoint import (
 )
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.schedule import learning_rate
+from nmtkit.training.work import Work, ahead, work_of
 
 METRICS = "metrics.jsonl"
 # Steps without a finite loss and gradient, one after the other, that end a run: one may be a freak
@@ -146,7 +144,7 @@ def train(
     ):
         probed = islice(source(), min(n_left, PROBED_UPDATES))
         hardest = hardest_micro_batch(train_pairs, probed, max_tokens, capacity)
-        if len(hardest):
+        if len(hardest):  # tried, and its gradient dropped; a graph is captured here
             model.train()
             backward.add(pack(train_pairs, hardest, capacity).to(group.device), 0.0)
         make = partial(work_of, train_pairs, group, max_tokens=max_tokens, capacity=capacity)

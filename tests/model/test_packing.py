@@ -16,7 +16,8 @@ def test_layout_tells_where_each_token_stands(lengths: list[int]) -> None:
     assert layout.lengths.tolist() == lengths
     assert layout.cu_seqlens.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
     assert layout.positions.tolist() == [i for length in lengths for i in range(length)]
-    assert layout.mask.tolist() == [[i < length for i in range(max(lengths))] for length in lengths]
+    (rectangle,) = layout.rectangles
+    assert rectangle.mask.tolist() == [[i < n for i in range(max(lengths))] for n in lengths]
 
 
 @given(lengths_of_sentences, st.data())

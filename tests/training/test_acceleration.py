@@ -19,10 +19,11 @@ from nmtkit.model.packing import Capacity, Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Batch, Pairs, ahead, pack, updates, work_of
+from nmtkit.training.batches import Batch, Pairs, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import FILLER
+from nmtkit.training.work import ahead, work_of
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
 pytestmark = [
@@ -33,39 +34,32 @@ MAX_TOKENS, LONGEST = 120, 9
 CUDA = torch.device("cuda")
 
 
-@torch.library.custom_op("nmtkit_tests::attend", mutates_args=())
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_q: Tensor,
-    cu_k: Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool,
-) -> Tensor:
+INPUTS = "Tensor q, Tensor k, Tensor v"
+WHERE = "Tensor cu_q, Tensor cu_k, int max_q, int max_k, bool causal"
+
+
+@torch.library.custom_op(
+    "nmtkit_tests::attend", mutates_args=(), schema=f"({INPUTS}, {WHERE}) -> Tensor"
+)
+def attend(q: Tensor, k: Tensor, v: Tensor, *where: Any) -> Tensor:
     """What `varlen_attn` promises, sentence by sentence."""
     out = torch.zeros_like(q)
-    for queries, keys in _sentences(cu_q, cu_k, max_q, max_k):
+    for queries, keys, causal in _sentences(*where):
         weights = _weights(q[queries], k[keys], causal=causal)
         out[queries] = (weights @ v[keys].transpose(0, 1)).transpose(0, 1)
     return out
 
 
-@torch.library.custom_op("nmtkit_tests::attend_backward", mutates_args=())
+@torch.library.custom_op(
+    "nmtkit_tests::attend_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, {INPUTS}, {WHERE}) -> (Tensor, Tensor, Tensor)",
+)
 def attend_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    cu_q: Tensor,
-    cu_k: Tensor,
-    max_q: int,
-    max_k: int,
-    causal: bool,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *where: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     grads = tuple(torch.zeros_like(each) for each in (q, k, v))
-    for queries, keys in _sentences(cu_q, cu_k, max_q, max_k):
+    for queries, keys, causal in _sentences(*where):
         weights = _weights(q[queries], k[keys], causal=causal)
         of_out = grad[queries].transpose(0, 1)
         of_weights = of_out @ v[keys].transpose(0, 1).mT
@@ -77,7 +71,9 @@ def attend_backward(
     return grads[0], grads[1], grads[2]
 
 
-def _sentences(cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int) -> Iterator[tuple[slice, slice]]:
+def _sentences(
+    cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, causal: bool
+) -> Iterator[tuple[slice, slice, bool]]:
     assert cu_q.dtype == cu_k.dtype == torch.int32
     bounds = (itertools.pairwise(offsets.tolist()) for offsets in (cu_q, cu_k))
     for queries, keys in zip(*bounds, strict=True):
@@ -85,7 +81,7 @@ def _sentences(cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int) -> Iterator[t
         assert keys[1] - keys[0] <= max_k
         if queries[0] < queries[1]:
             assert keys[0] < keys[1], "a query without any key"
-            yield slice(*queries), slice(*keys)
+            yield slice(*queries), slice(*keys), causal
 
 
 def _weights(q: Tensor, k: Tensor, *, causal: bool) -> Tensor:
@@ -120,7 +116,7 @@ def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the path of the GPU on a CPU, with a kernel of ours in the place of torch's."""
 
     def kernel(*args: Any, window_size: tuple[int, int]) -> Tensor:
-        return attend(*args, causal=window_size == (-1, 0))  # type: ignore[no-any-return]
+        return attend(*args, window_size == (-1, 0))  # type: ignore[no-any-return]
 
     monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
     monkeypatch.setattr(attention, "varlen_attn", kernel)

@@ -1,7 +1,10 @@
 """Updates as a function of (seed, epoch, lengths), and packing."""
 
 import itertools
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -241,3 +244,43 @@ def test_an_epoch_of_300_000_pairs_is_planned_in_a_second() -> None:
     source = updates(pairs, seed=1, max_length=50, src_tokens=25_000, tgt_tokens=25_000)
     assert len(next(source).pairs) > 500
     assert time.perf_counter() - begin < 1
+
+
+PLANNING = """
+import resource, sys, time
+import numpy as np
+from nmtkit.training.batches import Pairs, updates
+src, tgt = (np.load(path, mmap_mode="r") for path in sys.argv[1:])
+nothing = np.empty(0, np.uint16)
+begin = time.perf_counter()
+n_pairs = 0
+for update in updates(
+    Pairs(nothing, src, nothing, tgt), seed=1, max_length=256, src_tokens=25_000, tgt_tokens=25_000
+):
+    if update.epoch == 1:
+        break
+    n_pairs += len(update.pairs)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(n_pairs, time.perf_counter() - begin, peak * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_an_epoch_of_36_million_pairs_is_planned_in_20_seconds_and_2_gib(tmp_path: Path) -> None:
+    """The corpus of English-French; the next epoch is begun too."""
+    n_pairs, generator = 36_000_000, np.random.default_rng(1)
+    paths = [tmp_path / f"{side}.npy" for side in ("src", "tgt")]
+    for path in paths:
+        lengths = generator.integers(2, 62, n_pairs, dtype=np.int64)
+        np.save(path, np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
+    done = subprocess.run(
+        [sys.executable, "-c", PLANNING, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    )
+    planned, seconds, n_bytes = map(float, done.stdout.split())
+    assert planned == n_pairs
+    assert seconds < 20
+    assert n_bytes < 2 * 2**30

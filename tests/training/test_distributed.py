@@ -24,7 +24,7 @@ from nmtkit.errors import UserError
 from nmtkit.model.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.training import acceleration
-from nmtkit.training import batches as batches_module
+from nmtkit.training import work as work_module
 from nmtkit.training.batches import Batch, Ints, Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
@@ -124,7 +124,7 @@ def record_order(path: Path) -> None:
         return pack(pairs, chosen, capacity)
 
     path.touch()  # a process may have nothing to pack
-    batches_module.pack = recording
+    work_module.pack = recording  # type: ignore[attr-defined]
 
 
 # How they are started and what they leave
