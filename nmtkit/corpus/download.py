@@ -24,6 +24,7 @@ BLOCK = 2**20
 TIMEOUT_S = 30.0  # without a byte
 MAX_ATTEMPTS = 5  # in a row that bring no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
+MAX_SAID = 200  # characters of what a server says, in a message of ours
 MAY_PASS = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that another try may mend
 FIRST_BYTES = {  # of a file with this suffix, and where they stand
     ".gz": (0, b"\x1f\x8b"),
@@ -401,7 +402,7 @@ def _ask(file: RemoteFile, part: _Part, timeout_s: float) -> http.client.HTTPRes
         response: http.client.HTTPResponse = urlopen(request, timeout=timeout_s)  # noqa: S310
     except HTTPError as error:
         error.close()
-        reason = f"HTTP {error.code} {' '.join(str(error.reason).split())}"
+        reason = f"HTTP {error.code} {_one_line(error.reason)}"
         if error.code not in MAY_PASS:
             raise UserError(f"{file.url} is not to be had: {reason}; {_by_hand(file)}") from None
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -422,7 +423,12 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _reason(error: Exception) -> str:
-    return str(getattr(error, "reason", error)) or type(error).__name__
+    return _one_line(getattr(error, "reason", error)) or type(error).__name__
+
+
+def _one_line(said: object) -> str:
+    """What a server said, fit to stand in a sentence."""
+    return " ".join(str(said).split())[:MAX_SAID]
 
 
 def _continues(response: http.client.HTTPResponse, part: _Part) -> bool:

@@ -30,7 +30,7 @@ def time_parts(step: Callable[[], float], seconds: float, device: torch.device) 
     """
     on_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
-    with profile(activities=activities) as profiled:
+    with profile(activities=activities, acc_events=True) as profiled:
         seconds_profiled = step()
     parts = dict.fromkeys(NAMES, 0.0)
     events = profiled.events()

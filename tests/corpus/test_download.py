@@ -217,6 +217,10 @@ def nonsense(handler: Handler) -> None:
     handler.send(b"220 this is no HTTP\r\n\r\n")
 
 
+def long_nonsense(handler: Handler) -> None:
+    handler.send(b"220" + 30_000 * b"-" + b"\r\n\r\n")
+
+
 def redirect(handler: Handler) -> None:
     handler.head(302, Location="/elsewhere", Content_Length=0)
 
@@ -484,6 +488,15 @@ def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
+
+
+@pytest.mark.parametrize("way", [nonsense, long_nonsense])
+def test_a_server_that_speaks_no_http_is_told_in_one_short_sentence(
+    site: Site, way: Behaviour
+) -> None:
+    site.serve(way)
+    with pytest.raises(UserError, match=r"^cannot download [^\n]* \(220[^\n]{1,200}\); [^\n]*$"):
+        site.obtain()
 
 
 def test_without_a_network_the_mirror_is_advised(

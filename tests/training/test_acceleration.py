@@ -22,7 +22,7 @@ from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Batch, Pairs, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
-from nmtkit.training.loss import FILLER
+from nmtkit.training.loss import CHUNK_TOKENS, FILLER
 from nmtkit.training.work import ahead, work_of
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
@@ -236,6 +236,22 @@ def test_torchs_kernel_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -
     attended = attention.packed_attention(q, k, v, *on_meta, causal=False)
     assert attended.shape == (9, 2, 8)
     assert attention.packed_attention(q, q, q, on_meta[0], on_meta[0], causal=True).shape == q.shape
+
+
+def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph could not be captured then. The meta device has no values and mixes with no other."""
+    meta = torch.device("meta")
+    monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setitem(CHUNK_TOKENS, "meta", 50)
+    model = layers_of(2, torch.bfloat16, meta)
+    with pytest.raises(RuntimeError, match="meta"):
+        torch.ones((), device=meta).item()
+    backward = Backward(model, 0.1, Acceleration(torch.bfloat16, static=True))
+    batch = pack(corpus(), np.arange(3), Capacity.of(MAX_TOKENS, LONGEST)).to(meta)
+    assert backward.add(batch, 0.1).device == meta
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        assert (parameter.grad.device, parameter.grad.dtype) == (meta, torch.float32)
 
 
 @pytest.mark.usefixtures("fused_kernel")
