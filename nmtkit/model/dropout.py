@@ -25,5 +25,6 @@ class Dropout(nn.Module):
         n_draws = -(-x.numel() // 4)
         draws = torch.empty(n_draws, dtype=torch.int64).random_(-(2**63), None)
         n_dropped = round(self.p * 65_536)  # of the 65,536 values of 16 bits
-        keep = draws.view(torch.int16)[: x.numel()].view(x.shape) >= n_dropped - 32_768
-        return x * keep.to(x.dtype).mul_(65_536 / (65_536 - n_dropped))
+        values = draws.view(torch.int16)[: x.numel()].view(x.shape)
+        keep = torch.ge(values, n_dropped - 32_768, out=torch.empty_like(x))
+        return x * keep.mul_(65_536 / (65_536 - n_dropped))
