@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from nmtkit.model import attention as packed
 from nmtkit.model.attention import attention, packed_attention
 from nmtkit.model.packing import Layout
 
@@ -106,3 +107,27 @@ def test_equation_1_as_it_is_written() -> None:
     scores = torch.einsum("bqd,bkd->bqk", q, k) / 2.0
     weights = scores[..., mask].exp() / scores[..., mask].exp().sum(-1, keepdim=True)
     torch.testing.assert_close(attention(q, k, v, mask), weights @ v[:, mask])
+
+
+def test_the_fused_kernel_is_not_asked_for_the_same_bits_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def kernel(q: Tensor, *_: object, **__: object) -> Tensor:
+        asked.append(q.shape)
+        return q
+
+    monkeypatch.setattr(packed, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(packed, "varlen_attn", kernel)
+    tgt, src = layouts([(3, 2, False), (1, 4, False)])
+    q, k, v = random_rows(tgt, src, torch.float32)
+    try:
+        torch.use_deterministic_algorithms(True)
+        attended = packed_attention(q, k, v, tgt, src, causal=False)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not asked
+    assert attended.shape == (4, HEADS, D_V)
+    packed_attention(q, k, v, tgt, src, causal=False)
+    assert asked == [q.shape]
