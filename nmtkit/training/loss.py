@@ -54,7 +54,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
         wants_gradient = any(ctx.needs_input_grad)  # type: ignore[attr-defined]
         is_real = targets != FILLER
-        hidden = hidden * is_real[:, None]
+        hidden = hidden * is_real[:, None]  # all logits of a filler are zero then
         weight = matrix.to(hidden.dtype)
         mean_row = matrix.mean(0).to(hidden.dtype)
         smoothed = hidden.new_zeros((), dtype=torch.float64)
@@ -72,9 +72,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             log_sum = z_max.to(matrix.dtype) - p.amax(1).to(matrix.dtype).log()
             token_nll = (log_sum - z_y) * is_real[some]
             nll += token_nll.sum(dtype=torch.float64)
-            smoothed += (token_nll + eps * (z_y * is_real[some] - h @ mean_row)).sum(
-                dtype=torch.float64
-            )
+            smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
             if wants_gradient:
                 p.scatter_(1, y, p.gather(1, y) + (eps - 1))
                 torch.mm(p, weight, out=grad_hidden[some])

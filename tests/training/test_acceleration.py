@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
+from test_loop import CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
@@ -20,11 +20,11 @@ from nmtkit.model.packing import Capacity, Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Batch, Pairs, pack, updates
+from nmtkit.training.batches import Pairs, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
-from nmtkit.training.work import ahead, work_of
+from nmtkit.training.work import work_of
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
 pytestmark = [
@@ -214,6 +214,15 @@ def test_a_capacity_takes_a_full_row_and_a_nearly_empty_one(max_tokens: int, lon
     assert capacity.n_tokens <= 1.01 * max_tokens or longest < 100
 
 
+def test_a_capacity_has_room_for_a_sentence_longer_than_a_micro_batch() -> None:
+    capacity = Acceleration(static=True).capacity(5, LONGEST)
+    assert capacity is not None
+    longest = corpus().src_lengths.argmax()
+    batch = pack(corpus(), np.array([longest]), capacity)
+    assert batch.src_layout.lengths[0] == LONGEST > 5
+    assert len(batch.src) == capacity.n_tokens
+
+
 def test_constant_shapes_change_gradients_by_rounding_alone() -> None:
     assert_same_gradients(Acceleration(static=True))
 
@@ -370,27 +379,6 @@ def test_a_gpu_takes_all_that_its_model_allows() -> None:
     assert Acceleration().steps() == [("float32", Acceleration())]
 
 
-def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
-    asked: list[int] = []
-
-    def items() -> Iterator[int]:
-        for i in range(9):
-            asked.append(i)
-            yield i
-
-    made = ahead(items(), lambda i: 10 * i, n_ahead=2)
-    assert next(made) == 0
-    assert asked == [0, 1, 2]
-    assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
-
-
-def test_an_error_ahead_is_raised_where_its_turn_comes() -> None:
-    made = ahead([4, 2, 0, 1], lambda i: 8 // i)
-    assert [next(made), next(made)] == [2, 4]
-    with pytest.raises(ZeroDivisionError):
-        next(made)
-
-
 # On a GPU
 
 
@@ -451,9 +439,3 @@ def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
         run(directory, model, config, how=each, group=Group(0, 1, device))
         curves.append([line["loss"] for line in losses(directory)])
     np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
-
-
-def test_batches_are_packed_on_the_device_of_their_group() -> None:
-    batch: Batch = pack(corpus(), np.arange(3)).to(torch.device("meta"))
-    assert {each.device.type for each in batch.tensors} == {"meta"}
-    assert ALONE.device == CPU
