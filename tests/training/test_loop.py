@@ -304,6 +304,17 @@ def test_gradients_that_stay_no_numbers_end_the_run_and_keep_the_last_checkpoint
         assert parameter.isfinite().all()
 
 
+def test_a_few_steps_now_and_then_may_be_skipped_for_as_long_as_training_lasts(
+    tmp_path: Path,
+) -> None:
+    model, n_steps = model_of(), 4 * MAX_SKIPPED
+    poison_gradients(model, range(2, n_steps, 2), math.nan)
+    run(tmp_path, model, config_of(max_steps=n_steps), max_tokens=120)
+    skipped = [line["skipped"] for line in losses(tmp_path)]
+    assert len(skipped) == n_steps
+    assert sum(skipped) > MAX_SKIPPED
+
+
 def test_loss_that_is_no_number_is_skipped_though_no_gradient_shows_it(tmp_path: Path) -> None:
     model, steps = model_of(), iter(range(100))
 
