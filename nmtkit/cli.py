@@ -330,7 +330,7 @@ def bench_train(
     as_json: Json = False,
 ) -> None:
     """Measure training: target tokens/s, MFU, memory, and where a step's time goes."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # torch's profiler speaks while it is loaded
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler speaks
     from nmtkit.reporting.tables import print_training_speeds
     from nmtkit.stages.bench import bench_training
 

@@ -68,11 +68,18 @@ def _start_worker(function: Callable[[Any], Any]) -> None:
     global _function  # noqa: PLW0603 - the pool offers a worker no other place to keep it
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the pool
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
-    """Leave when the parent is gone: a worker waiting for work would never notice a kill -9."""
+def end_with_parent() -> None:
+    """Let this process, a worker of a pool, end when its parent does.
+
+    Waiting for work it would never notice that the parent was killed.
+    """
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -2,13 +2,18 @@
 
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from itertools import islice
+from multiprocessing import get_context
 
 import numpy as np
 import torch
 
 from nmtkit import artifacts, progress
+from nmtkit.corpus.chunks import end_with_parent
+from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.reporting.cost import PEAK_FLOPS, update_flops
 from nmtkit.reporting.facts import TrainingSpeed
@@ -18,11 +23,12 @@ from nmtkit.symbols import SPECIALS
 from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Ints, Pairs, updates
 from nmtkit.training.distributed import GradientSums, Group
-from nmtkit.training.loop import Metrics, train_step
+from nmtkit.training.loop import Metrics, enough_memory, train_step
 from nmtkit.training.profile import time_parts
 from nmtkit.training.work import ahead, work_of
 
 UNTIMED_STEPS = 2  # they also pay for setting up
+PEAK_SECONDS = 2.0  # of products, of which the fastest is the peak
 # Made-up text, for speed alone: about the lengths of WMT14 English-German in subwords. In news the
 # logarithm of target over source length has a standard deviation of 0.16.
 MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
@@ -35,15 +41,31 @@ def bench_training(chain: Chain, seconds: float, *, each_technique: bool) -> lis
 
     The text is the recipe's own if it is prepared here, and made up otherwise. If `each_technique`,
     the same is done first without any of those that make a GPU fast, then with one after the other.
+
+    Raises:
+        UserError: there is not enough memory.
     """
+    # A process of its own: the most memory that one ever had would count for the next recipe too.
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent) as pool:
+            return pool.submit(_bench_each, chain, seconds, each_technique).result()
+    except BrokenProcessPool:
+        raise UserError(
+            f"the training of {chain.recipe.name} was killed, perhaps for want of memory; lower "
+            "--max-tokens"
+        ) from None
+
+
+def _bench_each(chain: Chain, seconds: float, each_technique: bool) -> list[TrainingSpeed]:
     group = Group(0, 1, chain.machine.torch_device())
     ways = acceleration_of(chain, group).steps()
     text = _text(chain)
     peak = _peak_flops(group.device)
-    return [
-        _bench(chain, seconds, way, acceleration, group, text, peak)
-        for way, acceleration in (ways if each_technique else ways[-1:])
-    ]
+    with enough_memory(group.device, most_tokens(chain, group)):
+        return [
+            _bench(chain, seconds, way, acceleration, group, text, peak)
+            for way, acceleration in (ways if each_technique else ways[-1:])
+        ]
 
 
 def _bench(
@@ -190,8 +212,8 @@ def _peak_flops(device: torch.device) -> tuple[float, str]:
                 return peak, "bfloat16 products"
     width = 8_192 if device.type == "cuda" else 2_048
     a, b = (torch.randn(width, width, device=device) for _ in "ab")
-    fastest = float("inf")
-    for _ in range(4):
+    fastest, started = float("inf"), time.perf_counter()
+    while time.perf_counter() - started < PEAK_SECONDS:
         begin = time.perf_counter()
         (a @ b)[0, 0].item()
         fastest = min(fastest, time.perf_counter() - begin)

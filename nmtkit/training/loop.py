@@ -140,7 +140,7 @@ def train(
     last_saved = time.monotonic()
     with (
         _metrics_file(directory / METRICS, progress.step, group) as metrics_file,
-        _enough_memory(group.device, max_tokens),
+        enough_memory(group.device, max_tokens),
     ):
         probed = islice(source(), min(n_left, PROBED_UPDATES))
         hardest = hardest_micro_batch(train_pairs, probed, max_tokens, capacity)
@@ -253,8 +253,12 @@ def _diverged(what: str, directory: Path) -> UserError:
 
 
 @contextmanager
-def _enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Say what to do about memory."""
+def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
+    """Say what to do about memory.
+
+    Raises:
+        UserError: the device has too little for micro-batches of `max_tokens` a side.
+    """
     try:
         yield
     except torch.OutOfMemoryError:

@@ -1,12 +1,17 @@
 """Training speed: what is counted, and where a step's time goes."""
 
 import json
-from dataclasses import asdict
+import os
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
+from torch.nn.attention.varlen import varlen_attn
 
+from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.packing import Layout
@@ -48,6 +53,30 @@ def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_the_memory_of_a_recipe_is_not_that_of_the_one_before(tmp_path: Path) -> None:
+    wide, narrow = (
+        bench_training(chain_of(tmp_path, f"model.d_ff={d_ff}"), 0.1, each_technique=False)[0]
+        for d_ff in (20_000, 100)
+    )
+    assert narrow.peak_bytes < wide.peak_bytes - 100 * 2**20
+
+
+class Deadly(Chain):
+    """Kills the process that it is sent to."""
+
+    def __reduce__(self) -> tuple[Callable[[int], NoReturn], tuple[int]]:
+        return os._exit, (9,)
+
+
+def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
+    chain = chain_of(tmp_path)
+    with pytest.raises(UserError, match=r"^the training of demo was killed.* --max-tokens$"):
+        bench_training(Deadly(chain.recipe, chain.machine, "demo"), 0.1, each_technique=False)
+    nowhere = Chain(chain.recipe, replace(chain.machine, device="cuda:99"), "demo")
+    with pytest.raises(UserError, match=r"^--device cuda:99 is not to be had"):
+        bench_training(nowhere, 0.1, each_technique=False)
+
+
 def test_an_operation_is_counted_where_it_belongs() -> None:
     a = torch.randn(300, 300, requires_grad=True)
     layout = Layout.of_lengths([100] * 5)
@@ -62,7 +91,19 @@ def test_an_operation_is_counted_where_it_belongs() -> None:
         attended.sum().backward()  # type: ignore[no-untyped-call]
         return 1.0
 
-    for step, part in ((matrices, "other GEMMs"), (attention, "attention")):
+    def flash_attention() -> float:
+        on_meta = layout.to(torch.device("meta"))
+        q = torch.empty(500, 4, 8, dtype=torch.bfloat16, device="meta", requires_grad=True)
+        for _ in range(9):
+            varlen_attn(q, q, q, on_meta.cu_seqlens, on_meta.cu_seqlens, 100, 100)
+        return 1.0
+
+    cases = (
+        (matrices, "other GEMMs"),
+        (attention, "attention"),
+        (flash_attention, "attention"),
+    )
+    for step, part in cases:
         step()
         parts = time_parts(step, 1.0, CPU)
         busy = {name: spent for name, spent in parts.items() if name != "gaps"}
