@@ -17,6 +17,7 @@ from nmtkit.model.attention import packed_attention
 from nmtkit.model.packing import Layout
 from nmtkit.recipe import load_recipe
 from nmtkit.reporting.cost import update_flops
+from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.reporting.tables import print_training_speeds
 from nmtkit.stages.bench import bench_training
 from nmtkit.stages.chain import Chain
@@ -35,9 +36,18 @@ def chain_of(runs_dir: Path, *overrides: str) -> Chain:
     return Chain(load_recipe("demo", [*SMALL, *overrides]), machine, "demo")
 
 
-def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def speed(tmp_path_factory: pytest.TempPathFactory) -> TrainingSpeed:
+    runs_dir = tmp_path_factory.mktemp("runs")
+    (speed,) = bench_training(chain_of(runs_dir), seconds=0.3, each_technique=True)
+    assert not list(runs_dir.iterdir())
+    return speed
+
+
+def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(
+    speed: TrainingSpeed, tmp_path: Path
+) -> None:
     chain = chain_of(tmp_path)
-    (speed,) = bench_training(chain, seconds=0.3, each_technique=True)
     assert speed.recipe == "demo"
     assert speed.text == "made up"
     assert speed.steps >= 1
@@ -50,7 +60,7 @@ def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path
     n_rows = chain.recipe.model.rows_for(2_312)
     per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed.flops == pytest.approx(speed.tgt_tokens_per_second * per_token, rel=0.3)
-    assert not list(tmp_path.iterdir())
+    assert 0 < speed.mfu < 1
 
 
 def test_the_memory_of_a_recipe_is_not_that_of_the_one_before(tmp_path: Path) -> None:
@@ -111,8 +121,9 @@ def test_an_operation_is_counted_where_it_belongs() -> None:
         assert sum(parts.values()) == pytest.approx(1.0)
 
 
-def test_speeds_are_json_for_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (speed,) = bench_training(chain_of(tmp_path), seconds=0.1, each_technique=False)
+def test_speeds_are_json_for_machines(
+    speed: TrainingSpeed, capsys: pytest.CaptureFixture[str]
+) -> None:
     print_training_speeds([speed, speed], as_json=True)
     assert json.loads(capsys.readouterr().out) == [asdict(speed)] * 2
     print_training_speeds([speed], as_json=False)
