@@ -1,5 +1,6 @@
 """What several tests share."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import settings
 # A busy machine is no mistake of the code's.
 settings.register_profile("any-speed", deadline=None)
 settings.load_profile("any-speed")
+
+# A shell starts what it puts into the background deaf to Ctrl-C, and so would be all that tests
+# start: one that waits for the end of what it interrupted would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
