@@ -248,6 +248,23 @@ def _lock(path: Path, what: str) -> Iterator[None]:
         yield
 
 
+def check_room(folder: Path, n_bytes: int, what: str) -> None:
+    """Make sure that `n_bytes` more can be written to `folder`, before hours of work go into them.
+
+    Args:
+        what: what needs them, the subject of the message.
+
+    Raises:
+        UserError: fewer are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise UserError(
+            f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
+            "space, or choose another --runs-dir"
+        )
+
+
 def replace_file(new: Path, place: Path) -> None:
     """Give a written file its place, at once and for good, even if the power fails."""
     _sync(new)

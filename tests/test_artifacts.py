@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -234,6 +235,24 @@ def test_a_folder_without_a_good_manifest_is_refused(
     with pytest.raises(UserError, match=message) as caught:
         store.find(KIND, FINGERPRINT)
     assert "\n" not in str(caught.value)
+
+
+# Room
+
+
+def test_room_is_checked_to_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=299_999)
+    monkeypatch.setattr("shutil.disk_usage", {tmp_path: usage}.__getitem__)
+    artifacts.check_room(tmp_path, 299_999, "training")
+    message = rf"^training needs 300,000 bytes in {tmp_path}, where 299,999 are free; free some"
+    with pytest.raises(UserError, match=message):
+        artifacts.check_room(tmp_path, 300_000, "training")
+
+
+def test_more_than_the_disk_holds_is_refused(tmp_path: Path) -> None:
+    artifacts.check_room(tmp_path, 1, "training")
+    with pytest.raises(UserError, match="training needs"):
+        artifacts.check_room(tmp_path, 2**62, "training")
 
 
 # Locked

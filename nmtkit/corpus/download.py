@@ -6,7 +6,6 @@ at its first download, as the lock file tells.
 
 import hashlib
 import http.client
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from nmtkit.artifacts import replace_file
+from nmtkit.artifacts import check_room, replace_file
 from nmtkit.corpus import lockfile
 from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.errors import UserError
@@ -261,7 +260,7 @@ def _download(
     if not known.has_hash:
         part.discard()  # of what an earlier run left, nothing would tell whether it is sound
     if known.n_bytes is not None:
-        _check_room(part, file, known.n_bytes)
+        check_room(path.parent, known.n_bytes - part.n_bytes, file.url)
     failures, most_bytes = 0, part.n_bytes
     while True:
         try:
@@ -350,16 +349,6 @@ class _Part:
         self._version_path.unlink(missing_ok=True)
 
 
-def _check_room(part: _Part, file: RemoteFile, n_total: int) -> None:
-    free = shutil.disk_usage(part.path.parent).free
-    needed = n_total - part.n_bytes
-    if free < needed:
-        raise UserError(
-            f"{file.url} needs {needed:,} bytes in {part.path.parent}, where {free:,} are free; "
-            "free some space, or choose another --runs-dir"
-        )
-
-
 def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bool:
     """Ask once for what is missing and keep what comes.
 
@@ -382,7 +371,7 @@ def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bo
             part.begin(_version(response))
         part.n_total = n_total
         if n_total is not None:
-            _check_room(part, file, n_total)
+            check_room(part.path.parent, n_total - part.n_bytes, file.url)
         part.append(_blocks(response))
     if n_total is not None and part.n_bytes > n_total:
         part.discard()
