@@ -115,6 +115,8 @@ class Store:
         place.parent.mkdir(parents=True, exist_ok=True)
         with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
             partial = self.draft_place(kind, fingerprint)
+            if _discarded(partial).exists():
+                shutil.rmtree(_discarded(partial))
             if partial.exists() and not resume:
                 shutil.rmtree(partial)
             partial.mkdir(exist_ok=True)
@@ -148,17 +150,27 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
         if path.is_file():
             if name not in UNHASHED:
                 files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-            _sync(path)
+            sync(path)
     write_json(
         draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": versions()}
     )
-    _sync(draft / MANIFEST)
+    sync(draft / MANIFEST)
     for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
-        _sync(folder)
+        sync(folder)
     if (draft / TEMPORARY).exists():
-        shutil.rmtree(draft / TEMPORARY)
+        # Away in one step: a kill in the middle of deleting must not leave a journal that tells of
+        # files which are gone.
+        discarded = _discarded(draft)
+        (draft / TEMPORARY).rename(discarded)
+        sync(draft)
+        shutil.rmtree(discarded)
     draft.rename(place)
-    _sync(place.parent)
+    sync(place.parent)
+
+
+def _discarded(draft: Path) -> Path:
+    """Where the temporary files of a draft go to be deleted."""
+    return draft.with_suffix(".discarded")
 
 
 def open_directory(path: Path) -> Artifact:
@@ -267,12 +279,13 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 
 def replace_file(new: Path, place: Path) -> None:
     """Give a written file its place, at once and for good, even if the power fails."""
-    _sync(new)
+    sync(new)
     new.replace(place)
-    _sync(place.parent)
+    sync(place.parent)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

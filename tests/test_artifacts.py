@@ -135,7 +135,7 @@ def test_the_manifest_is_written_after_every_file_is_synced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[str, bool]] = []
-    sync = artifacts._sync
+    sync = artifacts.sync
 
     def recording(path: Path) -> None:
         synced.append((path.name, (store.folder / KIND / f"{FINGERPRINT}.partial").exists()))
@@ -143,7 +143,7 @@ def test_the_manifest_is_written_after_every_file_is_synced(
             assert not (path.parent / "manifest.json").exists()
         sync(path)
 
-    monkeypatch.setattr(artifacts, "_sync", recording)
+    monkeypatch.setattr(artifacts, "sync", recording)
     publish(store)
     names = [name for name, _ in synced]
     assert set(names) > {"model", "vocabulary.tsv", "empty", "step-7", "checkpoints"}
@@ -393,3 +393,29 @@ def test_temporary_files_of_a_draft_are_gone_when_it_is_published(tmp_path: Path
         made = store.publish(KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={})
     assert set(made.manifest["files"]) == set(FILES)
     assert not (made.path / artifacts.TEMPORARY).exists()
+
+
+def test_a_kill_while_temporary_files_go_leaves_no_part_of_them_in_the_draft(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever order their folder lists them."""
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        for name in ("src", "tgt", "journal.json"):
+            (draft / artifacts.TEMPORARY).mkdir(exist_ok=True)
+            (draft / artifacts.TEMPORARY / name).write_bytes(b"half")
+
+        def killed(folder: Path) -> None:
+            (folder / "src").unlink()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", killed)
+            with pytest.raises(KeyboardInterrupt):
+                store.publish(KIND, FINGERPRINT, depends_on={}, measurements={})
+        assert not (draft / artifacts.TEMPORARY).exists()
+    with store.draft(KIND, FINGERPRINT, resume=True) as draft:
+        assert set(FILES) < bytes_of(draft).keys()
+        made = store.publish(KIND, FINGERPRINT, depends_on={}, measurements={})
+    assert set(made.manifest["files"]) == set(FILES)
+    assert {path.suffix for path in made.path.parent.iterdir()} == {"", ".lock"}

@@ -86,9 +86,11 @@ class SentencePieceSubword:
         """Return the text of each id, with the marks that say what joins; special symbols too."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
-    def save(self, directory: Path) -> None:
-        """Write the model as sentencepiece writes it."""
-        (directory / MODEL_FILE).write_bytes(self._model)
+    def save(self, directory: Path) -> list[Path]:
+        """Write the model as sentencepiece writes it, and return its file."""
+        path = directory / MODEL_FILE
+        path.write_bytes(self._model)
+        return [path]
 
     @classmethod
     def load(cls, directory: Path) -> "SentencePieceSubword":

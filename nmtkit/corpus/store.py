@@ -6,7 +6,6 @@ the last one ends, int64; `train.src.json`, written last: what the other two mus
 """
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -54,26 +53,20 @@ class _Header:
 
 
 def reopen(path: Path, n_bytes: int) -> IO[bytes]:
-    """Open a file to go on behind its first `n_bytes`; what follows them is cut off."""
+    """Open a file to write behind its first `n_bytes`; anything after them is cut off."""
     path.touch()
+    assert path.stat().st_size >= n_bytes, f"{path} is shorter than {n_bytes:,} bytes"
     file = path.open("r+b")
     file.truncate(n_bytes)
     file.seek(n_bytes)
     return file
 
 
-def sync(file: IO[bytes]) -> int:
-    """Bring a file to the disk, and return its bytes so far."""
-    file.flush()
-    os.fsync(file.fileno())
-    return file.tell()
-
-
 class IdsWriter:
     """Writes sentences as they come; the files are whole when the `with` block ends well.
 
-    It goes on after the first `n_sentences` with `n_ids` ids that an earlier writer synced; what
-    that one wrote after them is cut off.
+    It continues after the first `n_sentences` with `n_ids` ids of an earlier writer; anything after
+    them is cut off.
     """
 
     def __init__(
@@ -102,10 +95,15 @@ class IdsWriter:
         self._n_ids += len(packed.ids)
         self._n_sentences += len(packed.lengths)
 
-    def sync(self) -> dict[str, int]:
-        """Bring what is written to the disk, and return where another writer may go on."""
-        sync(self._ids_file)
-        sync(self._offsets_file)
+    @property
+    def files(self) -> tuple[Path, Path]:
+        """What it writes to before the `with` block ends."""
+        return _path(self._prefix, "ids"), _path(self._prefix, "offsets")
+
+    def flush(self) -> dict[str, int]:
+        """Hand what is written to the system, and return where another writer may continue."""
+        self._ids_file.flush()
+        self._offsets_file.flush()
         return {"n_sentences": self._n_sentences, "n_ids": self._n_ids}
 
     def __exit__(

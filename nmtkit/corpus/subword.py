@@ -33,8 +33,8 @@ class Subword(Protocol):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each id, with the marks that say what joins; special symbols too."""
 
-    def save(self, directory: Path) -> None:
-        """Write what `load_subword` reads."""
+    def save(self, directory: Path) -> list[Path]:
+        """Write what `load_subword` reads, and return the files."""
 
 
 class BpeSubword:
@@ -91,12 +91,14 @@ class BpeSubword:
         """Return the text of each id, with the marks that say what joins; special symbols too."""
         return [self._pieces[id_] for id_ in ids]
 
-    def save(self, directory: Path) -> None:
-        """Write the codes and the vocabulary."""
-        write_codes(directory / CODES, self._merges)
+    def save(self, directory: Path) -> list[Path]:
+        """Write the codes and the vocabulary, and return their files."""
+        codes, vocabulary = directory / CODES, directory / VOCABULARY
+        write_codes(codes, self._merges)
         rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
         text = "".join(f"{piece}\t{count}\n" for piece, count in rows)
-        (directory / VOCABULARY).write_text(text, encoding="utf-8", newline="\n")
+        vocabulary.write_text(text, encoding="utf-8", newline="\n")
+        return [codes, vocabulary]
 
 
 def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:

@@ -146,8 +146,6 @@ class _Clean:
     tgt: Path
     counts: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
     chunks: int = 0  # of raw text that are done
-    src_bytes: int = 0
-    tgt_bytes: int = 0
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
     forgot_after: list[int] = field(default_factory=list)  # so many pairs, the rarest words
@@ -217,9 +215,15 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
             *files, [{"corpus": c.name, "pairs": 0, "kept": 0, "dropped": {}} for c in corpora]
         )
     with (
-        store.reopen(clean.src, clean.src_bytes) as src,
-        store.reopen(clean.tgt, clean.tgt_bytes) as tgt,
+        store.reopen(clean.src, journal.n_bytes(clean.src)) as src,
+        store.reopen(clean.tgt, journal.n_bytes(clean.tgt)) as tgt,
     ):
+
+        def commit() -> None:
+            src.flush()
+            tgt.flush()
+            journal.commit("tokenized", clean.told(), clean.src, clean.tgt)
+
         if clean.chunks and not journal["learned"]:
             clean.count_words_again()
         if clean.finished:
@@ -236,12 +240,10 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
                 clean.add(tokenized)
                 task.advance(len(tokenized.pairs) + tokenized.reasons.total())
                 if clean.chunks % CHUNKS_PER_PART == 0:
-                    clean.src_bytes, clean.tgt_bytes = store.sync(src), store.sync(tgt)
-                    journal.commit("tokenized", clean.told())
-        clean.src_bytes, clean.tgt_bytes = store.sync(src), store.sync(tgt)
-    clean.finished = True
-    _tell_dropped(clean)
-    journal.commit("tokenized", clean.told())
+                    commit()
+        clean.finished = True
+        _tell_dropped(clean)
+        commit()
     return clean
 
 
@@ -302,8 +304,7 @@ def _learn_once(recipe: Recipe, journal: Journal, draft: Path, clean: _Clean) ->
     """Learn the subwords from the counted words, or load what an earlier run learned."""
     if not journal["learned"]:
         subword = _learn(recipe, clean.words)
-        subword.save(draft)
-        journal.commit("learned", True)
+        journal.commit("learned", True, *subword.save(draft))
     clean.words.clear()
     return load_subword(draft)
 
@@ -353,8 +354,9 @@ def _encode_all(
             tgt_writer.append(tgt)
             task.advance(len(src.lengths))
             if n_chunks % CHUNKS_PER_PART == 0:
-                at = {"src": src_writer.sync(), "tgt": tgt_writer.sync()}
-                journal.commit("encoded", {"chunks": n_chunks, **at})
+                at = {"src": src_writer.flush(), "tgt": tgt_writer.flush()}
+                files = (*src_writer.files, *tgt_writer.files)
+                journal.commit("encoded", {"chunks": n_chunks, **at}, *files)
 
 
 def _writer(prefix: Path, side: str, subword: Subword, done: dict[str, int]) -> IdsWriter:

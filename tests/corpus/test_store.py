@@ -127,15 +127,15 @@ def test_a_header_that_makes_no_sense_is_refused(prefix: Path, header: str) -> N
     cut=st.integers(0, 12),
     lost=st.integers(0, 12),
 )
-def test_a_writer_goes_on_where_the_last_one_synced(
+def test_a_writer_continues_where_the_last_one_flushed(
     tmp_path_factory: pytest.TempPathFactory, sentences: list[list[int]], cut: int, lost: int
 ) -> None:
-    """What a killed writer wrote after its last sync is written again, once."""
+    """What a killed writer wrote after its last flush is written again, once."""
     folder = tmp_path_factory.mktemp("store")
     write_ids(folder / "whole", sentences, 11)
     killed = IdsWriter(folder / "train.src", 11).__enter__()
     killed.append(pack(sentences[:cut], 11))
-    at = killed.sync()
+    at = killed.flush()
     killed.append(pack(sentences[cut : cut + lost], 11))
     killed.__exit__(KeyboardInterrupt, None, None)
     with IdsWriter(folder / "train.src", 11, **at) as writer:

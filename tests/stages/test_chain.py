@@ -1,10 +1,13 @@
 """What each stage depends on, and what is told of a chain's state."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nmtkit.artifacts import Store
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import FilePair, Recipe, load_recipe
@@ -140,3 +143,24 @@ def test_state_is_unknown_where_a_users_file_is_gone(tmp_path: Path) -> None:
     assert {state.state for state in found} == {"unknown"}
     assert "there is no file" in found[0].why
     assert found[0].fingerprint is None
+
+
+def test_what_another_process_made_while_this_one_came_to_the_lock_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = chain_of(load_recipe("demo"), tmp_path)
+    draft = Store.draft
+
+    @contextmanager
+    def late(self: Store, kind: str, fingerprint: str, *, resume: bool) -> Iterator[Path]:
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "draft", draft)
+            chain_of(load_recipe("demo"), tmp_path).make("prepare", build)
+        with draft(self, kind, fingerprint, resume=resume) as folder:
+            yield folder
+
+    def never(_draft: Path) -> dict[str, Any]:
+        raise AssertionError
+
+    monkeypatch.setattr(Store, "draft", late)
+    assert chain.make("prepare", never).path == chain.need("prepare").path

@@ -1,5 +1,7 @@
-"""A journal is believed where the same code wrote it, and nowhere else."""
+"""A journal is believed where the same code wrote it and the files agree, and nowhere else."""
 
+import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,111 @@ def test_a_commit_cut_short_leaves_the_one_before(draft: Path) -> None:
     journal.commit("text", 1)
     (journal.folder / "journal.new").write_bytes(b'{"made_by"')
     assert Journal(draft)["text"] == 1
+
+
+# Files
+
+
+def begun(draft: Path) -> Path:
+    """A draft with a file that grew in two commits, and has more than that by now."""
+    journal = Journal(draft)
+    text = journal.folder / "src"
+    for number, content in enumerate((b"first\n", b"second\n", b"lost\n")):
+        with text.open("ab") as file:
+            file.write(content)
+        if number < 2:
+            journal.commit("text", number, text)
+    return text
+
+
+def test_what_is_behind_the_last_commit_of_a_file_is_known(draft: Path) -> None:
+    text = begun(draft)
+    assert Journal(draft).n_bytes(text) == len(b"first\nsecond\n")
+    assert text.read_bytes() == b"first\nsecond\nlost\n"
+    assert Journal(draft).n_bytes(text.with_name("tgt")) == 0
+
+
+def flipped(content: bytes, i: int) -> bytes:
+    return content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :]
+
+
+def test_a_flip_or_a_cut_of_any_committed_byte_empties_the_draft_and_is_said(
+    draft: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    n_bytes = len(b"first\nsecond\n")
+    for i in range(n_bytes):
+        for damaged in (flipped, lambda content, i: content[:i]):
+            text = begun(draft)
+            text.write_bytes(damaged(text.read_bytes(), i))
+            assert Journal(draft)["text"] is None
+            assert not text.exists()
+            said = " ".join(capsys.readouterr().err.split())
+            assert f"{text} is damaged" in said
+            assert f"starting {draft.name} anew" in said
+    text = begun(draft)
+    text.unlink()
+    assert Journal(draft)["text"] is None
+    text = begun(draft)
+    text.write_bytes(flipped(text.read_bytes(), n_bytes))  # was never committed
+    assert Journal(draft)["text"] == 1
+
+
+def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
+    begun(draft)
+    path = draft / artifacts.TEMPORARY / "journal.json"
+    content = path.read_bytes()
+    for i in range(len(content) - 1):  # the line feed at the end tells nothing
+        for damaged in (flipped(content, i), content[:i]):
+            path.write_bytes(damaged)
+            (draft / "train.ids").write_bytes(b"ids")
+            assert Journal(draft)["text"] is None
+            assert not (draft / "train.ids").exists()
+    path.write_bytes(content)
+    assert Journal(draft)["text"] is None  # src is gone
+
+
+@pytest.mark.parametrize("junk", [b"", b"{}", b"[" * 100_000, b"\xff", b"1e9999", b"null\n\n"])
+def test_junk_in_the_place_of_a_journal_empties_the_draft(draft: Path, junk: bytes) -> None:
+    begun(draft)
+    path = draft / artifacts.TEMPORARY / "journal.json"
+    for content in (junk, junk + b"\n" + hashlib.sha256(junk + b"\n").hexdigest().encode()):
+        path.write_bytes(content)
+        assert Journal(draft)["text"] is None
+
+
+def test_the_journal_goes_before_the_files_that_it_tells_of(
+    draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = begun(draft)
+    text.write_bytes(b"")
+    gone: list[bool] = []
+    monkeypatch.setattr(
+        "shutil.rmtree",
+        lambda folder: gone.append((folder / artifacts.TEMPORARY / "journal.json").exists()),
+    )
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+    Journal(draft)
+    assert gone == [False]
+
+
+def test_files_are_on_disk_before_the_journal_tells_of_them(
+    draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a loss of power, what is told must be there: src, then the journal, then its name."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        journal = path.parent / "journal.json" if path.is_file() else path / "journal.json"
+        told = journal.read_bytes().count(b"n_bytes") if journal.is_file() else 0
+        synced.append(f"{path.name}, {told} told")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    begun(draft)
+    folder = artifacts.TEMPORARY
+    assert synced == [
+        *("src, 0 told", "journal.new, 0 told", f"{folder}, 1 told"),
+        *("src, 1 told", "journal.new, 1 told", f"{folder}, 2 told"),
+    ]

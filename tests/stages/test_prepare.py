@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import TEMPORARY, UNHASHED, read_json
+from nmtkit.artifacts import UNHASHED, read_json
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.machine import Machine
@@ -128,9 +128,9 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
 
     commit, add, append = Journal.commit, prepare._Clean.add, IdsWriter.append
 
-    def dying_commit(self: Journal, part: str, state: object) -> None:
+    def dying_commit(self: Journal, part: str, state: object, *files: Path) -> None:
         tick()
-        commit(self, part, state)
+        commit(self, part, state, *files)
         tick()
 
     def dying_add(self: prepare._Clean, result: Any) -> None:
@@ -183,7 +183,7 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(Killed):
             prepare.run(chain)
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
-    done = read_json(draft / TEMPORARY / "journal.json")["parts"]["tokenized"]["chunks"]
+    done = Journal(draft)["tokenized"]["chunks"]
     assert done >= 4
     seen: list[int] = []
     work = tokenized.Tokenize.__call__
