@@ -5,6 +5,7 @@ bytes is bounded at each place where it could.
 """
 
 import bz2
+import hashlib
 import lzma
 import os
 import re
@@ -42,20 +43,25 @@ class PackedError(Exception):
     """Why a text cannot be read: the rest of a sentence that begins with its name."""
 
 
-def read_blocks(path: Path, member: str | None = None) -> Blocks:
+def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
     """Yield the bytes of a file, or of one regular file in an archive, in order.
+
+    If `sha256` is given, the stored bytes of a file that is no archive are compared with it as they
+    are read: what was hashed is what is read.
 
     The suffix of the text's own name says how it is unpacked: .gz, .bz2, .xz, .zst. What kind of
     archive holds a member is seen from its first bytes. An archive that is compressed as a whole
     is read to its end, where its checksum stands.
 
-    Raises: PackedError when it is damaged, cut short, unsafe or without the member; OSError.
+    Raises: PackedError when it is damaged, cut short, unsafe, changed or without the member;
+        OSError.
     """
     with path.open("rb") as stored:
         if member is None:
             if text_suffix(path.name) in ARCHIVE_SUFFIXES:
                 raise PackedError("is an archive; name the member that is meant")
-            yield from _unpack(_blocks(stored), path.suffix)
+            blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
+            yield from _unpack(blocks, path.suffix)
             return
         if PurePosixPath(member).is_absolute() or ".." in PurePosixPath(member).parts:
             raise PackedError("has a name that leads out of the archive; it is not read")
@@ -80,6 +86,16 @@ def _is_compression(suffix: str) -> bool:
 def _blocks(stored: BufferedReader) -> Blocks:
     while block := stored.read(BLOCK_BYTES):
         yield block
+
+
+def _verified(blocks: Blocks, sha256: str) -> Blocks:
+    """Pass `blocks` on, and raise at their end unless they have that hash."""
+    seen = hashlib.sha256()
+    for block in blocks:
+        seen.update(block)
+        yield block
+    if seen.hexdigest() != sha256:
+        raise PackedError("was changed while it was used; run the same command again")
 
 
 def _kind(stored: BufferedReader) -> str:

@@ -30,6 +30,7 @@ class TextFile:
 
     path: Path
     member: str | None = None
+    sha256: str | None = None  # of a file that is no archive: what it must hold, if that is known
 
     @property
     def name(self) -> str:
@@ -153,7 +154,7 @@ def read_lines(file: TextFile) -> Iterator[str]:
 def _blocks(file: TextFile) -> Iterator[bytes]:
     """Yield the text's own bytes, and name it if they cannot be had."""
     try:
-        yield from read_blocks(file.path, file.member)
+        yield from read_blocks(file.path, file.member, file.sha256)
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror or error}") from None
     except PackedError as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from nmtkit import artifacts
@@ -47,7 +48,7 @@ class Corpus:
         Raises:
             UserError: a file is missing, or was never downloaded and nobody published its hash.
         """
-        hashes = [_identity(text, downloads_dir) for text in self.files]
+        hashes = [self._identity(text, downloads_dir) for text in self.files]
         match self.source:
             case TsvFile(columns=columns):
                 return ["tsv", *hashes, *columns]
@@ -62,7 +63,9 @@ class Corpus:
 
         def located(text: CatalogText) -> TextFile:
             file = text.file
-            return TextFile(path_of(file) if isinstance(file, RemoteFile) else file, text.member)
+            if isinstance(file, RemoteFile):
+                return TextFile(path_of(file), text.member)
+            return TextFile(file, sha256=self._sha256s[file])
 
         files = [located(text) for text in self.files]
         langs = self.src_lang, self.tgt_lang
@@ -78,14 +81,19 @@ class Corpus:
                 )
         return ParallelText(self.name, *files)
 
+    def _identity(self, text: CatalogText, downloads_dir: Path) -> str:
+        if isinstance(text.file, RemoteFile):
+            return f"{download_identity(text.file, downloads_dir)}:{text.member or ''}"
+        return self._sha256s[text.file]
 
-def _identity(text: CatalogText, downloads_dir: Path) -> str:
-    file = text.file
-    if isinstance(file, RemoteFile):
-        return f"{download_identity(file, downloads_dir)}:{text.member or ''}"
-    if not file.is_file():
-        raise UserError(f"there is no file {file}; correct [corpus] in the recipe")
-    return artifacts.sha256_of(file)
+    @cached_property
+    def _sha256s(self) -> dict[Path, str]:
+        """The hashes of a user's own files, taken once: reading compares with them."""
+        paths = [text.file for text in self.files if isinstance(text.file, Path)]
+        for path in paths:
+            if not path.is_file():
+                raise UserError(f"there is no file {path}; correct [corpus] in the recipe")
+        return {path: artifacts.sha256_of(path) for path in paths}
 
 
 def find_corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:

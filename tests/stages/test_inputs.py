@@ -1,5 +1,6 @@
 """The corpora that a recipe names: what they are known by, and what is read."""
 
+import gzip
 import hashlib
 import tomllib
 from pathlib import Path
@@ -7,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from nmtkit.corpus.catalog import RemoteFile
-from nmtkit.corpus.sources import HubDataset, ParallelText, TextFile, TmxText, TsvText
+from nmtkit.corpus.sources import (
+    HubDataset,
+    ParallelText,
+    TextFile,
+    TmxText,
+    TsvText,
+    read_pairs,
+)
 from nmtkit.errors import UserError
 from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, TsvFile, recipes_dir
 from nmtkit.stages.inputs import Corpus, find_corpus
@@ -39,13 +47,37 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
     assert pair.identity(tmp_path) == [sha256(a_en), sha256(a_de)]
     assert table.identity(tmp_path) == ["tsv", sha256(tsv), "de", "en"]
     assert memory.identity(tmp_path) == ["tmx", sha256(tmx)]
-    assert pair.text(no_download) == ParallelText("a.en", TextFile(a_en), TextFile(a_de))
-    assert table.text(no_download) == TsvText("b.tsv", TextFile(tsv), src_column=1, tgt_column=0)
-    assert memory.text(no_download) == TmxText("c.tmx", TextFile(tmx), "en", "de")
+
+    def file(path: Path) -> TextFile:
+        return TextFile(path, sha256=sha256(path))
+
+    assert pair.text(no_download) == ParallelText("a.en", file(a_en), file(a_de))
+    assert table.text(no_download) == TsvText("b.tsv", file(tsv), src_column=1, tgt_column=0)
+    assert memory.text(no_download) == TmxText("c.tmx", file(tmx), "en", "de")
 
     tsv.unlink()
     with pytest.raises(UserError, match=r"there is no file .*b\.tsv; correct \[corpus\]"):
-        table.identity(tmp_path)
+        found(TsvFile(tsv=str(tsv), columns=("de", "en"))).identity(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".sgm"])
+def test_a_file_that_changes_between_hashing_and_reading_is_refused(
+    suffix: str, tmp_path: Path
+) -> None:
+    def write(path: Path, word: str) -> None:
+        text = f"<seg>{word}</seg>\n".encode()
+        path.write_bytes(gzip.compress(text, mtime=0) if suffix == ".gz" else text)
+
+    paths = tmp_path / f"a.en{suffix}", tmp_path / f"a.de{suffix}"
+    for path in paths:
+        write(path, "one")
+    pair = found(FilePair(src=str(paths[0]), tgt=str(paths[1])))
+    before = pair.identity(tmp_path)
+    assert len(list(read_pairs(pair.text(no_download)))) == 1
+    write(paths[1], "two")
+    with pytest.raises(UserError, match=r"a\.de.* was changed while it was used; run the same"):
+        list(read_pairs(pair.text(no_download)))
+    assert pair.identity(tmp_path) == before
 
 
 def test_a_dataset_is_known_by_its_commit(tmp_path: Path) -> None:
