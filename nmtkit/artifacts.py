@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
 
 from nmtkit.errors import UserError
 
@@ -30,6 +32,28 @@ MEASUREMENTS = "measurements.json"
 UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
 TEMPORARY = "temporary"  # a folder of a draft that is gone before the artifact is seen
 FORMAT = 1  # of manifests; another one is refused
+
+
+class DamagedError(UserError):
+    """A published folder can't be used."""
+
+    def __init__(self, reason: str, way_out: str) -> None:
+        """Say why, and what to do; a caller with a better way out takes the reason alone."""
+        super().__init__(f"{reason}; {way_out}")
+        self.reason = reason
+
+
+class _File(BaseModel):
+    """What a manifest tells of a file."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    bytes: NonNegativeInt
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+_Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]  # may be shown on a terminal
+_Files = TypeAdapter(dict[_Name, _File])
 
 
 @dataclass(frozen=True)
@@ -65,12 +89,12 @@ def read_json(path: Path) -> Any:
     """Read what `write_json` wrote.
 
     Raises:
-        UserError: the file is no JSON.
+        DamagedError: the file is no JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}); delete its folder and run again") from None
+    except (ValueError, RecursionError) as error:
+        raise _damaged(f"{path} is damaged ({error})", path.parent) from None
 
 
 def sha256_of(path: Path) -> str:
@@ -174,49 +198,65 @@ def _discarded(draft: Path) -> Path:
 
 
 def open_directory(path: Path) -> Artifact:
-    """The published folder at `path`, its files there with the sizes that the manifest tells.
+    """Open the published folder at `path`, whose files have the sizes that its manifest gives.
 
     Raises:
-        UserError: it was never published, or is damaged, or another version of nmtkit made it.
+        DamagedError: it was never published, is damaged, or has another format.
     """
     if not (path / MANIFEST).is_file():
-        raise UserError(
-            f"{path} is no finished artifact: it has no {MANIFEST}; name another or make it again"
+        raise DamagedError(
+            f"{path} is no finished artifact: it has no {MANIFEST}", "name another or make it again"
         )
     manifest = read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or "format" not in manifest:
-        raise UserError(f"{path / MANIFEST} is damaged; delete {path} and run again")
+        raise _damaged(f"{path / MANIFEST} is damaged", path)
     if manifest["format"] != FORMAT:
-        raise UserError(
-            f"{path} has format {manifest['format']!r}, and this nmtkit reads {FORMAT}; "
-            "make it again"
+        raise DamagedError(
+            f"{path} has format {manifest['format']!r}, and this nmtkit reads {FORMAT}",
+            "make it again",
         )
-    for name, expected in manifest["files"].items():
+    try:
+        files = _Files.validate_python(manifest.get("files"))
+    except ValidationError as error:
+        raise _damaged(f"{path / MANIFEST} is damaged ({first_problem(error)})", path) from None
+    for name, expected in files.items():
         file = path / name
         size = file.stat().st_size if file.is_file() else None
-        if size != expected["bytes"]:
+        if size != expected.bytes:
             seen = "is missing" if size is None else f"has {size:,} bytes"
-            raise UserError(
-                f"{file} {seen} where {expected['bytes']:,} were written; "
-                f"delete {path} and run again"
-            )
+            raise _damaged(f"{file} {seen} where {expected.bytes:,} were written", path)
     return Artifact(path, manifest)
 
 
-def verify(artifact: Artifact) -> Artifact:
-    """Hash every file of `artifact` and return it.
+def verify(artifact: Artifact, *names: str) -> Artifact:
+    """Hash the named files of `artifact`, all of them if none is named, and return it.
 
     Raises:
-        UserError: a file is not what was published.
+        DamagedError: a file is not what was published.
     """
-    for name, expected in artifact.manifest["files"].items():
-        seen = sha256_of(artifact.path / name)
-        if seen != expected["sha256"]:
-            raise UserError(
+    files = artifact.manifest["files"]
+    for name in names or files:
+        if name not in files:
+            raise _damaged(f"{artifact.path} was published without {name}", artifact.path)
+        seen, expected = sha256_of(artifact.path / name), files[name]["sha256"]
+        if seen != expected:
+            raise _damaged(
                 f"{artifact.path / name} was altered (sha256 {seen[:12]}..., published as "
-                f"{expected['sha256'][:12]}...); delete {artifact.path} and run again"
+                f"{expected[:12]}...)",
+                artifact.path,
             )
     return artifact
+
+
+def _damaged(reason: str, path: Path) -> DamagedError:
+    return DamagedError(reason, f"delete {path} and run again, or restore it from a copy")
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that pydantic objects to, and where it stands."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = "".join(f"[{each!r}]" for each in first["loc"])
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 @cache

@@ -217,12 +217,25 @@ def test_a_missing_file_is_found_by_find(store: Store) -> None:
         store.find(KIND, FINGERPRINT)
 
 
+def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') -> str:  # noqa: A002
+    """A manifest of one file, each part as JSON has it."""
+    return f'{{"format": 1, "files": {{"{name}": {{"bytes": {bytes}, "sha256": {sha256}}}}}}}'
+
+
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
         (None, "no finished artifact: it has no manifest.json"),
         ('{"format": 99}', "has format 99, and this nmtkit reads 1"),
         ('{"format": 1', "manifest.json is damaged"),
+        ("[" * 100_000, "manifest.json is damaged"),
+        ("9" * 5_000, "manifest.json is damaged"),
+        ('{"format": 1}', "manifest.json is damaged .*valid dict"),
+        ('{"format": 1, "files": {"a": {"bytes": 1}}}', r"damaged \(\['a'\]\['sha256'\]: Field"),
+        (of_file(bytes='"1"'), r"damaged \(\['a'\]\['bytes'\]: Input"),
+        (of_file(bytes="-1"), r"damaged \(\['a'\]\['bytes'\]: Input"),
+        (of_file(sha256='"../etc"'), r"damaged \(\['a'\]\['sha256'\]: String"),
+        (of_file(name="a\\nb"), r"damaged \(\['a\\nb'\]"),
     ],
 )
 def test_a_folder_without_a_good_manifest_is_refused(
@@ -235,6 +248,39 @@ def test_a_folder_without_a_good_manifest_is_refused(
     with pytest.raises(UserError, match=message) as caught:
         store.find(KIND, FINGERPRINT)
     assert "\n" not in str(caught.value)
+
+
+def test_only_the_named_files_are_hashed(store: Store) -> None:
+    published = publish(store)
+    (published.path / "vocabulary.tsv").write_bytes(b"The\t3\n")
+    artifacts.verify(published, "empty", "checkpoints/step-7/model")
+    for names in ((), ("empty", "vocabulary.tsv")):
+        with pytest.raises(UserError, match=r"vocabulary\.tsv was altered"):
+            artifacts.verify(published, *names)
+    with pytest.raises(UserError, match=r"was published without measurements\.json; delete"):
+        artifacts.verify(published, "measurements.json")
+
+
+# Synced
+
+
+def test_a_file_is_synced_before_it_takes_its_place_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, place = tmp_path / "new", tmp_path / "place"
+    new.write_bytes(b"content")
+    file, folder = (path.stat().st_ino for path in (new, tmp_path))
+    synced: list[tuple[int, bool]] = []
+    sync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, place.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    artifacts.replace_file(new, place)
+    assert synced == [(file, False), (folder, True)]
+    assert place.read_bytes() == b"content"
 
 
 # Room
