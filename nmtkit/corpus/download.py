@@ -345,8 +345,8 @@ class _Part:
         self._version_path.unlink(missing_ok=True)
 
     def publish(self) -> None:
+        self._version_path.unlink(missing_ok=True)  # first: nobody looks for it afterwards
         replace_file(self.path, self._final_path)
-        self._version_path.unlink(missing_ok=True)
 
 
 def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bool:

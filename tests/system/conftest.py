@@ -106,7 +106,8 @@ class Finished:
         return artifact(self.folder, stage)
 
 
-def _write_texts(folder: Path) -> None:
+def write_texts(folder: Path) -> None:
+    """Write the six texts."""
     generator = random.Random(1)
     seen: set[str] = set()
     for split, n_pairs in (("train", N_TRAIN), ("dev", N_DEV), ("test", N_TEST)):
@@ -127,7 +128,7 @@ def _write_texts(folder: Path) -> None:
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A folder with the texts and the recipe, where nothing ran yet."""
-    _write_texts(tmp_path)
+    write_texts(tmp_path)
     (tmp_path / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
     return tmp_path
 
@@ -136,7 +137,7 @@ def workplace(tmp_path: Path) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One undisturbed `nmtkit run`."""
     folder = tmp_path_factory.mktemp("finished")
-    _write_texts(folder)
+    write_texts(folder)
     (folder / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
     begin = time.monotonic()
     ended = done(nmtkit(folder, "run", RECIPE, "--workers", "1"))
