@@ -35,6 +35,7 @@ ALLOWANCE_BYTES = 2**24  # above that, so that a small file may be as monotonous
 MAX_HEADER_BYTES = 2**16  # of a tar member's name and attributes; a path has 4 KiB at most
 MAX_DIRECTORY_BYTES = 2**20  # of a zip archive: about 10,000 members
 N_NAMES_SHOWN = 10
+MAX_NAME_SHOWN = 200  # characters; a hostile name can be 64 KiB long
 
 ARCHIVE_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".zip"}
 
@@ -44,7 +45,7 @@ class PackedError(Exception):
 
 
 def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
-    """Yield the bytes of a file, or of one regular file in an archive, in order.
+    """Yield the bytes of a file, or of one regular file in an archive, BLOCK_BYTES at a time.
 
     If `sha256` is given, the stored bytes of a file that is no archive are compared with it as they
     are read: what was hashed is what is read.
@@ -61,7 +62,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
             if text_suffix(path.name) in ARCHIVE_SUFFIXES:
                 raise PackedError("is an archive; name the member that is meant")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
-            yield from _unpack(blocks, path.suffix)
+            yield from _even(_unpack(blocks, path.suffix))
             return
         if PurePosixPath(member).is_absolute() or ".." in PurePosixPath(member).parts:
             raise PackedError("has a name that leads out of the archive; it is not read")
@@ -70,7 +71,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
             blocks = _zip_member(stored, member)
         else:
             blocks = _tar_member(_unpack(_blocks(stored), kind), member)
-        yield from _unpack(blocks, Path(member).suffix)
+        yield from _even(_unpack(blocks, Path(member).suffix))
 
 
 def text_suffix(name: str) -> str:
@@ -96,6 +97,22 @@ def _verified(blocks: Blocks, sha256: str) -> Blocks:
         yield block
     if seen.hexdigest() != sha256:
         raise PackedError("was changed while it was used; run the same command again")
+
+
+def _even(blocks: Blocks) -> Blocks:
+    """Yield the same bytes in blocks of BLOCK_BYTES, the last one shorter.
+
+    A hostile file can unpack to a block of 32 MiB, or to millions of a few bytes: readers that
+    keep a block's lines, or parse anew what has no end yet, would need too much memory or time.
+    """
+    waiting = bytearray()
+    for block in blocks:
+        waiting += block
+        while len(waiting) >= BLOCK_BYTES:
+            yield bytes(waiting[:BLOCK_BYTES])
+            del waiting[:BLOCK_BYTES]
+    if waiting:
+        yield bytes(waiting)
 
 
 def _kind(stored: BufferedReader) -> str:
@@ -236,7 +253,8 @@ def _tar_member(archive: Blocks, member: str) -> Blocks:
 
 
 def _missing(names: list[str]) -> PackedError:
-    shown = ", ".join(names[:N_NAMES_SHOWN]) + (", ..." if len(names) > N_NAMES_SHOWN else "")
+    shown = ", ".join(name[:MAX_NAME_SHOWN] for name in names[:N_NAMES_SHOWN])
+    shown += ", ..." if len(names) > N_NAMES_SHOWN else ""
     return PackedError(f"is not there; the archive has {shown or 'no file'}")
 
 
@@ -295,7 +313,9 @@ def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
             raise PackedError(f"cannot be found: the archive is damaged (a size of {n_bytes:,})")
         name = attributes.get("path", entry.name)
         if entry.type == tarfile.GNUTYPE_SPARSE or attributes.keys() & _SPARSE:
-            raise PackedError(f"cannot be found: the archive has a sparse file, {name}")
+            raise PackedError(
+                f"cannot be found: the archive has a sparse file, {name[:MAX_NAME_SHOWN]}"
+            )
         yield _TarMember(
             name=name.removeprefix("./"),
             is_regular=entry.isreg(),
@@ -309,6 +329,7 @@ def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
 _PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
 _IGNORED = (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK)  # comments; where a link leads
 _SPARSE = {"GNU.sparse.major", "GNU.sparse.map", "GNU.sparse.size"}
+_RECORD_LENGTH = re.compile(rb"([1-9][0-9]{0,5}) ")
 _ATTRIBUTES = (*_PAX, *_IGNORED, tarfile.GNUTYPE_LONGNAME)
 
 
@@ -328,15 +349,16 @@ def _attributes(tape: _Tape, kind: bytes, n_bytes: int) -> dict[str, str]:
 
 def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
     """Yield the records "length key=value\n" of a pax header (POSIX.1-2001)."""
-    while data:
-        length = re.match(rb"([1-9][0-9]{0,5}) ", data)
-        n_bytes = int(length[1]) if length else 0
-        if length is None or not length.end() < n_bytes <= len(data):
+    start = 0
+    while start < len(data):
+        length = _RECORD_LENGTH.match(data, start)
+        end = start + int(length[1]) if length else 0
+        if length is None or not length.end() < end <= len(data):
             raise PackedError("cannot be found: the archive is damaged (bad attributes)")
-        record = data[length.end() : n_bytes - 1].decode("utf-8", "surrogateescape")
+        record = data[length.end() : end - 1].decode("utf-8", "surrogateescape")
         key, _, value = record.partition("=")
         yield key, value
-        data = data[n_bytes:]
+        start = end
 
 
 # Zip

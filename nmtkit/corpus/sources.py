@@ -14,8 +14,9 @@ from nmtkit.errors import UserError
 
 MAX_LINE_BYTES = 2**24  # 16 MiB; what is longer is no text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"
-SEGMENT = re.compile(r"<seg[^<>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
-SEGMENT_START, SEGMENT_END = (re.compile(tag, re.IGNORECASE) for tag in ("<seg", "</seg>"))
+SEGMENT_BEGIN, SEGMENT_START, SEGMENT_END = (
+    re.compile(tag, re.IGNORECASE) for tag in ("<seg", "<seg[^<>]*>", "</seg>")
+)
 
 Pair = tuple[str, str]
 
@@ -132,12 +133,13 @@ def _read_sides(text: ParallelText) -> Iterator[Pair]:
 def _read_columns(text: TsvText) -> Iterator[Pair]:
     assert {text.src_column, text.tgt_column} == {0, 1}
     for number, line in enumerate(read_lines(text.file), 1):
-        columns = line.split("\t")
-        if len(columns) != 2:
+        n_columns = line.count("\t") + 1
+        if n_columns != 2:
             raise UserError(
-                f"{text.file}, line {number:,}: {len(columns)} columns; give a file whose lines "
+                f"{text.file}, line {number:,}: {n_columns:,} columns; give a file whose lines "
                 f"have two, with one tab between them"
             )
+        columns = line.split("\t")
         yield columns[text.src_column], columns[text.tgt_column]
 
 
@@ -200,19 +202,26 @@ def _decode(content: bytes, n_before: int, file: TextFile) -> list[str]:
 
 
 def _segments(lines: Iterator[str], file: TextFile) -> Iterator[str]:
-    """Yield the text of every <seg>, whitespace made single, entities resolved."""
-    waiting: list[str] = []  # since the last segment's end; one may go on in the next line
+    """Yield the text of every <seg>, with single spaces and without entities, in linear time."""
+    waiting: list[str] = []  # lines since the last segment's end; a segment may span several
     n_waiting = 0
     for line in lines:
-        waiting.append(line)
-        n_waiting += len(line)
+        n_waiting += len(line) + 1  # with the space that joins it to the next
         if n_waiting > MAX_LINE_BYTES:
             raise UserError(f"{file}: a segment longer than {MAX_LINE_BYTES:,} characters")
-        ends = [match.end() for match in SEGMENT_END.finditer(line)]
-        if ends:
-            for segment in SEGMENT.findall(" ".join(waiting)):
-                yield html.unescape(" ".join(segment.split())).replace("\n", " ")
-            waiting = [line[ends[-1] :]]
-            n_waiting = len(waiting[0])
-    if any(SEGMENT_START.search(line) for line in waiting):
+        *ended, rest = SEGMENT_END.split(line)
+        for part in ended:
+            _, *segment = SEGMENT_START.split(" ".join((*waiting, part)), maxsplit=1)
+            if segment:
+                yield _plain(segment[0], file)
+            waiting, n_waiting = [], len(rest) + 1
+        waiting.append(rest)
+    if any(SEGMENT_BEGIN.search(line) for line in waiting):
         raise UserError(f"{file} is cut short: its last segment has no end")
+
+
+def _plain(segment: str, file: TextFile) -> str:
+    try:
+        return html.unescape(" ".join(segment.split())).replace("\n", " ")
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise UserError(f"{file}: a character reference, &#...;, of too many digits") from None

@@ -6,7 +6,9 @@ from xml.parsers import expat
 
 from nmtkit.errors import UserError
 
-MAX_BYTES = 2**24  # of a segment or a tag, as of a line of text
+MAX_SEGMENT_BYTES = 2**24  # as of a line of text
+MAX_TAG_BYTES = 2**20  # or of a comment; with each block expat reads it anew from its beginning
+MAX_NAMES = 1_000  # of tags and attributes, all of which expat keeps; TMX has about 50
 MAX_DEPTH = 100  # tags in tags; a segment stands in four
 
 # Inline elements. What stands in codes of the original document's format is no text, but a
@@ -23,14 +25,14 @@ def read_units(
     A language is compared by its primary subtag, and the first segment in it counts. Messages
     name the file by `where`.
 
-    Raises: UserError when the file is no well-formed TMX, or one that declares entities.
+    Raises: UserError when the file is no well-formed TMX, or its document type has declarations.
     """
     parser = expat.ParserCreate()
     units = _Units(primary_subtag(src_lang), primary_subtag(tgt_lang))
     parser.StartElementHandler = units.start
     parser.EndElementHandler = units.end
     parser.CharacterDataHandler = units.text
-    parser.EntityDeclHandler = units.refuse_entity
+    parser.StartDoctypeDeclHandler = units.refuse_declarations
     parser.SkippedEntityHandler = units.refuse_entity
     parser.buffer_text = True
     n_bytes = 0
@@ -38,8 +40,10 @@ def read_units(
         for block in blocks:
             parser.Parse(block)
             n_bytes += len(block)
-            if n_bytes - parser.CurrentByteIndex > MAX_BYTES:  # waits for the end of a tag
-                raise _RefusedError(f"a tag or comment longer than {MAX_BYTES:,} bytes")
+            if n_bytes - parser.CurrentByteIndex > MAX_TAG_BYTES:
+                raise _RefusedError(f"a tag or comment longer than {MAX_TAG_BYTES:,} bytes")
+            if len(parser.intern) > MAX_NAMES:
+                raise _RefusedError(f"more than {MAX_NAMES:,} names of tags and attributes")
             yield from units.take()
         parser.Parse(b"", True)
         yield from units.take()
@@ -95,26 +99,40 @@ class _Units:
         elif tag == "seg":
             self._words, self._n_characters = [], 0
         elif tag == "sub":
-            self._words.append(" ")
+            self._add(" ")
 
     def end(self, tag: str) -> None:
         """Leave an element."""
         self._is_text.pop()
-        if tag == "tu" and {self._src_lang, self._tgt_lang} <= self._segments.keys():
-            self._pairs.append((self._segments[self._src_lang], self._segments[self._tgt_lang]))
+        if tag == "tu":
+            if {self._src_lang, self._tgt_lang} <= self._segments.keys():
+                self._pairs.append((self._segments[self._src_lang], self._segments[self._tgt_lang]))
+            self._segments = {}
         elif tag == "seg" and self._lang in (self._src_lang, self._tgt_lang):
             self._segments.setdefault(self._lang, " ".join("".join(self._words).split()))
         elif tag == "sub":
-            self._words.append(" ")
+            self._add(" ")
 
     def text(self, characters: str) -> None:
         """Take what stands between tags."""
         if self._is_text[-1]:
-            self._words.append(characters)
-            self._n_characters += len(characters)
-            if self._n_characters > MAX_BYTES:
-                raise _RefusedError(f"a segment longer than {MAX_BYTES:,} characters")
+            self._add(characters)
+
+    def _add(self, characters: str) -> None:
+        self._words.append(characters)
+        self._n_characters += len(characters)
+        if self._n_characters > MAX_SEGMENT_BYTES:
+            raise _RefusedError(f"a segment longer than {MAX_SEGMENT_BYTES:,} characters")
+
+    def refuse_declarations(
+        self, _name: str, _system: str | None, _public: str | None, has_declarations: int
+    ) -> None:
+        """Stop: an entity may stand for gigabytes or another file, an attribute for megabytes."""
+        if has_declarations:
+            raise _RefusedError(
+                "declarations in the document type are not read; remove what is between [ and ]"
+            )
 
     def refuse_entity(self, name: str, *_: object) -> None:
-        """Stop: an entity may stand for gigabytes, or for another file."""
+        """Stop: what the entity stands for is not in this file."""
         raise _RefusedError(f"the entity {name[:80]} is not read; write out what it stands for")

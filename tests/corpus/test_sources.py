@@ -2,11 +2,15 @@
 
 import bz2
 import gzip
+import html
 import io
 import lzma
+import re
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -160,9 +164,54 @@ def test_sgml_that_ends_in_a_segment_is_refused(tmp_path: Path, content: str) ->
         list(read_lines(TextFile(written(tmp_path / "a.sgm", content))))
 
 
-def test_a_segment_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+TAGS = ["<seg", "<seg>", '<SEG id="1">', "</seg>", "</Seg>", "<", ">", "a &lt; b", " ", "\n"]
+
+
+@given(st.lists(st.sampled_from(TAGS)).map("".join))
+def test_segments_are_those_of_one_expression_over_the_whole_text(
+    tmp_path_factory: pytest.TempPathFactory, content: str
+) -> None:
+    path = written(tmp_path_factory.mktemp("text") / "a.sgm", f"{content}</seg>")
+    segments = re.findall(r"(?is)<seg[^<>]*>(.*?)</seg>", f"{content}</seg>")
+    expected = [html.unescape(" ".join(segment.split())) for segment in segments]
+    assert list(read_lines(TextFile(path))) == expected
+
+
+@pytest.mark.parametrize("reference", ["&#" + "9" * 5_000, "&#" + "0" * 5_000 + "65;"])
+def test_an_endless_character_reference_is_refused(tmp_path: Path, reference: str) -> None:
+    path = written(tmp_path / "a.sgm", f"<seg>{reference}</seg>")
+    with pytest.raises(UserError, match=r"a\.sgm: a character reference, &#\.\.\.;, of too many"):
+        list(read_lines(TextFile(path)))
+
+
+SECONDS = 2.0  # of processor time, for what takes a tenth where time grows with the size alone
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.sgm", b"</seg>" + b"<seg>" * 40_000),
+        ("a.tmx", b"<tmx><!--" + b"a" * 2**23),
+        ("a.tmx", b"<tmx" + b" a=''" * 2**21),
+    ],
+)
+def test_no_shape_of_a_text_takes_more_time_than_its_size(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    file = TextFile(written(tmp_path / f"{name}.gz", gzip.compress(content, 0)))  # small blocks
+    text = ParallelText("tiny", file, file) if name == "a.sgm" else TmxText("tiny", file, "a", "b")
+    begin = time.process_time()
+    with suppress(UserError):
+        list(read_pairs(text))
+    assert time.process_time() - begin < SECONDS
+
+
+@pytest.mark.parametrize("line", ["word\n", "\n"])
+def test_a_segment_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
     monkeypatch.setattr(sources, "MAX_LINE_BYTES", 100)
-    path = written(tmp_path / "a.sgm", "<seg>\n" + "word\n" * 100)
+    path = written(tmp_path / "a.sgm", "<seg>\n" + line * 100)
     with pytest.raises(UserError, match="a segment longer than 100 characters"):
         list(read_lines(TextFile(path)))
 

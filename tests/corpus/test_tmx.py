@@ -138,20 +138,25 @@ def test_what_is_no_translation_memory_is_refused(content: bytes, reason: str) -
 
 
 LAUGHS = "".join(f'<!ENTITY lol{i} "{f"&lol{i - 1};" * 10}">' for i in range(1, 10))
+LONG_ATTRIBUTE = f'<!ATTLIST hi x CDATA "{"x" * 10_000}">'  # of each <hi/> in the text
 
 
+@pytest.mark.parametrize("size", [7, 2**18])
 @pytest.mark.parametrize(
-    ("declarations", "entity"),
+    ("declarations", "segment"),
     [
-        (f'<!ENTITY lol0 "lol">{LAUGHS}', "lol0"),
-        ('<!ENTITY secret SYSTEM "file:///etc/passwd">', "secret"),
-        ('<!ENTITY % more SYSTEM "file:///etc/passwd"> %more;', "more"),
+        (f'<!ENTITY lol0 "lol">{LAUGHS}', "&lol9;"),
+        ('<!ENTITY secret SYSTEM "file:///etc/passwd">', "&secret;"),
+        ('<!ENTITY % more SYSTEM "file:///etc/passwd"> %more;', "yes"),
+        (LONG_ATTRIBUTE, "<hi/>" * 10_000),
     ],
 )
-def test_no_entity_is_expanded_or_loaded(declarations: str, entity: str) -> None:
-    content = document(pair(f"&{entity};"), doctype=f"<!DOCTYPE tmx [{declarations}]>\n")
-    with pytest.raises(UserError, match=f"a.tmx, line 2: the entity {entity} is not read"):
-        units(content)
+def test_nothing_that_a_document_type_declares_is_read(
+    declarations: str, segment: str, size: int
+) -> None:
+    content = document(pair(segment), doctype=f"<!DOCTYPE tmx [{declarations}]>\n")
+    with pytest.raises(UserError, match=r"a\.tmx, line 2: declarations .* are not read"):
+        units(content, size=size)
 
 
 def test_the_usual_document_type_is_not_loaded() -> None:
@@ -166,9 +171,9 @@ def test_the_usual_document_type_is_not_loaded() -> None:
     [
         ("<tmx><tu><tuv lang='en'><seg>", "a segment longer than 16,777,216"),
         ("<tmx><tu><tuv lang='en'><seg><![CDATA[", "a segment longer than 16,777,216"),
-        ("<tmx><!--", "a tag or comment longer than 16,777,216"),
-        ("<tmx a='", "a tag or comment longer than 16,777,216"),
-        ("<!DOCTYPE tmx '", "a tag or comment longer than 16,777,216"),
+        ("<tmx><!--", "a tag or comment longer than 1,048,576"),
+        ("<tmx a='", "a tag or comment longer than 1,048,576"),
+        ("<!DOCTYPE tmx '", "a tag or comment longer than 1,048,576"),
     ],
 )
 def test_what_has_no_end_is_refused_in_bounded_memory(start: str, reason: str) -> None:
@@ -176,6 +181,25 @@ def test_what_has_no_end_is_refused_in_bounded_memory(start: str, reason: str) -
     with pytest.raises(UserError, match=f"a.tmx, line 1: {reason}"):
         list(read_units(blocks, "a.tmx", "en", "de"))
     assert sum(1 for _ in blocks) > 900
+
+
+def test_inline_elements_count_as_what_they_add(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tmx, "MAX_SEGMENT_BYTES", 100)
+    assert units(document(pair("<sub/>" * 50))) == [("", "ja")]
+    with pytest.raises(UserError, match=r"a\.tmx, line 5: a segment longer than 100 characters"):
+        units(document(pair("<sub/>" * 51)))
+
+
+def test_ever_new_names_of_tags_are_refused() -> None:
+    names = ("".join(f"<t{start + i}/>" for i in range(1_000)) for start in range(0, 10**6, 1_000))
+    blocks = iter([b"<tmx>", *(tags.encode() for tags in names)])
+    with pytest.raises(UserError, match=r"a\.tmx, line 1: more than 1,000 names of tags"):
+        list(read_units(blocks, "a.tmx", "en", "de"))
+    assert sum(1 for _ in blocks) > 900
+
+
+def test_units_in_units_yield_each_pair_once() -> None:
+    assert units(document("<tu>" * 50 + pair("yes") + "</tu>" * 50)) == [("yes", "ja")]
 
 
 def test_tags_in_tags_without_end_are_refused() -> None:
@@ -194,4 +218,4 @@ def test_pairs_come_while_the_file_is_read() -> None:
 
 
 def test_the_bound_is_that_of_a_line() -> None:
-    assert tmx.MAX_BYTES == sources.MAX_LINE_BYTES
+    assert tmx.MAX_SEGMENT_BYTES == sources.MAX_LINE_BYTES
