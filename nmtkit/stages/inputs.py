@@ -8,7 +8,7 @@ from pathlib import Path
 from nmtkit import artifacts
 from nmtkit.corpus.catalog import CatalogText, RemoteFile, load_catalog
 from nmtkit.corpus.download import identity as download_identity
-from nmtkit.corpus.download import known_sha256
+from nmtkit.corpus.download import known_bytes, known_sha256
 from nmtkit.corpus.sources import (
     HubDataset,
     ParallelText,
@@ -18,6 +18,11 @@ from nmtkit.corpus.sources import (
 )
 from nmtkit.errors import UserError
 from nmtkit.recipe import FilePair, HubSource, Source, TmxFile, TsvFile
+
+# Bytes that `prepare` writes for each byte that is stored: clean text while it works, and ids.
+# 24,000 pairs of news as plain text take 1.7; packed text takes more, archives of many languages
+# less.
+PREPARED_PER_STORED_BYTE = 2
 
 AnyText = ParallelText | TsvText | TmxText | HubDataset
 
@@ -41,6 +46,12 @@ class Corpus:
     def downloads_of_unknown_hash(self, downloads_dir: Path) -> list[RemoteFile]:
         """What has to come before it is known what it is: nobody published its hash."""
         return [file for file in self.downloads if known_sha256(file, downloads_dir) is None]
+
+    def stored_bytes(self, downloads_dir: Path) -> int:
+        """How many bytes its files have as they are stored, as far as that is known."""
+        own = [text.file for text in self.files if isinstance(text.file, Path)]
+        remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}
+        return sum(path.stat().st_size for path in own if path.is_file()) + sum(remote.values())
 
     def identity(self, downloads_dir: Path) -> list[str]:
         """What its text is known by: hashes and members, or a repository and its commit.

@@ -1,7 +1,6 @@
 """What a recipe would do and cost on this machine; changes nothing."""
 
 import time
-from pathlib import Path
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
@@ -9,6 +8,7 @@ from nmtkit.corpus.download import is_here, known_bytes
 from nmtkit.reporting.cost import count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.inputs import PREPARED_PER_STORED_BYTE
 
 TYPICAL_LENGTH = 30  # subwords of a sentence of news; it only enters attention's small share
 PROBE_TOKENS = 1_024  # a side, in the two passes that measure this machine
@@ -44,7 +44,7 @@ def plan(chain: Chain) -> Plan:
         states(chain),
         downloads,
         to_fetch,
-        to_fetch + _disk_bytes(chain, downloads, n_parameters),
+        to_fetch + _disk_bytes(chain, n_parameters),
         prepared is not None,
         n_parameters,
         flops,
@@ -80,18 +80,15 @@ def _downloads(chain: Chain) -> list[Download]:
     ]
 
 
-def _disk_bytes(chain: Chain, downloads: list[Download], n_parameters: int) -> int:
-    """Prepared text (about twice its gzipped download), checkpoints (weights and two moments)."""
+def _disk_bytes(chain: Chain, n_parameters: int) -> int:
+    """Prepared text, checkpoints (weights and two moments), and a bundle."""
     text = 0
     if _find(chain, "prepare") is None:
-        own = [
-            text.file.stat().st_size
+        text = PREPARED_PER_STORED_BYTE * sum(
+            corpus.stored_bytes(chain.machine.downloads_dir)
             for corpora in chain.corpora.values()
             for corpus in corpora
-            for text in corpus.files
-            if isinstance(text.file, Path) and text.file.is_file()
-        ]
-        text = 2 * sum(download.n_bytes or 0 for download in downloads) + 2 * sum(own)
+        )
     checkpoints = 0
     if _find(chain, "train") is None:
         checkpoints = (chain.recipe.training.keep_checkpoints + 1) * 3 * 4 * n_parameters

@@ -41,7 +41,7 @@ from nmtkit.corpus.tokenized import (
 from nmtkit.errors import UserError
 from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.inputs import AnyText, Corpus
+from nmtkit.stages.inputs import PREPARED_PER_STORED_BYTE, AnyText, Corpus
 from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
 
@@ -77,6 +77,7 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft)
+    _check_room(chain, draft)
     begin = time.monotonic()
     held_out = {split: _HeldOut.read(chain, split) for split in ("dev", "test")}
     clean = _tokenize_all(chain, journal, held_out)
@@ -98,6 +99,15 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
         "learning_seconds": round(learned - tokenized, 3),
         "encoding_seconds": round(time.monotonic() - learned, 3),
     }
+
+
+def _check_room(chain: Chain, draft: Path) -> None:
+    """Make sure that what is prepared has room, beyond what is there already."""
+    corpora = chain.corpora["train"]
+    stored = sum(corpus.stored_bytes(chain.machine.downloads_dir) for corpus in corpora)
+    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    needed = PREPARED_PER_STORED_BYTE * stored - written
+    artifacts.check_room(draft, needed, "preparing the training text")
 
 
 # Getting the text

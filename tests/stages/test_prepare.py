@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from nmtkit.artifacts import UNHASHED, read_json
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.store import Ids, IdsWriter
+from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe, recipes_dir
 from nmtkit.stages import prepare
@@ -208,3 +210,16 @@ def test_words_beyond_the_limit_are_forgotten_from_the_rarest(
     clean.add(result)
     assert clean.words == {word: n for word, n in words.items() if n > 1}
     assert clean.forgot_after == [1]
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = chain_of(tmp_path, [[("a b c", "x y z")] * 50])
+    stored = sum((tmp_path / f"train0.{lang}").stat().st_size for lang in ("en", "de"))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * stored - 1))
+    with pytest.raises(UserError, match=f"needs {2 * stored:,} bytes .* where {2 * stored - 1:,}"):
+        prepare.run(chain)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 * stored))
+    prepare.run(chain)

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 import safetensors.torch
 
-from nmtkit import progress
+from nmtkit import artifacts, progress
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.corpus.download import obtain
@@ -275,6 +275,7 @@ def kill_everywhere(stage: str, work: Work, base: Path, order: str, n_points: in
 def run(stages: list[str], orders: list[str], n_points: int | None) -> Iterator[Report]:
     """Kill the stages one after the other, each on what those before it published."""
     progress.console.quiet = True
+    artifacts.versions()  # hashes the code: once, and not in each fork
     for module in (tokenized, prepare):
         vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
     prepare.CHUNKS_PER_PART = CHUNKS_PER_PART
