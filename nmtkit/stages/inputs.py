@@ -47,11 +47,12 @@ class Corpus:
         """What has to come before it is known what it is: nobody published its hash."""
         return [file for file in self.downloads if known_sha256(file, downloads_dir) is None]
 
-    def stored_bytes(self, downloads_dir: Path) -> int:
-        """How many bytes its files have as they are stored, as far as that is known."""
+    def prepared_bytes(self, downloads_dir: Path) -> int:
+        """About how many bytes `prepare` writes of it, as far as its files' sizes are known."""
         own = [text.file for text in self.files if isinstance(text.file, Path)]
         remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}
-        return sum(path.stat().st_size for path in own if path.is_file()) + sum(remote.values())
+        stored = sum(path.stat().st_size for path in own if path.is_file()) + sum(remote.values())
+        return PREPARED_PER_STORED_BYTE * stored
 
     def identity(self, downloads_dir: Path) -> list[str]:
         """What its text is known by: hashes and members, or a repository and its commit.

@@ -8,7 +8,6 @@ from nmtkit.corpus.download import is_here, known_bytes
 from nmtkit.reporting.cost import count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.stages.chain import Chain, states
-from nmtkit.stages.inputs import PREPARED_PER_STORED_BYTE
 
 TYPICAL_LENGTH = 30  # subwords of a sentence of news; it only enters attention's small share
 PROBE_TOKENS = 1_024  # a side, in the two passes that measure this machine
@@ -84,8 +83,8 @@ def _disk_bytes(chain: Chain, n_parameters: int) -> int:
     """Prepared text, checkpoints (weights and two moments), and a bundle."""
     text = 0
     if _find(chain, "prepare") is None:
-        text = PREPARED_PER_STORED_BYTE * sum(
-            corpus.stored_bytes(chain.machine.downloads_dir)
+        text = sum(
+            corpus.prepared_bytes(chain.machine.downloads_dir)
             for corpora in chain.corpora.values()
             for corpus in corpora
         )

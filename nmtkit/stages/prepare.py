@@ -41,7 +41,7 @@ from nmtkit.corpus.tokenized import (
 from nmtkit.errors import UserError
 from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.inputs import PREPARED_PER_STORED_BYTE, AnyText, Corpus
+from nmtkit.stages.inputs import AnyText, Corpus
 from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
 
@@ -104,10 +104,9 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
 def _check_room(chain: Chain, draft: Path) -> None:
     """Make sure that what is prepared has room, beyond what is there already."""
     corpora = chain.corpora["train"]
-    stored = sum(corpus.stored_bytes(chain.machine.downloads_dir) for corpus in corpora)
+    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    needed = PREPARED_PER_STORED_BYTE * stored - written
-    artifacts.check_room(draft, needed, "preparing the training text")
+    artifacts.check_room(draft, needed - written, "preparing the training text")
 
 
 # Getting the text
