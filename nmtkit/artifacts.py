@@ -14,17 +14,18 @@ import os
 import platform
 import shutil
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shown
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
@@ -32,6 +33,9 @@ MEASUREMENTS = "measurements.json"
 UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
 TEMPORARY = "temporary"  # a folder of a draft that is gone before the artifact is seen
 FORMAT = 1  # of manifests; another one is refused
+# Of a record: the manifest of a training that keeps 3,000 checkpoints fits in.
+MAX_RECORD_BYTES = 2**21
+BLOCK_BYTES = 2**20  # that are hashed at a time
 
 
 class DamagedError(UserError):
@@ -43,17 +47,44 @@ class DamagedError(UserError):
         self.reason = reason
 
 
-class _File(BaseModel):
-    """What a manifest tells of a file."""
+class Record(BaseModel):
+    """What a JSON file holds: these keys and no others, their values of these types."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
+
+
+def _inside(name: str) -> str:
+    """Check that `name` leads out of no folder, and may be shown on a terminal."""
+    if not name.isprintable() or "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError("it does not name a file inside the folder")
+    return name
+
+
+class File(Record):
+    """What a manifest says about a file."""
 
     bytes: NonNegativeInt
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-_Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]+$")]  # may be shown on a terminal
-_Files = TypeAdapter(dict[_Name, _File])
+class _Versioned(BaseModel):
+    """What the manifests of all versions have."""
+
+    format: int
+
+
+class Manifest(Record):
+    """What an artifact is, what it was made from, and its files."""
+
+    format: int
+    files: dict[Annotated[str, AfterValidator(_inside)], File]
+    kind: str
+    fingerprint: str | None = None  # the hash of all that it depends on; a checkpoint has none
+    depends_on: dict[str, Any] = {}
+    made_by: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -61,12 +92,17 @@ class Artifact:
     """A published directory and its manifest."""
 
     path: Path
-    manifest: Mapping[str, Any]
+    manifest: Manifest
 
-    @property
-    def fingerprint(self) -> str:
-        """The hash of all that it depends on."""
-        return str(self.manifest["fingerprint"])
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the manifest lists: no other one is read.
+
+        Raises:
+            DamagedError: it lists no such file.
+        """
+        if name not in self.manifest.files:
+            raise _damaged(f"{self.path} was published without {name}", self.path)
+        return self.path / name
 
 
 def fingerprint(kind: str, depends_on: Mapping[str, Any]) -> str:
@@ -97,10 +133,55 @@ def read_json(path: Path) -> Any:
         raise _damaged(f"{path} is damaged ({error})", path.parent) from None
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
+def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
+    """Read a small JSON file that holds a `kind`.
+
+    Raises:
+        DamagedError: the file is missing or too large, or holds something else.
+    """
+    try:
+        return kind.model_validate_json(read_bytes(path, MAX_RECORD_BYTES))
+    except ValidationError as error:
+        raise _damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
+
+
+def read_utf8(path: Path, n_bytes: int) -> str:
+    """Read a text of at most `n_bytes`.
+
+    Raises:
+        DamagedError: the file is missing, too large or not UTF-8.
+    """
+    try:
+        return read_bytes(path, n_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"{path} is not UTF-8 text (byte {error.start + 1:,})"
+        raise _damaged(reason, path.parent) from None
+
+
+def read_bytes(path: Path, n_bytes: int) -> bytes:
+    """Read a file of at most `n_bytes`.
+
+    Raises:
+        DamagedError: the file is missing or too large.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(n_bytes + 1)
+    except OSError as error:
+        raise _damaged(f"{path} can't be read ({error.strerror})", path.parent) from None
+    if len(content) > n_bytes:
+        raise _damaged(f"{path} has more than {n_bytes:,} bytes", path.parent)
+    return content
+
+
+def sha256_of(path: Path, n_bytes: int = sys.maxsize) -> str:
+    """The SHA-256 of a file, or of its first `n_bytes`."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(min(BLOCK_BYTES, n_bytes)):
+            digest.update(block)
+            n_bytes -= len(block)
+    return digest.hexdigest()
 
 
 class Store:
@@ -200,32 +281,38 @@ def _discarded(draft: Path) -> Path:
 def open_directory(path: Path) -> Artifact:
     """Open the published folder at `path`, whose files have the sizes that its manifest gives.
 
+    The folder may be reached through a link, its files may not.
+
     Raises:
         DamagedError: it was never published, is damaged, or has another format.
     """
-    if not (path / MANIFEST).is_file():
+    if not _is_regular(path, MANIFEST):
         raise DamagedError(
             f"{path} is no finished artifact: it has no {MANIFEST}", "name another or make it again"
         )
-    manifest = read_json(path / MANIFEST)
-    if not isinstance(manifest, dict) or "format" not in manifest:
-        raise _damaged(f"{path / MANIFEST} is damaged", path)
-    if manifest["format"] != FORMAT:
+    if (found := read_record(path / MANIFEST, _Versioned).format) != FORMAT:
         raise DamagedError(
-            f"{path} has format {manifest['format']!r}, and this nmtkit reads {FORMAT}",
-            "make it again",
+            f"{path} has format {shown(found)}, and this nmtkit reads {FORMAT}", "make it again"
         )
-    try:
-        files = _Files.validate_python(manifest.get("files"))
-    except ValidationError as error:
-        raise _damaged(f"{path / MANIFEST} is damaged ({first_problem(error)})", path) from None
-    for name, expected in files.items():
+    manifest = read_record(path / MANIFEST, Manifest)
+    for name, expected in manifest.files.items():
         file = path / name
-        size = file.stat().st_size if file.is_file() else None
-        if size != expected.bytes:
-            seen = "is missing" if size is None else f"has {size:,} bytes"
-            raise _damaged(f"{file} {seen} where {expected.bytes:,} were written", path)
+        if not os.path.lexists(file):
+            seen = "is missing"
+        elif not _is_regular(path, name):
+            seen = "is a link or no regular file"
+        elif (size := file.stat().st_size) != expected.bytes:
+            seen = f"has {size:,} bytes"
+        else:
+            continue
+        raise _damaged(f"{file} {seen} where {expected.bytes:,} were written", path)
     return Artifact(path, manifest)
+
+
+def _is_regular(folder: Path, name: str) -> bool:
+    """Whether `name` is a regular file of `folder` that is reached through no link inside it."""
+    place = Path(os.path.realpath(folder)) / name
+    return place.is_file() and os.path.realpath(place) == str(place)
 
 
 def verify(artifact: Artifact, *names: str) -> Artifact:
@@ -234,15 +321,12 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
     Raises:
         DamagedError: a file is not what was published.
     """
-    files = artifact.manifest["files"]
-    for name in names or files:
-        if name not in files:
-            raise _damaged(f"{artifact.path} was published without {name}", artifact.path)
-        seen, expected = sha256_of(artifact.path / name), files[name]["sha256"]
-        if seen != expected:
+    for name in names or artifact.manifest.files:
+        path, expected = artifact.file(name), artifact.manifest.files[name]
+        if (seen := sha256_of(path, expected.bytes)) != expected.sha256:
             raise _damaged(
-                f"{artifact.path / name} was altered (sha256 {seen[:12]}..., published as "
-                f"{expected[:12]}...)",
+                f"{path} was altered (sha256 {seen[:12]}..., published as "
+                f"{expected.sha256[:12]}...)",
                 artifact.path,
             )
     return artifact
@@ -254,8 +338,10 @@ def _damaged(reason: str, path: Path) -> DamagedError:
 
 def first_problem(error: ValidationError) -> str:
     """The first thing that pydantic objects to, and where it stands."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = "".join(f"[{each!r}]" for each in first["loc"])
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = "".join(f"[{shown(each)}]" for each in first["loc"])
+    if where and first["type"] != "missing":
+        where += f" = {shown(first['input'])}"
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 

@@ -22,3 +22,9 @@ class Told(Exception):  # noqa: N818 - a way to end
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"ends with exit code {exit_code}")
         self.exit_code = exit_code
+
+
+def shown(value: object) -> str:
+    """How a message shows a value that somebody else wrote: on one line, and cut where long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
