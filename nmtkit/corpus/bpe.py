@@ -9,13 +9,15 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, repeat
 from pathlib import Path
 
-from nmtkit.errors import UserError
+from nmtkit.artifacts import read_utf8
+from nmtkit.errors import UserError, shown
 
 Pair = tuple[str, str]
 
 VERSION_LINE = "#version: 0.2"
 END_OF_WORD = "</w>"
 CONTINUES = "@@"
+MAX_BYTES = 2**23  # of a file of codes; 32,000 merges take 300 kB
 NEVER = sys.maxsize  # the rank of a pair that is no merge
 
 
@@ -33,23 +35,19 @@ def write_codes(path: Path, merges: Iterable[Pair]) -> None:
 def read_codes(path: Path) -> list[Pair]:
     """Read merges from a codes file of subword-nmt's version 0.2.
 
-    Raises: UserError when the file is missing or is no such file.
+    Raises:
+        UserError: the file is missing, too large or no such file.
     """
-    try:
-        header, *lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-    except OSError as error:
-        raise UserError(f"cannot read the BPE codes {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"the BPE codes {path} are not UTF-8 text") from None
+    header, *lines = read_utf8(path, MAX_BYTES).removesuffix("\n").split("\n")
     if header.strip() != VERSION_LINE:
-        raise UserError(f"{path} starts with {header[:40]!r}; BPE codes start with {VERSION_LINE}")
+        raise UserError(f"{path} starts with {shown(header)}; BPE codes start with {VERSION_LINE}")
     merges = []
     for number, line in enumerate(lines, start=2):
         match line.strip("\r\n ").split(" "):
             case [first, second] if first and second:
                 merges.append((first, second))
             case _:
-                raise UserError(f"{path}, line {number}: {line[:80]!r} is not two subwords")
+                raise UserError(f"{path}, line {number}: {shown(line)} is not two subwords")
     return merges
 
 
@@ -83,11 +81,16 @@ class Bpe:
         return (*[symbol + CONTINUES for symbol in symbols], last)
 
     def unmerge(self, piece: str) -> tuple[str, str] | None:
-        """Return the two pieces that `piece` was merged from; None for a single character."""
+        """Return the two pieces that `piece` was merged from; None for a single character.
+
+        They are shorter than `piece`, whatever the codes say.
+        """
         inner = piece.endswith(CONTINUES)
         symbol = piece.removesuffix(CONTINUES) if inner else piece + END_OF_WORD
         if symbol not in self._parts:
             return None
         first, second = self._parts[symbol]
-        second = second + CONTINUES if inner else second.removesuffix(END_OF_WORD)
-        return first + CONTINUES, second
+        if inner:
+            return first + CONTINUES, second + CONTINUES
+        last = second.removesuffix(END_OF_WORD)
+        return (first + CONTINUES, last) if last not in ("", second) else None

@@ -7,13 +7,16 @@ stands in for it. A character outside the vocabulary is spelt in bytes, so nothi
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import sentencepiece
 
+from nmtkit.artifacts import read_bytes
 from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MODEL_FILE = "sentencepiece.model"
+MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
@@ -93,15 +96,21 @@ class SentencePieceSubword:
         return [path]
 
     @classmethod
-    def load(cls, directory: Path) -> "SentencePieceSubword":
+    def load(cls, directory: Path) -> Self:
         """Read what `save` wrote.
 
-        Raises: UserError when the file is missing or damaged.
+        Raises:
+            UserError: the file is missing or damaged, or another program made it.
         """
         path = directory / MODEL_FILE
+        model = read_bytes(path, MAX_BYTES)
         try:
-            return cls(path.read_bytes())
-        except OSError as error:
-            raise UserError(f"cannot read {path}: {error.strerror}") from None
-        except RuntimeError:
+            subword = cls(model)
+            subword.pieces(range(subword.n_tokens))  # that each is UTF-8
+        except (RuntimeError, UnicodeDecodeError):
             raise UserError(f"{path} is no sentencepiece model, or is damaged") from None
+        processor = subword._processor
+        specials = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
+        if specials != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+            raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
+        return subword

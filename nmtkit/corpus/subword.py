@@ -3,15 +3,18 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
+from nmtkit.artifacts import Artifact, read_utf8
 from nmtkit.corpus.bpe import CONTINUES, Bpe, Pair, read_codes, words_of, write_codes
 from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shown
 from nmtkit.symbols import SPECIALS, UNK_ID
 
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
+MAX_VOCABULARY_BYTES = 2**23  # 37,000 pieces take 400 kB
+MAX_DIGITS = 18  # of a count
 # Of each generation of remembered words, about 60 MB. The words of the older one that were not met
 # again are forgotten; so frequent words stay, and nearly every running word is among them.
 MAX_CACHED_WORDS = 2**18
@@ -77,10 +80,16 @@ class BpeSubword:
 
         This is subword-nmt's own way with a vocabulary; no piece of the training text needs it.
         """
-        if piece in self._id:
-            return [self._id[piece]]
-        parts = self._bpe.unmerge(piece)
-        return [UNK_ID] if parts is None else [id_ for part in parts for id_ in self._known(part)]
+        ids, rest = [], [piece]
+        while rest:
+            piece = rest.pop()
+            if piece in self._id:
+                ids.append(self._id[piece])
+            elif parts := self._bpe.unmerge(piece):
+                rest.extend(reversed(parts))
+            else:
+                ids.append(UNK_ID)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the space-separated tokens of ids, special symbols left out."""
@@ -100,6 +109,15 @@ class BpeSubword:
         vocabulary.write_text(text, encoding="utf-8", newline="\n")
         return [codes, vocabulary]
 
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
+
 
 def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:
     """Count the pieces of the training text, most frequent first, ties in order of the pieces.
@@ -117,28 +135,26 @@ def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, 
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def load_subword(directory: Path) -> Subword:
-    """Load what a `Subword` saved.
+def load_subword(artifact: Artifact) -> Subword:
+    """Load what a `Subword` saved, by the method whose files the manifest lists.
 
-    Raises: UserError when the files are missing or damaged.
+    Raises:
+        UserError: a file is not listed, or is damaged.
     """
-    if (directory / MODEL_FILE).exists():
-        return SentencePieceSubword.load(directory)
-    return BpeSubword(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
+    if MODEL_FILE in artifact.manifest.files:
+        return SentencePieceSubword.load(artifact.path)
+    for name in (CODES, VOCABULARY):
+        artifact.file(name)
+    return BpeSubword.load(artifact.path)
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Read the pieces that follow the special symbols, and their counts."""
-    try:
-        lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-    except OSError as error:
-        raise UserError(f"cannot read the vocabulary {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"the vocabulary {path} is not UTF-8 text") from None
+    lines = read_utf8(path, MAX_VOCABULARY_BYTES).removesuffix("\n").split("\n")
     rows = [line.rsplit("\t", 1) for line in lines]
     for number, row in enumerate(rows, start=1):
-        if len(row) != 2 or not row[1].isdecimal():
-            raise UserError(f"{path}, line {number}: no piece, tab and count: {row[0][:80]!r}")
+        if len(row) != 2 or not row[1].isdecimal() or len(row[1]) > MAX_DIGITS:
+            raise UserError(f"{path}, line {number}: {shown(row)} is not a piece and a count")
     if tuple(row[0] for row in rows[: len(SPECIALS)]) != SPECIALS:
         raise UserError(f"{path} does not start with {' '.join(SPECIALS)}")
     pieces = {piece: int(count) for piece, count in rows[len(SPECIALS) :]}

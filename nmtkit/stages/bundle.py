@@ -12,17 +12,23 @@ import torch
 from torch import Tensor
 
 from nmtkit import artifacts
+from nmtkit.artifacts import Artifact, Record
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import Subword, load_subword
+from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.beam_search import Hypothesis
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.model.weights import check_weights
+from nmtkit.recipe import Count, DecodingConfig, ModelConfig
+from nmtkit.reporting.cost import count_parameters
 from nmtkit.symbols import EOS_ID
 from nmtkit.training.checkpoint import load_weights, save_tensors
 
-WEIGHTS, MODEL, TOKENIZATION = "model.safetensors", "model.json", "tokenization.json"
+WEIGHTS, MODEL = "model.safetensors", "model.json"
+# Of the table to begin with; a longer sentence has it made anew, whatever a bundle says.
+MAX_SINUSOIDS = 1_024
 NOT_OF_A_BUNDLE = ("counts.json", "samples.json", "manifest.json", "measurements.json")
 
 
@@ -82,31 +88,51 @@ def write_bundle(
     save_tensors(weights, folder / WEIGHTS)
 
 
+class Description(Record):
+    """The model whose weights lie beside it."""
+
+    config: ModelConfig
+    n_rows: Count  # of its embedding matrix
+
+
 def open_bundle(folder: Path, device: torch.device) -> Bundle:
-    """Load the bundle in `folder`.
+    """Load the bundle in `folder`, which may come from a stranger.
+
+    What it says about itself is compared before any memory is taken on its word.
 
     Raises:
-        UserError: it is none, or was altered.
+        UserError: it is none, or is damaged.
     """
     artifact = artifacts.open_directory(folder)
-    for name in (WEIGHTS, MODEL, TOKENIZATION):
-        if name not in artifact.manifest["files"]:
+    for name in (WEIGHTS, MODEL):
+        if name not in artifact.manifest.files:
             raise UserError(f"{folder} is no bundle: it has no {name}; name what `average` made")
     artifacts.verify(artifact)
-    description = artifacts.read_json(folder / MODEL)
-    config = ModelConfig.model_validate(description["config"])
+    described = artifacts.read_record(folder / MODEL, Description)
+    config, n_rows = described.config, described.n_rows
+    n_weights = count_parameters(config, n_rows).total
+    check_weights(folder / WEIGHTS, config, n_rows, n_weights)
+    if config.positions == "sinusoid":
+        n_positions = min(config.max_positions, MAX_SINUSOIDS)
+        config = config.model_copy(update={"max_positions": n_positions})
     with torch.device(device):
-        model = Transformer(config, description["n_rows"])
+        model = Transformer(config, n_rows)
     load_weights(model, folder / WEIGHTS)
-    return bundle_of(model, folder)
+    return bundle_of(model, artifact)
 
 
-def bundle_of(model: Transformer, folder: Path) -> Bundle:
-    """`model` with the subwords and the tokenization that lie in `folder`."""
-    tokenization = artifacts.read_json(folder / TOKENIZATION)
-    return Bundle(
-        model,
-        load_subword(folder),
-        Tokenization(**tokenization["src"]),
-        Tokenization(**tokenization["tgt"]),
-    )
+def bundle_of(model: Transformer, artifact: Artifact) -> Bundle:
+    """Join `model` with the subwords and the tokenization that lie in `artifact`.
+
+    Raises:
+        UserError: they are damaged, or belong to a larger model.
+    """
+    subword = load_subword(artifact)
+    n_rows = len(model.output_matrix)
+    if subword.n_tokens > n_rows:
+        raise UserError(
+            f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, and the model has "
+            f"{n_rows:,} rows; delete the folder and make it again"
+        )
+    sides = Tokenizations.load(artifact)
+    return Bundle(model, subword, sides.src, sides.tgt)

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nmtkit import artifacts
+from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sources import TextFile, read_lines
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword, load_subword
+from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import (
     Counted,
@@ -71,15 +73,17 @@ def inspect(chain: Chain) -> Inspection:
     Raises:
         UserError: it was not prepared yet, or was altered.
     """
-    return gather(chain.recipe, artifacts.verify(chain.need("prepare")).path)
+    return gather(chain.recipe, artifacts.verify(chain.need("prepare")))
 
 
-def gather(recipe: Recipe, prepared: Path) -> Inspection:
-    """Gather what there is to see of the corpus in the folder `prepared`."""
+def gather(recipe: Recipe, artifact: Artifact) -> Inspection:
+    """Gather what there is to see of a prepared corpus."""
+    prepared = artifact.path
     counts = artifacts.read_json(prepared / "counts.json")
     samples = artifacts.read_json(prepared / "samples.json")
-    subword = load_subword(prepared)
-    sides = _sides(prepared)
+    subword = load_subword(artifact)
+    how = Tokenizations.load(artifact)
+    sides = how.src, how.tgt
     measured = {
         split: _measure(prepared / split, subword.n_tokens, recipe.model.max_positions)
         for split in ("train", "dev", "test")
@@ -111,11 +115,6 @@ def gather(recipe: Recipe, prepared: Path) -> Inspection:
             for pair in _some_of_each(samples["dropped"], lambda pair: pair["reason"], MAX_DROPPED)
         ],
     )
-
-
-def _sides(prepared: Path) -> tuple[Tokenization, Tokenization]:
-    how = artifacts.read_json(prepared / "tokenization.json")
-    return Tokenization(**how["src"]), Tokenization(**how["tgt"])
 
 
 def _normalizing(side: Tokenization) -> str:

@@ -9,7 +9,7 @@ every part of 100,000 pairs a journal tells how far it is; a killed run goes on 
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.sources import ParallelText, TextFile, read_pairs
 from nmtkit.corpus.store import IdsWriter, PackedIds
-from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary, load_subword
+from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary
+from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,
@@ -47,7 +48,6 @@ from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
 MAX_WORDS = 2**22  # different ones that are counted, some 0.4 GB; beyond them the rarest go
-TOKENIZATION = "tokenization.json"  # how raw text becomes tokens; a bundle carries it too
 SAMPLES = "samples.json"  # raw pairs, to look at
 
 
@@ -88,8 +88,8 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     langs = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
     for split, text in held_out.items():
         text.write(draft / split, langs, subword)
-    sides = tokenizations(chain.recipe.corpus)
-    artifacts.write_json(draft / TOKENIZATION, {"src": asdict(sides[0]), "tgt": asdict(sides[1])})
+    src, tgt = tokenizations(chain.recipe.corpus)
+    Tokenizations(src=src, tgt=tgt).save(draft)
     artifacts.write_json(draft / SAMPLES, {"kept": clean.kept, "dropped": clean.dropped})
     summary = {"train": clean.counts, "vocabulary": subword.n_tokens, **_sizes(draft)}
     artifacts.write_json(draft / "counts.json", summary)
@@ -315,7 +315,9 @@ def _learn_once(recipe: Recipe, journal: Journal, draft: Path, clean: _Clean) ->
         subword = _learn(recipe, clean.words)
         journal.commit("learned", True, *subword.save(draft))
     clean.words.clear()
-    return load_subword(draft)
+    if isinstance(recipe.subword, BpeConfig):
+        return BpeSubword.load(draft)
+    return SentencePieceSubword.load(draft)
 
 
 def _learn(recipe: Recipe, words: Counter[str]) -> Subword:

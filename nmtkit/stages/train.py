@@ -98,7 +98,8 @@ def _run(chain: Chain, group: Group) -> Artifact:
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     recipe, machine, device = chain.recipe, chain.machine, group.device
-    prepared = artifacts.verify(chain.need("prepare")).path
+    artifact = artifacts.verify(chain.need("prepare"))
+    prepared = artifact.path
     n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
     with _deterministic() if machine.deterministic else nullcontext():
         torch.manual_seed(recipe.training.seed)
@@ -127,7 +128,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 group=group,
                 max_tokens=max_tokens,
                 acceleration=acceleration,
-                evaluate=_evaluation(chain, prepared),
+                evaluate=_evaluation(chain, artifact),
                 report=report,
                 should_stop=lambda: bool(signals) or group.is_abandoned,
             )
@@ -176,11 +177,11 @@ def _say_what_begins(
         )
 
 
-def _evaluation(chain: Chain, prepared: Path) -> Callable[[Transformer], DevScore]:
+def _evaluation(chain: Chain, prepared: Artifact) -> Callable[[Transformer], DevScore]:
     """How a model is scored on the way: sacreBLEU over plain text of the first dev lines."""
     corpus = chain.recipe.corpus
     src, refs = (
-        list(read_lines(TextFile(prepared / f"dev.{lang}")))[:DEV_LINES]
+        list(read_lines(TextFile(prepared.file(f"dev.{lang}"))))[:DEV_LINES]
         for lang in (corpus.src_lang, corpus.tgt_lang)
     )
 

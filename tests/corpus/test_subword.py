@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
+from nmtkit.artifacts import Artifact, open_directory, publish_directory
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
@@ -38,6 +39,15 @@ def bpe_subword(text: list[str], n_merges: int = 20) -> BpeSubword:
 
 def sentencepiece_subword() -> SentencePieceSubword:
     return SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 310))
+
+
+def published(subword: Subword, folder: Path) -> Artifact:
+    """A folder that lists the files of `subword`."""
+    draft, place = folder / "draft", folder / "place"
+    draft.mkdir()
+    subword.save(draft)
+    publish_directory(draft, place, {"kind": "prepare"})
+    return open_directory(place)
 
 
 @pytest.fixture(params=["bpe", "sentencepiece"])
@@ -79,8 +89,7 @@ def test_special_symbols_in_the_text_are_text(subword: Subword) -> None:
 
 
 def test_a_saved_subword_encodes_as_before(subword: Subword, tmp_path: Path) -> None:
-    subword.save(tmp_path)
-    loaded = load_subword(tmp_path)
+    loaded = load_subword(published(subword, tmp_path))
     assert type(loaded) is type(subword)
     assert loaded.n_tokens == subword.n_tokens
     for line in [*TEXT, "nie gesehen : Öl"]:
@@ -155,7 +164,7 @@ def test_a_piece_that_spells_a_special_symbol_has_its_own_id(tmp_path: Path) -> 
     (id_,) = subword.encode("</s>")
     assert id_ >= len(SPECIALS)
     subword.save(tmp_path)
-    assert load_subword(tmp_path).encode("</s>") == [id_]
+    assert BpeSubword.load(tmp_path).encode("</s>") == [id_]
 
 
 def test_the_cache_does_not_change_ids(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,12 +203,12 @@ def test_a_damaged_vocabulary_is_refused(tmp_path: Path, content: str, message: 
     bpe_subword(TEXT).save(tmp_path)
     (tmp_path / "vocabulary.tsv").write_text(content, encoding="utf-8", newline="\n")
     with pytest.raises(UserError, match=message):
-        load_subword(tmp_path)
+        BpeSubword.load(tmp_path)
 
 
 def test_a_folder_without_subwords_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"codes\.bpe: No such file"):
-        load_subword(tmp_path)
+    with pytest.raises(UserError, match=r"codes\.bpe can't be read \(No such file"):
+        BpeSubword.load(tmp_path)
 
 
 def test_a_damaged_sentencepiece_model_is_refused(tmp_path: Path) -> None:
@@ -207,7 +216,7 @@ def test_a_damaged_sentencepiece_model_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sentencepiece.model"
     path.write_bytes(b"no model")
     with pytest.raises(UserError, match=r"sentencepiece\.model is no sentencepiece model"):
-        load_subword(tmp_path)
+        SentencePieceSubword.load(tmp_path)
 
 
 def test_sentencepiece_models_depend_on_counts_alone() -> None:

@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,11 @@ from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.stages.bundle import MODEL, TOKENIZATION, WEIGHTS, open_bundle, write_bundle
+from nmtkit.stages.bundle import MODEL, WEIGHTS, open_bundle, write_bundle
 from nmtkit.symbols import EOS_ID
 
 CPU = torch.device("cpu")
@@ -58,8 +58,7 @@ def bundle(tmp_path: Path) -> Path:
     merges = learn_bpe(words, 8)
     subword = BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words))
     subword.save(prepared)
-    sides = {"src": asdict(tokenization("en")), "tgt": asdict(tokenization("de"))}
-    artifacts.write_json(prepared / TOKENIZATION, sides)
+    Tokenizations(src=tokenization("en"), tgt=tokenization("de")).save(prepared)
     for name in ("train.src.ids", "dev.en", "test.de", "counts.json", "measurements.json"):
         (prepared / name).write_text("data", encoding="utf-8")
     torch.manual_seed(2)
@@ -122,12 +121,16 @@ def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> No
     with pytest.raises(UserError, match="no finished artifact"):
         open_bundle(tmp_path, CPU)
     draft, other = tmp_path / "draft", tmp_path / "other"
-    for missing in (WEIGHTS, MODEL, TOKENIZATION):
+    for missing, says in {
+        WEIGHTS: "is no bundle: it has no model.safetensors",
+        MODEL: "is no bundle: it has no model.json",
+        TOKENIZATION: "was published without tokenization.json",
+    }.items():
         shutil.copytree(bundle, draft)
         (draft / missing).unlink()
         (draft / artifacts.MANIFEST).unlink()
         artifacts.publish_directory(draft, other, {"kind": "train"})
-        with pytest.raises(UserError, match=f"other is no bundle: it has no {missing}"):
+        with pytest.raises(UserError, match=f"other {says}"):
             open_bundle(other, CPU)
         shutil.rmtree(other)
 

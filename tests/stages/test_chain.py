@@ -98,8 +98,8 @@ def test_artifact_is_made_once_and_then_found(tmp_path: Path) -> None:
         raise AssertionError
 
     assert chain.make("prepare", never) == made == chain.need("prepare") == chain.find("prepare")
-    assert made.fingerprint == chain.fingerprint("prepare")
-    assert made.manifest["depends_on"] == chain.depends_on("prepare")
+    assert made.manifest.fingerprint == chain.fingerprint("prepare")
+    assert made.manifest.depends_on == chain.depends_on("prepare")
 
 
 def test_missing_stage_names_the_command_that_makes_it(tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from nmtkit import artifacts
+from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import Ids, write_ids
 from nmtkit.corpus.subword import BpeSubword, Subword
+from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe import Recipe, load_recipe
 from nmtkit.reporting.facts import Inspection
 from nmtkit.stages import inspect as stage
@@ -67,29 +69,31 @@ class Corpus:
         self.samples: dict[str, list[dict[str, Any]]] = {"kept": [], "dropped": []}
         self.how = {"normalize_punctuation": False, "lowercase": False, "tokenizer": "none"}
 
-    def write(self) -> Path:
-        self.folder.mkdir(exist_ok=True)
-        self.subword.save(self.folder)
+    def write(self) -> Artifact:
+        draft = self.folder.with_suffix(".partial")
+        draft.mkdir()
+        self.subword.save(draft)
         for (split, side), lines in self.text.items():
             ids = [[*self.subword.encode(" ".join(line)), EOS_ID] for line in lines]
-            write_ids(self.folder / f"{split}.{side}", ids, self.subword.n_tokens)
+            write_ids(draft / f"{split}.{side}", ids, self.subword.n_tokens)
             if split != "train":
                 text = "".join(" ".join(line) + "\n" for line in lines)
                 lang = {"src": "en", "tgt": "de"}[side]
-                path = self.folder / f"{split}.{lang}"
+                path = draft / f"{split}.{lang}"
                 path.write_text(text, encoding="utf-8", newline="\n")
-        how = {
-            side: asdict(Tokenization(lang, aggressive_hyphens=False, **self.how))  # type: ignore[arg-type]
-            for side, lang in (("src", "en"), ("tgt", "de"))
-        }
-        artifacts.write_json(self.folder / "tokenization.json", how)
+        src, tgt = (
+            Tokenization(lang, aggressive_hyphens=False, **self.how)  # type: ignore[arg-type]
+            for lang in ("en", "de")
+        )
+        Tokenizations(src=src, tgt=tgt).save(draft)
         counts = [
             {"corpus": "one", "pairs": 300, "kept": 280, "dropped": {"too_long": 13, "empty": 7}},
             {"corpus": "two", "pairs": 21, "kept": 21, "dropped": {}},
         ]
-        artifacts.write_json(self.folder / "counts.json", {"train": counts})
-        artifacts.write_json(self.folder / "samples.json", self.samples)
-        return self.folder
+        artifacts.write_json(draft / "counts.json", {"train": counts})
+        artifacts.write_json(draft / "samples.json", self.samples)
+        artifacts.publish_directory(draft, self.folder, {"kind": "prepare"})
+        return artifacts.open_directory(self.folder)
 
     def ids(self, split: str, side: str) -> list[list[int]]:
         return [[*self.subword.encode(" ".join(line)), EOS_ID] for line in self.text[split, side]]
@@ -176,7 +180,7 @@ def test_size_of_chunks_makes_no_difference(
     whole = inspect(corpus)
     monkeypatch.setattr(stage, "PAIRS_PER_CHUNK", 7)
     monkeypatch.setattr(stage, "IDS_PER_CHUNK", 11)
-    assert stage.gather(recipe_of(), corpus.folder) == whole
+    assert stage.gather(recipe_of(), artifacts.open_directory(corpus.folder)) == whole
 
 
 def test_ids_are_counted_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

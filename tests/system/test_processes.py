@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sacrebleu
 
-from nmtkit.artifacts import read_json
+from nmtkit.artifacts import open_directory, read_json
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.stages.bundle import bundle_of
@@ -176,7 +176,9 @@ def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_l
     load_weights(model, trained / "checkpoints" / "step-00000120" / "model.safetensors")
     src, refs = (read_lines(prepared / f"dev.{lang}") for lang in ("en", "de"))
     greedy = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
-    translated = bundle_of(model, prepared).translate(src, greedy, progress=lambda _: None)
+    translated = bundle_of(model, open_directory(prepared)).translate(
+        src, greedy, progress=lambda _: None
+    )
     bleu = sacrebleu.corpus_bleu([translation.text for translation in translated], [refs])
     last = read_metrics(trained / "metrics.jsonl")[-1]
     assert last["dev_sacrebleu"] == round(bleu.score, 4)

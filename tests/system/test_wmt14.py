@@ -16,7 +16,7 @@ import pytest
 from sacremoses import MosesTokenizer
 
 import nmtkit as package
-from nmtkit.artifacts import read_json
+from nmtkit.artifacts import open_directory, read_json
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
 from system.command import Outcome, artifact, contents, done, nmtkit
@@ -204,7 +204,7 @@ def test_wmt14_is_downloaded_verified_cleaned_and_split(
     names = [corpus["corpus"] for corpus in counts["train"]]
     assert names == ["europarl-v7", "commoncrawl", "news-commentary-v9"]
     assert [corpus["pairs"] for corpus in counts["train"]] == [N_TRAIN] * 3
-    subword = load_subword(prepared)
+    subword = load_subword(open_directory(prepared))
     tokenizers = MosesTokenizer("en"), MosesTokenizer("de")
     expected = []
     for pair in text.train[: 3 * N_TRAIN]:

@@ -1,0 +1,29 @@
+"""How both sides of a corpus are tokenized, as a file beside it and in each of its bundles."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from nmtkit.artifacts import Artifact, Record, read_record, write_json
+from nmtkit.corpus.moses import Tokenization
+
+TOKENIZATION = "tokenization.json"
+
+
+class Tokenizations(Record):
+    """How raw text of each side becomes tokens."""
+
+    src: Tokenization
+    tgt: Tokenization
+
+    def save(self, directory: Path) -> None:
+        """Write what `load` reads."""
+        write_json(directory / TOKENIZATION, {"src": asdict(self.src), "tgt": asdict(self.tgt)})
+
+    @classmethod
+    def load(cls, artifact: Artifact) -> "Tokenizations":
+        """Read what `save` wrote.
+
+        Raises:
+            UserError: the manifest does not list it, or it is damaged.
+        """
+        return read_record(artifact.file(TOKENIZATION), cls)
