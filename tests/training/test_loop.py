@@ -23,10 +23,10 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration, loop
-from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, updates
+from nmtkit.training.acceleration import Acceleration, Backward
+from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Progress, checkpoints
-from nmtkit.training.distributed import Group
+from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import (
     MAX_SKIPPED,
     METRICS,
@@ -35,9 +35,11 @@ from nmtkit.training.loop import (
     perplexity,
     read_metrics,
     train,
+    train_step,
 )
 from nmtkit.training.loss import Losses
 from nmtkit.training.schedule import learning_rate
+from nmtkit.training.work import Work
 
 V = 23
 CPU = torch.device("cpu")
@@ -213,6 +215,32 @@ def test_metrics_line_that_a_kill_cut_short_is_written_again(
     metrics = tmp_path / METRICS
     metrics.write_bytes(metrics.read_bytes()[:-n_cut])
     undisturbed.compare_with_rest_of(tmp_path)
+
+
+def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
+    """The same sentences twice in one update: only dropout can make their losses differ."""
+    update = next(updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120))
+    batch = pack(corpus(), update.pairs)
+    found: list[Tensor] = []
+
+    class Recording(Backward):
+        def add(self, batch: Batch, scale: float) -> Tensor:
+            found.append(super().add(batch, scale))
+            return found[-1]
+
+    for dropout in (0.0, 0.2):
+        model = model_of(dropout=dropout)
+        train_step(
+            model,
+            torch.optim.Adam(model.parameters(), fused=True),
+            GradientSums(model, ALONE),
+            Recording(model, 0.1, FLOAT32),
+            Work(update, 240, 240, [(0, batch), (1, batch)]),
+            config_of(),
+            step=1,
+        )
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[2], found[3])
 
 
 def test_finished_run_does_nothing_more(tmp_path: Path, undisturbed: Undisturbed) -> None:
