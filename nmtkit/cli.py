@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmtkit.errors import Stopped, Told, UserError
+from nmtkit.training import lifeline
 
 if TYPE_CHECKING:
     from nmtkit.machine import Machine
@@ -387,6 +388,7 @@ def _tell(path: Path) -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and a non-zero exit."""
+    lifeline.hold()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale says
     try:

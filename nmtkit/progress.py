@@ -3,6 +3,8 @@
 Always on standard error, so that results can be piped.
 """
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,11 @@ console = Console(stderr=True, highlight=False, emoji=False)
 def say(message: str) -> None:
     """Tell one thing that stays on the screen."""
     console.print(message, markup=False, soft_wrap=True)
+
+
+def mute() -> None:
+    """Say nothing more: the terminal is gone, and writing to it is an error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class Task:

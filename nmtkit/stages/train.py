@@ -2,11 +2,9 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -26,8 +24,10 @@ from nmtkit.stages.bundle import bundle_of
 from nmtkit.stages.chain import Chain
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.distributed import Group, is_worker, join, launch
+from nmtkit.training.distributed import Group, is_worker, join
+from nmtkit.training.launch import launch
 from nmtkit.training.loop import METRICS, DevScore, Metrics, read_metrics, train
+from nmtkit.training.signals import on_stop_signal
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model.json"
@@ -37,8 +37,6 @@ MODEL = "model.json"
 DEV_LINES = 200
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 
-# A cluster's scheduler signals every process, and torchrun passes the signal on to the same ones.
-SAME_SIGNAL_S = 1.0
 # Micro-batches for each process must be somewhat larger than its share of an update, or else what
 # does not fit into them makes another one, for which all but one wait.
 SLACK = 1.05
@@ -115,8 +113,9 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         _say_what_begins(model, group, acceleration, max_tokens)
         train_pairs = open_pairs(prepared, "train")
         max_steps = recipe.training.max_steps
+        signals: list[signal.Signals] = []
         with (
-            _stop_signals() as signals,
+            on_stop_signal(lambda number: _remember(number, signals)),
             _reporter(chain, model, train_pairs, group) as report,
         ):
             done = train(
@@ -130,7 +129,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 acceleration=acceleration,
                 evaluate=_evaluation(chain, artifact),
                 report=report,
-                should_stop=lambda: bool(signals) or group.is_abandoned,
+                should_stop=lambda: bool(signals),
             )
     if done.step < max_steps:
         _stop(signals, group, f"after step {done.step:,} of {max_steps:,}")
@@ -280,39 +279,20 @@ def _deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def _stop(signals: list[int], group: Group, where: str) -> None:
+def _remember(number: signal.Signals, signals: list[signal.Signals]) -> None:
+    signals.append(number)
+    try:
+        progress.say("train: finishing this step, then saving; once more stops at once")
+    except OSError:  # SIGHUP comes of a terminal that is gone
+        progress.mute()
+
+
+def _stop(signals: list[signal.Signals], group: Group, where: str) -> None:
     """End because a signal came, to this process or another one."""
     number = signals[0] if signals else signal.SIGTERM
     if not group.is_first:
         raise Told(128 + number)
     raise Stopped(
-        f"stopped by {signal.Signals(number).name} {where}, which is saved; the same command goes "
-        "on from there",
+        f"stopped by {number.name} {where}, which is saved; the same command goes on from there",
         exit_code=128 + number,
     )
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT instead of dying of the first; a second one acts at once."""
-    received: list[int] = []
-    handled = (signal.SIGTERM, signal.SIGINT)
-    first_came = 0.0
-
-    def remember(number: int, _frame: FrameType | None) -> None:
-        nonlocal first_came
-        if not received:
-            received.append(number)
-            first_came = time.monotonic()
-            progress.say("train: finishing this step, then saving; once more stops at once")
-        elif time.monotonic() - first_came > SAME_SIGNAL_S:
-            for each in handled:
-                signal.signal(each, before[each])
-            signal.raise_signal(number)
-
-    before = {each: signal.signal(each, remember) for each in handled}
-    try:
-        yield received
-    finally:
-        for each in handled:
-            signal.signal(each, before[each])

@@ -2,20 +2,16 @@
 
 The micro-batches of an update are dealt to the processes, and the gradients of their summed losses
 are summed again over the processes, so that their number changes an update by rounding alone.
-torchrun starts the processes, watches them and says in environment variables which is which; this
-is the one file that reads them.
+torchrun's agent starts the processes, watches them and says in environment variables which is
+which; this is the one file that reads them.
 """
 
-import logging
 import os
-import signal
-import sys
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,7 +26,6 @@ Item = TypeVar("Item")
 TIMEOUT = timedelta(minutes=30)
 # Gradients travel in pieces of this size, while backward still computes others (as DDP's).
 BUCKET_BYTES = 25 * 2**20
-MAX_RESTARTS = 3  # of a lost process
 LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost the others: it did nothing wrong itself
 FAILED = "nmtkit/failed"  # counts, in torchrun's store, the processes that ended with a UserError
 
@@ -43,17 +38,11 @@ class Group:
     size: int
     device: torch.device
     n_restarts: int = 0  # how often torchrun has started them anew
-    parent: int | None = None  # the process that started and watches this one
 
     @property
     def is_first(self) -> bool:
         """Whether this process is the one that writes and speaks."""
         return self.rank == 0
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether nobody watches these processes any more, so that they must not go on."""
-        return self.parent is not None and self.parent != os.getppid()
 
     def share(self, items: Sequence[Item]) -> Sequence[Item]:
         """What this process takes of `items`, dealt out like cards."""
@@ -246,7 +235,7 @@ def join(device: torch.device) -> Iterator[Group]:
         timeout=TIMEOUT,
     )
     try:
-        yield Group(rank, size, device, n_restarts, os.getppid())
+        yield Group(rank, size, device, n_restarts)
         dist.destroy_process_group()  # after an error it might wait for the others
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:
@@ -263,56 +252,3 @@ def _or_lost() -> Iterator[None]:
         raise
     except RuntimeError as error:
         raise Told(LOST) from error
-
-
-def launch(n_processes: int, arguments: Sequence[str]) -> None:
-    """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine, to their end.
-
-    It is torchrun's agent that watches them. One that is lost ends the others, and all are started
-    anew, `MAX_RESTARTS` times at most. SIGTERM and SIGINT are passed on to them.
-
-    Raises:
-        Told: a process said what is wrong, or that it was stopped.
-        UserError: processes were lost too often.
-    """
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    for name in logging.root.manager.loggerDict:  # each has a level of its own
-        if name.startswith("torch.distributed"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is said below
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=n_processes,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        local_addr="localhost",
-        max_restarts=MAX_RESTARTS,
-        signals_to_handle="SIGTERM,SIGINT",
-    )
-    handlers = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        elastic_launch(config, sys.executable)("-m", "nmtkit", *arguments)
-    except SignalException as stop:
-        raise Told(128 + stop.sigval) from None
-    except ChildFailedError as error:
-        _explain([failure.exitcode for failure in error.failures.values()])
-    finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
-
-
-def _explain(exit_codes: Sequence[int]) -> NoReturn:
-    """Raise what the end of the processes comes to."""
-    if 1 in exit_codes:
-        raise Told(1)
-    killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
-    how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
-    raise UserError(
-        f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
-        "memory, ask for fewer --processes or a lower --max-tokens; the same command goes on from "
-        "the last checkpoint"
-    )

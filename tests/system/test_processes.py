@@ -1,13 +1,19 @@
 """`nmtkit train` on several processes that it starts itself."""
 
+import base64
+import ipaddress
 import os
+import pickle
+import pty
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sacrebleu
+import torch.distributed as dist
 
 from nmtkit.artifacts import open_directory, read_json
 from nmtkit.model.transformer import Transformer
@@ -15,10 +21,12 @@ from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.stages.bundle import bundle_of
 from nmtkit.training.checkpoint import load_weights
 from nmtkit.training.loop import read_metrics
+from nmtkit.training.signals import SAME_SIGNAL_S
 from system.command import (
     RECIPE,
     artifact,
     done,
+    environment,
     nmtkit,
     outcome,
     read_lines,
@@ -30,6 +38,7 @@ from system.command import (
 from system.conftest import Finished
 
 SLOW = pytest.mark.slow
+BOUND_S = 5.0  # for the end of a process whose command ended: 0.5 s, more on a busy machine
 # Micro-batches that do not depend on the number of processes, so that dropout does not either.
 TRAIN = ("train", RECIPE, "--max-tokens", "250")
 TWO = (*TRAIN, "--processes", "2")
@@ -55,37 +64,114 @@ def workers_of(pid: int) -> list[int]:
     return sorted(int(child) for child in listed.split())
 
 
+def listening(pids: list[int]) -> Iterator[tuple[str, int]]:
+    """The addresses and ports that the processes listen on."""
+    sockets = set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            sockets.add(str(descriptor.readlink()))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text(encoding="ascii").split("\n")[1:-1]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                address, port = local.split(":")
+                words = [bytes.fromhex(address[i : i + 8])[::-1] for i in range(0, len(address), 8)]
+                yield str(ipaddress.ip_address(b"".join(words))), int(port, 16)
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended, waited for or not."""
     command_line = Path(f"/proc/{pid}/cmdline")
     return command_line.exists() and command_line.read_bytes() != b""
 
 
+def wait_until_ended(pids: list[int]) -> None:
+    """Wait for processes of a command that has ended."""
+    deadline = time.monotonic() + BOUND_S
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_two_processes_make_one_artifact_and_say_it_once(
     prepared: Path, finished: Finished
 ) -> None:
-    ended = done(nmtkit(prepared, *TWO))
+    temporary = prepared / "tmp"
+    temporary.mkdir()
+    ended = done(nmtkit(prepared, *TWO, env=environment(TMPDIR=str(temporary))))
     path = artifact(prepared, "train")
     assert ended.out == f"{path.relative_to(prepared)}\n"
     assert path.name == finished.artifact("train").name
     assert ended.err.count("parameters on 2 processes, each cpu") == 1
     assert ended.err.count("train: 120 of 120 steps") == 1
     assert "orch" not in ended.err  # torchrun keeps quiet
+    assert not any(temporary.iterdir())
     assert read_json(path / "measurements.json")["processes"] == 2
     assert_trained_as(prepared, finished)
 
 
+ENDLESS = ("--set", "training.max_steps=100000")
+LOOPBACK = {"127.0.0.1", "::1"}
+
+
+def test_processes_listen_on_loopback_alone(prepared: Path) -> None:
+    process = start(prepared, *TWO, *ENDLESS)
+    wait_until(lambda: steps_done(prepared) >= 1, process)
+    workers = workers_of(process.pid)
+    assert {address for address, _ in listening([process.pid])} <= LOOPBACK
+    assert {address for address, _ in listening(workers)} <= LOOPBACK
+    assert len(list(listening([process.pid]))) == 1
+    assert len(list(listening(workers))) >= 2
+    for pid in workers:  # what it takes where this machine's own name is no loopback address
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        assert {b"GLOO_SOCKET_IFNAME=lo", b"NCCL_SOCKET_IFNAME==lo"} <= {*variables}
+    process.kill()
+    outcome(process)
+
+
+class Intruder:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
 @SLOW
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_nothing_that_is_written_to_the_store_is_unpickled(
+    prepared: Path, finished: Finished
+) -> None:
+    """Overwrite all that the store holds, then have the processes meet again."""
+    process = start(prepared, *TWO)
+    wait_until(lambda: steps_done(prepared) >= 12, process)
+    pickled = pickle.dumps(Intruder(prepared / "unpickled"), protocol=0)
+    for _, port in listening([process.pid]):
+        store = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)  # type: ignore[attr-defined]
+        for key in store.list_keys():
+            store.set(key, base64.b64encode(pickled).decode("ascii"))
+    os.kill(workers_of(process.pid)[1], signal.SIGKILL)
+    ended = outcome(process)
+    assert not (prepared / "unpickled").exists()
+    done(ended)
+    assert_trained_as(prepared, finished)
+
+
+STOPS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1]
+
+
+@SLOW
+@pytest.mark.parametrize("number", STOPS)
 def test_stopped_processes_save_and_one_goes_on(
-    prepared: Path, finished: Finished, number: signal.Signals, code: int
+    prepared: Path, finished: Finished, number: signal.Signals
 ) -> None:
     process = start(prepared, *TWO)
     wait_until(lambda: steps_done(prepared) >= 13, process)
     begin = time.monotonic()
     process.send_signal(number)
     stopped = outcome(process)
-    assert stopped.code == code
+    assert stopped.code == 128 + number
     assert time.monotonic() - begin < 30
     said = sentence(stopped)
     assert f"stopped by {number.name} after step " in said
@@ -95,6 +181,51 @@ def test_stopped_processes_save_and_one_goes_on(
     assert (draft / "checkpoints" / f"step-{step:08d}" / "manifest.json").is_file()
     done(nmtkit(prepared, *TRAIN))
     assert_trained_as(prepared, finished)
+
+
+@SLOW
+def test_second_signal_ends_all_at_once(prepared: Path) -> None:
+    process = start(prepared, *TWO)
+    wait_until(lambda: steps_done(prepared) >= 1, process)
+    first, second = workers_of(process.pid)
+    os.kill(second, signal.SIGSTOP)  # no step can be finished any more
+    process.terminate()
+    time.sleep(SAME_SIGNAL_S + 0.5)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(BOUND_S) == -signal.SIGTERM
+    os.kill(second, signal.SIGCONT)
+    wait_until_ended([first, second])
+    outcome(process)
+
+
+@SLOW
+@pytest.mark.parametrize("n_processes", [1, 2])
+def test_closed_terminal_stops_training_saved(prepared: Path, n_processes: int) -> None:
+    """The terminal is gone when its hang-up comes: nothing can be told any more."""
+    terminal, its_end = pty.openpty()
+    processes = ("--processes", str(n_processes))
+    process = start(
+        prepared, *TRAIN, *processes, *ENDLESS, preexec_fn=lambda: os.login_tty(its_end)
+    )
+    os.close(its_end)
+    wait_until(lambda: steps_done(prepared) >= 13, process)
+    os.close(terminal)
+    assert outcome(process).code == 128 + signal.SIGHUP
+    step = steps_done(prepared)
+    (saved,) = prepared.glob(f"runs/train/*.partial/checkpoints/step-{step:08d}/manifest.json")
+    assert saved.is_file()
+
+
+@SLOW
+def test_training_outlives_its_terminal_under_nohup(prepared: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = start(prepared, *TWO, preexec_fn=ignore)
+    wait_until(lambda: steps_done(prepared) >= 1, process)
+    process.send_signal(signal.SIGHUP)
+    done(outcome(process))
 
 
 @SLOW
@@ -108,6 +239,21 @@ def test_process_that_is_killed_is_started_again(prepared: Path, finished: Finis
 
 
 @SLOW
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 0.6, 1.0, 2.0])
+def test_command_that_is_killed_takes_processes_with_it_that_only_begin(
+    prepared: Path, seconds: float
+) -> None:
+    process = start(prepared, *TWO, *ENDLESS)
+    wait_until(lambda: len(workers_of(process.pid)) == 2, process)
+    workers = workers_of(process.pid)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+    wait_until_ended(workers)
+    outcome(process)
+
+
+@SLOW
 def test_command_that_is_killed_leaves_no_process_behind_and_is_gone_on_with(
     prepared: Path, finished: Finished
 ) -> None:
@@ -115,8 +261,9 @@ def test_command_that_is_killed_leaves_no_process_behind_and_is_gone_on_with(
     wait_until(lambda: steps_done(prepared) >= 13, process)
     workers = workers_of(process.pid)
     process.kill()
-    outcome(process)  # its output ends when that of its workers does
-    assert not any(is_alive(pid) for pid in workers)
+    process.wait()
+    wait_until_ended(workers)
+    outcome(process)
     assert steps_done(prepared) < 120
     done(nmtkit(prepared, *TWO))
     assert_trained_as(prepared, finished)

@@ -31,16 +31,23 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=SLOW)]
+    "number",
+    [
+        signal.SIGUSR1,
+        *(
+            pytest.param(each, marks=SLOW)
+            for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        ),
+    ],
 )
 def test_stopped_training_saves_and_goes_on_to_the_same_bits(
-    prepared: Path, finished: Finished, number: signal.Signals, code: int
+    prepared: Path, finished: Finished, number: signal.Signals
 ) -> None:
     process = start(prepared, "train", RECIPE)
     wait_until(lambda: steps_done(prepared) >= 13, process)
     process.send_signal(number)
     stopped = outcome(process)
-    assert stopped.code == code
+    assert stopped.code == 128 + number
     said = sentence(stopped)
     assert f"stopped by {number.name} after step " in said
     assert "of 120, which is saved; the same command goes on from there" in said

@@ -1,0 +1,135 @@
+"""Training processes on one machine: torchrun's agent starts, watches and ends them.
+
+torchrun's own rendezvous is made for several machines: it listens on every address, without
+authentication, and unpickles what it finds in its store. On one machine nothing listens beyond the
+loopback interface, and nothing is unpickled.
+"""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch.distributed as dist
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.rendezvous import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousStoreInfo,
+)
+
+from nmtkit.errors import Told, UserError
+from nmtkit.training import lifeline
+from nmtkit.training.signals import on_stop_signal
+
+MAX_RESTARTS = 3  # of a lost process
+LOOPBACK = "127.0.0.1"
+LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
+
+
+def launch(n_processes: int, arguments: Sequence[str]) -> None:
+    """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine, to their end.
+
+    A process that is lost ends the others, and all are started again, `MAX_RESTARTS` times at most.
+    A stop signal is passed on to them.
+
+    Raises:
+        Told: a process said what is wrong, or that it was stopped.
+        UserError: processes were lost too often.
+    """
+    for name in logging.root.manager.loggerDict:  # each has a level of its own
+        if name.startswith("torch.distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is said below
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are handled here
+    os.environ[lifeline.AGENT] = str(os.getpid())
+    for _, interface in socket.if_nameindex():
+        if interface in LOOPBACK_INTERFACES:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
+    spec = WorkerSpec(
+        role="trainer",
+        local_world_size=n_processes,
+        rdzv_handler=_OneMachine(),
+        entrypoint=sys.executable,
+        args=("-m", "nmtkit", *arguments),
+        max_restarts=MAX_RESTARTS,
+        local_addr=LOOPBACK,
+    )
+    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=os.devnull))
+    try:
+        with on_stop_signal(_pass_on):
+            result = agent.run()
+    except SignalException as stop:
+        raise Told(128 + stop.sigval) from None
+    if result.is_failed():
+        _explain([failure.exitcode for failure in result.failures.values()])
+
+
+def _pass_on(number: signal.Signals) -> None:
+    raise SignalException(number.name, number)  # the agent sends it to the processes
+
+
+class _OneMachine(RendezvousHandler):
+    """The rendezvous of a single agent, with a store on loopback for its processes."""
+
+    def __init__(self) -> None:
+        listener = socket.create_server((LOOPBACK, 0))
+        port = listener.getsockname()[1]
+        self._run_id = uuid.uuid4().hex
+        self._store = dist.TCPStore(  # type: ignore[attr-defined]
+            LOOPBACK,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+        self._info = RendezvousInfo(
+            dist.HashStore(),  # type: ignore[attr-defined]  # the agent's own, in memory
+            rank=0,
+            world_size=1,
+            bootstrap_store_info=RendezvousStoreInfo(LOOPBACK, port),
+        )
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        return self._info
+
+    def get_backend(self) -> str:
+        return "one-machine"
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def _explain(exit_codes: Sequence[int]) -> NoReturn:
+    """Raise what the end of the processes comes to."""
+    if 1 in exit_codes:
+        raise Told(1)
+    killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
+    how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
+    raise UserError(
+        f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
+        "memory, ask for fewer --processes or a lower --max-tokens; the same command goes on from "
+        "the last checkpoint"
+    )

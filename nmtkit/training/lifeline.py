@@ -1,0 +1,28 @@
+"""The lifeline of a training process: it ends when the agent that started it does.
+
+It needs no torch, whose import takes longer than an agent may live.
+"""
+
+import os
+import threading
+import time
+
+AGENT = "NMTKIT_AGENT"  # environment variable: the process id of the agent
+CHECK_EVERY_S = 0.5
+
+
+def hold() -> None:
+    """If an agent started this process, end it within about `CHECK_EVERY_S` of the agent's end.
+
+    What the process was doing is not finished: the agent may have been killed for want of memory,
+    and the processes wait for each other inside torch, where no signal handler runs.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        agent = int(os.environ.get(AGENT, os.getppid()))
+        threading.Thread(target=_watch, args=(agent,), daemon=True).start()
+
+
+def _watch(agent: int) -> None:
+    while os.getppid() == agent:
+        time.sleep(CHECK_EVERY_S)
+    os._exit(os.EX_TEMPFAIL)

@@ -1,0 +1,36 @@
+"""Signals that stop: what they do to a process."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nmtkit.training.signals import SAME_SIGNAL_S, STOPPING
+
+# It tells each stop in a line, and would otherwise sleep for a minute.
+SLEEPER = """
+import sys, time
+from nmtkit.training.signals import on_stop_signal
+with on_stop_signal(lambda number: print(number.name, flush=True)):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_first_signal_asks_the_same_soon_after_is_ignored_and_a_later_one_kills(
+    number: signal.Signals,
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == f"{number.name}\n".encode()
+        process.send_signal(number)
+        time.sleep(SAME_SIGNAL_S + 0.1)
+        assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(10) == -number
+        assert process.stdout.read() == b""
