@@ -27,6 +27,7 @@ TIMEOUT = timedelta(minutes=30)
 # Gradients travel in pieces of this size, while backward still computes others (as DDP's).
 BUCKET_BYTES = 25 * 2**20
 LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost the others: it did nothing wrong itself
+UNSET_RANK = "leave these environment variables to torchrun, or unset RANK to train in one process"
 FAILED = "nmtkit/failed"  # counts, in torchrun's store, the processes that ended with a UserError
 
 
@@ -205,22 +206,26 @@ def join(device: torch.device) -> Iterator[Group]:
 
     Of a UserError on several processes one is raised as such, the others as `Told`; torchrun ends
     the processes that wait in vain, and those that it starts anew end at once.
+
+    Raises:
+        UserError: the environment variables describe no place.
     """
     if not is_worker():
         yield Group(0, 1, device)
         return
-    variables = os.environ
-    rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
-    n_restarts = int(variables.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    size = _number("WORLD_SIZE", 1)
+    rank = _number("RANK", 0, size - 1)
+    n_restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     if device.type == "cuda":
-        device = torch.device("cuda", int(variables["LOCAL_RANK"]))
+        device = torch.device("cuda", _number("LOCAL_RANK", 0, torch.cuda.device_count() - 1))
         torch.cuda.set_device(device)
-    elif "OMP_NUM_THREADS" not in variables:
-        torch.set_num_threads(max(1, torch.get_num_threads() // int(variables["LOCAL_WORLD_SIZE"])))
+    elif "OMP_NUM_THREADS" not in os.environ:
+        n_here = _number("LOCAL_WORLD_SIZE", 1, size)
+        torch.set_num_threads(max(1, torch.get_num_threads() // n_here))
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        variables["MASTER_ADDR"],
-        int(variables["MASTER_PORT"]),
-        is_master=rank == 0 and variables.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+        _said("MASTER_ADDR"),
+        _number("MASTER_PORT", 1, 65_535),
+        is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
         wait_for_workers=False,
         timeout=TIMEOUT,
     )
@@ -241,6 +246,24 @@ def join(device: torch.device) -> Iterator[Group]:
         if store.add(FAILED, 1) > 1:
             raise Told(1) from None
         raise
+
+
+def _number(name: str, least: int, most: int | None = None) -> int:
+    said = _said(name)
+    try:
+        number = int(said)
+    except ValueError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        expected = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise UserError(f"{name} is {said!r} and must be a whole number {expected}; {UNSET_RANK}")
+    return number
+
+
+def _said(name: str) -> str:
+    if name not in os.environ:
+        raise UserError(f"RANK is set and {name} is not; {UNSET_RANK}")
+    return os.environ[name]
 
 
 @contextmanager

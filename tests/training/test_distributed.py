@@ -384,6 +384,49 @@ def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.Mo
     Group(0, 2, CPU).check_same("steps", 20)
 
 
+VARIABLES = {
+    "RANK": "0",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "0",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "29500",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("WORLD_SIZE", None, "RANK is set and WORLD_SIZE is not; "),
+        ("LOCAL_WORLD_SIZE", None, "RANK is set and LOCAL_WORLD_SIZE is not; "),
+        ("MASTER_ADDR", None, "RANK is set and MASTER_ADDR is not; "),
+        ("MASTER_PORT", None, "RANK is set and MASTER_PORT is not; "),
+        ("RANK", "x", "RANK is 'x' and must be a whole number from 0 to 1; "),
+        ("RANK", "", "RANK is '' and must be a whole number from 0 to 1; "),
+        ("RANK", "2", "RANK is '2' and must be a whole number from 0 to 1; "),
+        ("RANK", "-1", "RANK is '-1' and must be a whole number from 0 to 1; "),
+        ("WORLD_SIZE", "0", "WORLD_SIZE is '0' and must be a whole number of at least 1; "),
+        ("WORLD_SIZE", "1.0", "WORLD_SIZE is '1.0' and must be a whole number of at least 1"),
+        ("LOCAL_WORLD_SIZE", "0", "LOCAL_WORLD_SIZE is '0' and must be a whole number from 1 to 2"),
+        ("MASTER_PORT", "70000", "MASTER_PORT is '70000' and must be a whole number from 1 to"),
+    ],
+)
+def test_variables_that_describe_no_place_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str | None, said: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for each, valid in VARIABLES.items():
+        monkeypatch.setenv(each, valid)
+    if value is None:
+        monkeypatch.delenv(name)
+    else:
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError) as refused, join(CPU):
+        pass
+    assert str(refused.value).startswith(said)
+    assert str(refused.value).endswith("or unset RANK to train in one process")
+
+
 if __name__ == "__main__":
     cli.app = work  # type: ignore[assignment]
     cli.main()
