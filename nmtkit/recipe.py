@@ -1,8 +1,9 @@
 """Recipes: one experiment, complete, in one TOML file of `pipelines/`.
 
-A recipe is typed, frozen and strict. It has no defaults: what a result depends on stands in the
-file, with the paper's section beside it. `--set section.key=value` overrides a value; facts of the
-machine are no part of it.
+A recipe is typed, frozen and strict. What a result depends on stands in the file, with the paper's
+section beside it. The keys that have a default came after the first recipes: left out, they are
+off, and off they are no part of a fingerprint, so that a new key retrains nobody. `--set
+section.key=value` overrides a value; facts of the machine are no part of it.
 """
 
 import difflib
@@ -163,6 +164,7 @@ class ModelConfig(Section):
     n_heads: Count  # h
     d_k: Count
     d_v: Count
+    attention_bias: bool = False  # on the projections of attention
     dropout: Share  # P_drop, on each sub-layer's output and on the embeddings
     positions: Literal["sinusoid", "learned"]
     max_positions: Count  # rows of the learned positions, and the longest sentence of training
@@ -190,6 +192,7 @@ class TrainingConfig(Section):
     max_steps: Count
     src_tokens_per_update: Count  # the most real tokens of one update, end symbols counted
     tgt_tokens_per_update: Count
+    batches: Literal["random", "like-length"] = "random"  # the pairs of an update
     warmup_steps: Count
     learning_rate_scale: Positive  # 1.0 is equation 3
     adam_beta1: Share
@@ -264,7 +267,7 @@ class Recipe(Section):
 
     def section(self, name: str) -> dict[str, Any]:
         """The values of one table, as they go into a fingerprint and a manifest."""
-        values: dict[str, Any] = getattr(self, name).model_dump(mode="json")
+        values: dict[str, Any] = getattr(self, name).model_dump(mode="json", exclude_defaults=True)
         return values
 
 

@@ -13,8 +13,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-# A row of constant shape has room for sentences of this mean length, in tokens.
-SHORT_MEAN = 8
+# A row of constant shape has room for sentences of this mean length, in tokens: two words and the
+# end symbol, so that also an update of very short pairs is one row.
+SHORT_MEAN = 3
 
 
 @dataclass(frozen=True)

@@ -157,11 +157,12 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v, self.causal = config.n_heads, config.d_k, config.d_v, causal
-        # Deviation: no biases on the projections, as in the equations and in the published code.
-        self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=False)
-        self.out = Linear(self.heads * self.d_v, config.d_model, bias=False)
+        # The equations have no biases; the published code and the parameters of Table 3 do.
+        bias = config.attention_bias
+        self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=bias)
+        self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
         init_merged(self.qkv, [self.heads * self.d_k] * 2 + [self.heads * self.d_v])
-        nn.init.xavier_uniform_(self.out.weight)
+        init_merged(self.out, [config.d_model])
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to its sentence; if causal, not to what follows."""
@@ -182,12 +183,13 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
-        self.q = Linear(config.d_model, self.heads * self.d_k, bias=False)
-        self.kv = Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=False)
-        self.out = Linear(self.heads * self.d_v, config.d_model, bias=False)
-        nn.init.xavier_uniform_(self.q.weight)
+        bias = config.attention_bias
+        self.q = Linear(config.d_model, self.heads * self.d_k, bias=bias)
+        self.kv = Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=bias)
+        self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
+        init_merged(self.q, [self.heads * self.d_k])
         init_merged(self.kv, [self.heads * self.d_k, self.heads * self.d_v])
-        nn.init.xavier_uniform_(self.out.weight)
+        init_merged(self.out, [config.d_model])
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to all of its sentence's `memory` (S, D)."""
@@ -285,3 +287,5 @@ def init_merged(linear: Linear, widths: list[int]) -> None:
     """Initialize the projections that are stacked in `linear` each as a matrix of its own."""
     for weight in torch.split(linear.weight.detach(), widths):
         nn.init.xavier_uniform_(weight)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)

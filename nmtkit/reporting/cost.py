@@ -27,7 +27,9 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     out = d_model * config.n_heads * config.d_v
     attention = queries + keys_values + out
     feed_forward = 2 * d_model * config.d_ff
-    biases = config.d_ff + d_model
+    biases = 2 * (config.d_ff + d_model)
+    if config.attention_bias:  # three attentions: of the encoder, of the decoder, to the encoder
+        biases += 3 * (config.n_heads * (2 * config.d_k + config.d_v) + d_model)
     norm = 2 * d_model
     encoder = n_layers * (attention + feed_forward)
     memory = n_layers * keys_values
@@ -41,7 +43,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
         encoder
         + memory
         + decoder
-        + 2 * n_layers * biases
+        + n_layers * biases
         + norms * norm
         + matrices * n_rows * d_model
         + positions

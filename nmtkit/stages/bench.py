@@ -142,6 +142,7 @@ class _Trial:
             max_length=model.config.max_positions,
             src_tokens=self._config.src_tokens_per_update,
             tgt_tokens=self._config.tgt_tokens_per_update,
+            like_lengths=self._config.batches == "like-length",
         )
         capacity = acceleration.capacity(max_tokens, model.config.max_positions)
         make = partial(work_of, pairs, group, max_tokens=max_tokens, capacity=capacity)

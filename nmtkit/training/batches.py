@@ -87,20 +87,22 @@ def updates(
     max_length: int,
     src_tokens: int,
     tgt_tokens: int,
+    like_lengths: bool = False,
     epoch: int = 0,
     index: int = 0,
 ) -> Iterator[Update]:
-    """Yield updates without end, from the `index`-th of `epoch` on.
+    """Yield updates without end, starting with the `index`-th of `epoch`.
 
     Each holds at most `src_tokens` and `tgt_tokens` real tokens and as many pairs as fit. Pairs
     with a side longer than `max_length` are left out; every other pair comes once an epoch, in an
     order of that epoch's own.
 
-    Deviation: the paper batches pairs of like length together, which keeps padding low; packed rows
-    have no padding, so that an update is a random sample of the corpus.
+    Args:
+        like_lengths: whether the pairs of an update are of like length, as in section 5.1 (by the
+            longer side, as the paper's published code has it), or a random sample of the corpus.
 
     Raises:
-        UserError: no pair is short enough.
+        UserError: No pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     is_usable = (src_lengths <= max_length) & (tgt_lengths <= max_length)
@@ -110,14 +112,35 @@ def updates(
             f"none of the {len(src_lengths):,} training pairs has both sides within "
             f"[model] max_positions = {max_length} tokens; raise it or cut the text into sentences"
         )
+    limits = [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)]
     while True:
         order = shuffled(len(usable), seed=seed, epoch=epoch)
-        groups = cut(order, [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)], usable)
+        if like_lengths:
+            longer = np.maximum(src_lengths[usable], tgt_lengths[usable])
+            order = order[np.argsort(longer[order], kind="stable")]
+            groups = _shuffled_groups(order, limits, usable, seed=seed, epoch=epoch)
+        else:
+            groups = cut(order, limits, usable)
         for i, group in enumerate(groups):
             if i >= index:
                 yield Update(epoch, i, group)
         del order, groups  # 8 bytes a pair, before as much is needed again
         epoch, index = epoch + 1, 0
+
+
+def _shuffled_groups(
+    order: Ints,
+    limits: Sequence[tuple[Lengths, int]],
+    numbers: Lengths,
+    *,
+    seed: int,
+    epoch: int,
+) -> Iterator[Ints]:
+    """Cut `order` as `cut` does, and yield the runs in an order of the epoch's own."""
+    sizes = [len(group) for group in cut(order, limits, numbers)]
+    starts = np.cumsum([0, *sizes])
+    for i in shuffled(len(sizes), seed=seed, epoch=epoch):
+        yield numbers[order[starts[i] : starts[i + 1]]].astype(np.int64)
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:

@@ -132,6 +132,7 @@ def train(
         max_length=model.config.max_positions,
         src_tokens=config.src_tokens_per_update,
         tgt_tokens=config.tgt_tokens_per_update,
+        like_lengths=config.batches == "like-length",
         epoch=progress.epoch,
         index=progress.index,
     )

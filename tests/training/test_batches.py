@@ -50,8 +50,17 @@ def pairs_of(lengths: Lengths) -> Pairs:
     return Pairs(src_ids, src_offsets, tgt_ids, tgt_offsets)
 
 
-def first_epochs(pairs: Pairs, n: int, *, seed: int, src: int, tgt: int) -> list[Update]:
-    source = updates(pairs, seed=seed, max_length=MAX_LENGTH, src_tokens=src, tgt_tokens=tgt)
+def first_epochs(
+    pairs: Pairs, n: int, *, seed: int, src: int, tgt: int, like_lengths: bool = False
+) -> list[Update]:
+    source = updates(
+        pairs,
+        seed=seed,
+        max_length=MAX_LENGTH,
+        src_tokens=src,
+        tgt_tokens=tgt,
+        like_lengths=like_lengths,
+    )
     return list(itertools.takewhile(lambda update: update.epoch < n, source))
 
 
@@ -59,23 +68,22 @@ def as_lists(chosen: list[Update]) -> list[tuple[int, int, list[int]]]:
     return [(update.epoch, update.index, update.pairs.tolist()) for update in chosen]
 
 
-@given(some_lengths, most_tokens, most_tokens)
+@given(some_lengths, most_tokens, most_tokens, st.booleans())
 def test_every_usable_pair_comes_exactly_once_an_epoch(
-    lengths: Lengths, src: int, tgt: int
+    lengths: Lengths, src: int, tgt: int, like_lengths: bool
 ) -> None:
     usable = [i for i, pair in enumerate(lengths) if max(pair) <= MAX_LENGTH]
-    for _, epoch in itertools.groupby(
-        first_epochs(pairs_of(lengths), 3, seed=1, src=src, tgt=tgt), lambda update: update.epoch
-    ):
+    chosen = first_epochs(pairs_of(lengths), 3, seed=1, src=src, tgt=tgt, like_lengths=like_lengths)
+    for _, epoch in itertools.groupby(chosen, lambda update: update.epoch):
         assert sorted(i for update in epoch for i in update.pairs.tolist()) == usable
 
 
-@given(some_lengths, most_tokens, most_tokens)
+@given(some_lengths, most_tokens, most_tokens, st.booleans())
 def test_update_never_exceeds_the_tokens_of_either_side(
-    lengths: Lengths, src: int, tgt: int
+    lengths: Lengths, src: int, tgt: int, like_lengths: bool
 ) -> None:
     pairs = pairs_of(lengths)
-    for update in first_epochs(pairs, 2, seed=1, src=src, tgt=tgt):
+    for update in first_epochs(pairs, 2, seed=1, src=src, tgt=tgt, like_lengths=like_lengths):
         assert pairs.src_lengths[update.pairs].sum() <= src
         assert pairs.tgt_lengths[update.pairs].sum() <= tgt
 
@@ -88,12 +96,38 @@ def test_update_holds_as_many_pairs_as_fit(lengths: Lengths, src: int, tgt: int)
         assert sum(s for s, _ in longer) > src or sum(t for _, t in longer) > tgt
 
 
-@given(some_lengths, st.integers(0, 2), st.data())
+@given(some_lengths, most_tokens, most_tokens)
+def test_updates_of_like_length_follow_each_other_in_length_once_sorted(
+    lengths: Lengths, src: int, tgt: int
+) -> None:
+    """No two updates of an epoch overlap in the length of their pairs' longer sides."""
+    pairs = pairs_of(lengths)
+    chosen = first_epochs(pairs, 1, seed=1, src=src, tgt=tgt, like_lengths=True)
+    longer = [sorted(max(lengths[i]) for i in update.pairs) for update in chosen]
+    for one, other in itertools.pairwise(sorted(longer, key=lambda some: (some[0], some[-1]))):
+        assert one[-1] <= other[0]
+
+
+def test_updates_of_like_length_come_in_an_order_of_each_epoch() -> None:
+    pairs = pairs_of([(length, length) for length in range(1, 9)] * 6)
+    chosen = first_epochs(pairs, 2, seed=1, src=20, tgt=20, like_lengths=True)
+    first, second = ([u for u in chosen if u.epoch == epoch] for epoch in (0, 1))
+    longest = [[int(pairs.src_lengths[u.pairs].max()) for u in epoch] for epoch in (first, second)]
+    assert longest[0] != longest[1]
+    assert longest[0] not in (sorted(longest[0]), sorted(longest[0], reverse=True))
+    assert {frozenset(u.pairs.tolist()) for u in first} != {
+        frozenset(u.pairs.tolist()) for u in second
+    }
+
+
+@given(some_lengths, st.integers(0, 2), st.booleans(), st.data())
 def test_resumed_updates_are_those_that_would_have_followed(
-    lengths: Lengths, seed: int, data: st.DataObject
+    lengths: Lengths, seed: int, like_lengths: bool, data: st.DataObject
 ) -> None:
     pairs = pairs_of(lengths)
-    undisturbed = as_lists(first_epochs(pairs, 4, seed=seed, src=20, tgt=17))
+    undisturbed = as_lists(
+        first_epochs(pairs, 4, seed=seed, src=20, tgt=17, like_lengths=like_lengths)
+    )
     at = data.draw(st.integers(0, len(undisturbed) - 1))
     epoch, index, _ = undisturbed[at]
     if data.draw(st.booleans()) and at:  # what a checkpoint says: the one after the last
@@ -104,6 +138,7 @@ def test_resumed_updates_are_those_that_would_have_followed(
         max_length=MAX_LENGTH,
         src_tokens=20,
         tgt_tokens=17,
+        like_lengths=like_lengths,
         epoch=epoch,
         index=index,
     )
