@@ -226,7 +226,8 @@ class DecodingConfig(Section):
     beam_size: Count
     # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
     length_penalty: Annotated[float, Field(ge=0)]
-    max_extra_tokens: CountOrZero  # longest output: the source's length + this
+    # longest output: the source's length + this
+    max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
 
 
 class ScoringConfig(Section):
@@ -401,6 +402,7 @@ _MUST_BE = {
     "greater_than_equal": "at least {ge:g}",
     "int_type": "a whole number",
     "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:,}",
     "literal_error": "{expected}",
     "model_attributes_type": "a section",
     "model_type": "a section",

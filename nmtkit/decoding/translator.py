@@ -1,6 +1,6 @@
 """From source ids to target ids: batches of like length through beam search, in input order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -30,31 +30,51 @@ def translate_ids(
 ) -> list[Hypothesis]:
     """Translate `sources`, ids with their end symbol: the best hypothesis of each, in their order.
 
+    A batch that does not fit into memory is halved, as are those after it.
+
     Args:
         n_tokens: size of the vocabulary; rows of the output matrix beyond it are never produced.
         max_extra_tokens: the longest output is the source's length (without its end symbol) + this
             (section 6.1).
 
     Raises:
-        UserError: the model gives no probabilities.
+        UserError: the model gives no probabilities, or a single sentence does not fit into memory.
     """
     model.eval()
     device = model.output_matrix.device
     not_text = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
     forbidden = torch.tensor(not_text, device=device)
-    best: list[Hypothesis | None] = [None] * len(sources)
-    max_tokens = BATCH_TOKENS[device.type] // beam_size
-    for numbers in _batches([len(source) for source in sources], max_tokens):
-        src, layout = _packed([sources[i] for i in numbers], device)
-        decoder = IncrementalDecoder(model, model.encode(src, layout), layout, forbidden)
-        found = beam_search(
-            decoder,
+
+    def search(batch: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+        src, layout = _packed(batch, device)
+        return beam_search(
+            IncrementalDecoder(model, model.encode(src, layout), layout, forbidden),
             layout.lengths - 1 + max_extra_tokens,
             beam_size=beam_size,
             length_penalty=length_penalty,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
         )
+
+    best: list[Hypothesis | None] = [None] * len(sources)
+    by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+    max_tokens = BATCH_TOKENS[device.type] // beam_size  # of a batch, padding counted
+    n_done = 0
+    while n_done < len(sources):
+        longest = len(sources[by_length[n_done]])
+        numbers = by_length[n_done : n_done + max(1, max_tokens // longest)]
+        try:
+            found = search([sources[i] for i in numbers])
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(numbers) == 1:
+                raise UserError(
+                    f"{device} has too little memory to translate {longest:,} tokens with "
+                    f"beam_size = {beam_size:,}; free some of it, or lower [decoding] beam_size"
+                ) from None
+            max_tokens = longest * len(numbers) // 2
+            continue
         for i, hypotheses in zip(numbers, found, strict=True):
             if not hypotheses:
                 raise UserError(
@@ -62,23 +82,15 @@ def translate_ids(
                     "diverged, so lower [training] learning_rate_scale and train again"
                 )
             best[i] = hypotheses[0]
+        n_done += len(numbers)
         progress(len(numbers))
     return [hypothesis for hypothesis in best if hypothesis is not None]
 
 
-def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Yield the numbers of sentences of like length, longest first.
-
-    A batch has at most `max_tokens` tokens with padding, or one sentence.
-    """
-    batch: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * lengths[batch[0]] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+def _is_out_of_memory(error: Exception) -> bool:
+    """Tell it from other errors; on a CPU torch has no type for it."""
+    is_said = "DefaultCPUAllocator: " in str(error) or "std::bad_alloc" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said
 
 
 def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:

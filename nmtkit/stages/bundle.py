@@ -6,6 +6,7 @@ Raw text in, raw text out, nothing else needed.
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Record
+from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.corpus.tokenizations import Tokenizations
@@ -27,8 +29,9 @@ from nmtkit.symbols import EOS_ID
 from nmtkit.training.checkpoint import load_weights, save_tensors
 
 WEIGHTS, MODEL = "model.safetensors", "model.json"
-# Of the table to begin with; a longer sentence has it made anew, whatever a bundle says.
-MAX_SINUSOIDS = 1_024
+# Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
+# times the longest line of news.
+MAX_SUBWORDS = 1_024
 NOT_OF_A_BUNDLE = ("counts.json", "samples.json", "manifest.json", "measurements.json")
 
 
@@ -37,9 +40,10 @@ class Translation:
     """A line of output and how the model rates it."""
 
     text: str
-    score: float  # log-probability divided by the length penalty
+    score: float  # log-probability divided by the length penalty, summed over the pieces
     log_prob: float
     n_tokens: int
+    n_pieces: int  # that the line was translated in: 0 for an empty one, 1 for nearly all others
 
 
 @dataclass(frozen=True)
@@ -51,29 +55,49 @@ class Bundle:
     src: Tokenization
     tgt: Tokenization
 
+    @property
+    def max_subwords(self) -> int:
+        """The most subwords of a line, end symbol counted, that are translated at a time.
+
+        Training has seen no longer sentence, and both memory and time grow with the square of it.
+        """
+        return min(self.model.config.max_positions, MAX_SUBWORDS)
+
     def translate(
         self, lines: Sequence[str], decoding: DecodingConfig, progress: Callable[[int], None]
     ) -> list[Translation]:
-        """Translate raw `lines` one by one, in their order; an empty line stays empty."""
-        tokenized = [self.src.tokenize(line) for line in lines]
-        numbers = [i for i, tokens in enumerate(tokenized) if tokens]
-        hypotheses = translate_ids(
-            self.model,
-            [[*self.subword.encode(tokenized[i]), EOS_ID] for i in numbers],
-            n_tokens=self.subword.n_tokens,
-            beam_size=decoding.beam_size,
-            length_penalty=decoding.length_penalty,
-            max_extra_tokens=decoding.max_extra_tokens,
-            progress=progress,
-        )
-        translations = [Translation("", 0.0, 0.0, 0)] * len(lines)
-        for i, hypothesis in zip(numbers, hypotheses, strict=True):
-            translations[i] = self._translation(hypothesis)
-        return translations
+        """Translate raw `lines` one by one, in their order; an empty line stays empty.
 
-    def _translation(self, hypothesis: Hypothesis) -> Translation:
-        text = self.tgt.detokenize(self.subword.decode(hypothesis.tokens))
-        return Translation(text, hypothesis.score, hypothesis.log_prob, len(hypothesis.tokens))
+        A line that is too long is translated in pieces, as if each were a line, and these are
+        joined with a space.
+        """
+        pieces = [list(encode_in_pieces(line, self._encode, self.max_subwords)) for line in lines]
+        hypotheses = iter(
+            translate_ids(
+                self.model,
+                [ids for of_line in pieces for ids in of_line],
+                n_tokens=self.subword.n_tokens,
+                beam_size=decoding.beam_size,
+                length_penalty=decoding.length_penalty,
+                max_extra_tokens=decoding.max_extra_tokens,
+                progress=progress,
+            )
+        )
+        return [self._translation(list(islice(hypotheses, len(of_line)))) for of_line in pieces]
+
+    def _encode(self, text: str) -> list[int]:
+        tokens = self.src.tokenize(text)
+        return [*self.subword.encode(tokens), EOS_ID] if tokens else []
+
+    def _translation(self, pieces: Sequence[Hypothesis]) -> Translation:
+        texts = [self.tgt.detokenize(self.subword.decode(piece.tokens)) for piece in pieces]
+        return Translation(
+            " ".join(filter(None, texts)),
+            sum((piece.score for piece in pieces), start=0.0),
+            sum((piece.log_prob for piece in pieces), start=0.0),
+            sum(len(piece.tokens) for piece in pieces),
+            len(pieces),
+        )
 
 
 def write_bundle(
@@ -113,7 +137,7 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
     n_weights = count_parameters(config, n_rows).total
     check_weights(folder / WEIGHTS, config, n_rows, n_weights)
     if config.positions == "sinusoid":
-        n_positions = min(config.max_positions, MAX_SINUSOIDS)
+        n_positions = min(config.max_positions, MAX_SUBWORDS)
         config = config.model_copy(update={"max_positions": n_positions})
     with torch.device(device):
         model = Transformer(config, n_rows)

@@ -9,11 +9,12 @@ from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
+from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.sources import TextFile, read_lines
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import DecodingConfig
-from nmtkit.stages.bundle import open_bundle
+from nmtkit.stages.bundle import Bundle, Translation, open_bundle
 from nmtkit.stages.chain import Chain
 
 HYPOTHESES = "hypotheses.txt"
@@ -59,30 +60,52 @@ def translate_stream(folder: Path, decoding: DecodingConfig, machine: Machine) -
         UserError: no bundle, or a line that is not UTF-8.
     """
     bundle = open_bundle(folder, machine.torch_device())
+    number = 0
     for lines in _arriving_lines(sys.stdin.fileno()):
         for translation in bundle.translate(lines, decoding, progress=lambda _: None):
+            number += 1
+            _tell_pieces(bundle, number, translation)
             sys.stdout.write(f"{translation.text}\n")
         sys.stdout.flush()
 
 
+def _tell_pieces(bundle: Bundle, number: int, translation: Translation) -> None:
+    """Warn of a line, counted from 1, that was not translated at once."""
+    if translation.n_pieces > 1:
+        progress.say(
+            f"translate: line {number:,} is too long to be translated at once (more than "
+            f"{bundle.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
+            f"{translation.n_pieces:,} pieces were translated one by one"
+        )
+
+
 def _arriving_lines(descriptor: int) -> Iterator[list[str]]:
-    """Yield the lines that have arrived, at least one at a time, until the end of the input."""
-    rest, number = b"", 0
+    """Yield the lines that have arrived, decoded, until the end of the input or a bad line."""
+    n_before = 0
+    for arrived in _arriving_bytes(descriptor):
+        lines: list[str] = []
+        for line in arrived:
+            try:
+                lines.append(line.decode("utf-8").removesuffix("\r"))
+            except UnicodeDecodeError as error:
+                yield lines
+                raise UserError(
+                    f"standard input, line {n_before + len(lines) + 1:,}: byte {error.start + 1} "
+                    "is not valid UTF-8; convert the text to UTF-8"
+                ) from None
+        yield lines
+        n_before += len(lines)
+
+
+def _arriving_bytes(descriptor: int) -> Iterator[list[bytes]]:
+    """Yield the lines that have arrived, a few at a time, without waiting for more."""
+    unfinished: list[bytes] = []  # what has come so far of a line
     while block := os.read(descriptor, 2**16):
-        *whole, rest = (rest + block).split(b"\n")
-        for start in range(0, len(whole), MAX_LINES):
-            lines = whole[start : start + MAX_LINES]
-            yield [_text(line, number + i) for i, line in enumerate(lines, start=1)]
-            number += len(lines)
-    if rest:
-        yield [_text(rest, number + 1)]
-
-
-def _text(line: bytes, number: int) -> str:
-    try:
-        return line.decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"standard input, line {number:,}: byte {error.start + 1} is not valid UTF-8; "
-            "convert the text to UTF-8"
-        ) from None
+        ended, newline, rest = block.rpartition(b"\n")
+        if newline:
+            lines = b"".join([*unfinished, ended]).split(b"\n")
+            yield from (lines[i : i + MAX_LINES] for i in range(0, len(lines), MAX_LINES))
+            unfinished.clear()
+        unfinished.append(rest)
+    if last := b"".join(unfinished):
+        yield [last]

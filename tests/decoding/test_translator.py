@@ -1,6 +1,7 @@
 """Translation of ids: order, batches, lengths and an uncached search as reference."""
 
 import random
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from nmtkit.decoding import translator
 from nmtkit.decoding.beam_search import Hypothesis, beam_search
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
+from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer
 from nmtkit.recipe import ModelConfig
@@ -159,13 +161,79 @@ def test_progress_counts_every_sentence_once(monkeypatch: pytest.MonkeyPatch) ->
     assert len(done) > 1
 
 
-def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence() -> None:
-    lengths = [9, 1, 4, 40, 4, 2, 9, 7]
-    batches = list(translator._batches(lengths, 20))
-    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
-    for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= 20
-    assert batches[0] == [3]
+def batches_of(model: Transformer, sources: list[list[int]]) -> list[list[int]]:
+    """The lengths of the sentences in each batch that is translated."""
+    batches: list[list[int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def encode(src: Tensor, layout: Layout) -> Tensor:
+            batches.append(layout.lengths.tolist())
+            return Transformer.encode(model, src, layout)
+
+        patch.setattr(model, "encode", encode)
+        translate(model, sources)
+    return batches
+
+
+def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 3 * 20)
+    sources = [[*[5] * (length - 1), EOS_ID] for length in (9, 1, 4, 40, 4, 2, 9, 7)]
+    assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2, 1]]
+
+
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't all.."),
+    MemoryError(),
+]
+
+
+class Cramped(IncrementalDecoder):
+    """A decoder on a device with room for a few sentences, which shows in the second step."""
+
+    room = 3
+    error: Exception
+    refused: ClassVar[list[int]] = []  # sentences of each batch that did not fit
+
+    def step(self, tokens: Tensor) -> Tensor:
+        if len(tokens) > self.room and self._length > 0:
+            self.refused.append(len(tokens))
+            raise self.error
+        return super().step(tokens)
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_batches_are_halved_until_they_fit_into_memory(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    model, sources = peaked_model(), random_sources(25)
+    expected = translate(model, sources)
+    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
+    monkeypatch.setattr(Cramped, "error", error, raising=False)
+    monkeypatch.setattr(Cramped, "refused", [])
+    assert_same(translate(model, sources), expected)
+    assert Cramped.refused[:3] == [25, 12, 6]
+    assert len(Cramped.refused) < 8  # what follows is halved too
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY)
+def test_single_sentence_that_does_not_fit_into_memory_is_a_users_error(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
+    monkeypatch.setattr(Cramped, "error", error, raising=False)
+    monkeypatch.setattr(Cramped, "room", 0)
+    with pytest.raises(UserError, match=r"cpu has too little memory .* beam_size = 3; .* lower"):
+        translate(peaked_model(), random_sources(5))
+
+
+def test_any_other_error_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
+    monkeypatch.setattr(Cramped, "error", RuntimeError("shapes do not match"), raising=False)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        translate(peaked_model(), random_sources(5))
 
 
 @pytest.mark.parametrize("extra", [0, 1, 6])
