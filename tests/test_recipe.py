@@ -312,6 +312,10 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     "negative": ("training.seed=-1", ("[training] seed = -1", "at least 0")),
     "zero": ("training.adam_epsilon=0", ("[training] adam_epsilon = 0", "more than 0")),
     "too large": ("model.dropout=1.0", ("[model] dropout = 1.0", "less than 1")),
+    "output without end": (
+        "decoding.max_extra_tokens=1000000000",
+        ("[decoding] max_extra_tokens = 1000000000", "at most 1,000"),
+    ),
     "endless": ("decoding.length_penalty=inf", ("length_penalty = Infinity", "finite")),
     "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "2 characters or more")),
     "bad name": ("name='a b'", ('name = "a b"', "letters, digits")),

@@ -41,6 +41,7 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "chain": {"inputs"},
     "bundle": set(),
     "prepare": SHARED_BY_STAGES | {"inputs", "journal"},
+    "translate": SHARED_BY_STAGES | {"journal"},
     "bench": SHARED_BY_STAGES | {"train"},  # it trains, and keeps nothing
     "report": SHARED_BY_STAGES | ALL_STAGES,  # it runs them one after the other
 }

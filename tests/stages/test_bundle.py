@@ -16,7 +16,7 @@ from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.stages.bundle import MODEL, WEIGHTS, open_bundle, write_bundle
+from nmtkit.stages.bundle import MAX_SUBWORDS, MODEL, WEIGHTS, open_bundle, write_bundle
 from nmtkit.symbols import EOS_ID
 
 CPU = torch.device("cpu")
@@ -100,6 +100,34 @@ def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None
         else:
             assert translation.log_prob <= translation.score < 0
     assert any(translation.text for translation in translations)
+
+
+def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) -> None:
+    opened = open_bundle(bundle, CPU)
+    assert opened.max_subwords == CONFIG.max_positions == 16
+    pieces = ["the cat ran.", "a dog sat!", "it ran away?", "the cat sat."]
+    alone = opened.translate(pieces, DECODING, lambda _: None)
+    assert [translation.n_pieces for translation in alone] == [1] * 4
+    others = ["cat!", "", "a dog"]
+    expected = opened.translate(others, DECODING, lambda _: None)
+    long = " ".join(pieces)
+    first, joined, *rest = opened.translate(
+        [others[0], long, *others[1:]], DECODING, lambda _: None
+    )
+    assert [t.text for t in (first, *rest)] == [t.text for t in expected]
+    assert [t.n_pieces for t in (first, *rest)] == [1, 0, 1]
+    assert joined.text == " ".join(translation.text for translation in alone)
+    assert joined.n_pieces == 4
+    assert joined.n_tokens == sum(translation.n_tokens for translation in alone)
+    for value in ("score", "log_prob"):
+        total = sum(getattr(translation, value) for translation in alone)
+        assert getattr(joined, value) == pytest.approx(total, abs=1e-3)
+
+
+def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed(bundle: Path) -> None:
+    opened = open_bundle(bundle, CPU)
+    opened.model.config = CONFIG.model_copy(update={"max_positions": 10**9})
+    assert opened.max_subwords == MAX_SUBWORDS < 2_000
 
 
 def test_text_goes_through_the_tokenization_of_each_side(bundle: Path) -> None:

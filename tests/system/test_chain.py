@@ -20,7 +20,7 @@ from system.command import (
     sentence,
     traces,
 )
-from system.conftest import N_TEST, ODD_LINES, Finished
+from system.conftest import LONG_LINE, N_TEST, ODD_LINES, Finished
 
 STAGES = ("prepare", "train", "average", "translate", "score")
 BLEUS = ("sacreBLEU", "tokenized BLEU", "compound-split BLEU")
@@ -52,6 +52,19 @@ def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Fin
     assert len(json.loads((finished.artifact("translate") / "ratings.json").read_bytes())) == len(
         hypotheses
     )
+
+
+def test_test_line_in_pieces_is_told_and_counted(finished: Finished) -> None:
+    number = N_TEST + ODD_LINES.index(LONG_LINE) + 1
+    told = [line for line in finished.outcome.err.split("\n") if "too long" in line]
+    assert len(told) == 1
+    assert f"translate: line {number} is too long" in told[0]
+    assert "more than 256 subwords" in told[0]
+    assert "its 2 pieces" in told[0]
+    place = finished.artifact("translate")
+    ratings = json.loads((place / "ratings.json").read_bytes())
+    assert {i: r["pieces"] for i, r in enumerate(ratings, start=1) if "pieces" in r} == {number: 2}
+    assert json.loads((place / "measurements.json").read_bytes())["lines_in_pieces"] == 1
 
 
 def test_no_place_is_written_into_an_artifact(finished: Finished) -> None:

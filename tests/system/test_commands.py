@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from system.command import (
+    PATIENCE_S,
     RECIPE,
     Outcome,
     artifact,
@@ -22,7 +23,7 @@ from system.command import (
     status,
     traces,
 )
-from system.conftest import N_TEST, ODD_LINES, Finished
+from system.conftest import LONG_LINE, N_TEST, ODD_LINES, Finished
 
 STAGES = ("prepare", "train", "average", "translate", "score")
 
@@ -163,6 +164,55 @@ def test_lone_line_is_translated_as_beside_others_and_answered_at_once(
             assert process.stdout.readline().decode() == f"{expected}\n"  # before the next is sent
         ended = outcome(process)
     assert (ended.code, ended.out) == (0, "")
+
+
+def test_long_line_of_a_stream_is_told_by_its_number_and_delays_no_other(
+    finished: Finished,
+) -> None:
+    letters = "abcdefgh" * 700
+    how = ("--bundle", _bundle(finished), "--set", "decoding.max_extra_tokens=0")
+    with start(finished.folder, "translate", *how) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdin.write(b"a b c\n")
+            process.stdin.flush()
+            short = process.stdout.readline()
+        assert short.strip()
+        text = f"{letters}\na b c\n\n{LONG_LINE}\na b c"
+        ended = outcome(process, text.encode())
+    giant, *rest = done(ended).out.removesuffix("\n").split("\n")
+    assert len(giant.split(" ")) >= 22
+    assert rest[0] == rest[3] == short.decode().removesuffix("\n")
+    assert rest[1] == ""
+    assert rest[2]
+    assert len(rest) == 4
+    first, second = ended.err.removesuffix("\n").split("\n")
+    assert "line 4 is too long" in first
+    assert "line 7 is too long" in second
+    assert "its 2 pieces" in second
+
+
+def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
+    expected = done(_translate(finished, b"a b c\n\nh g\n")).out
+    ended = _translate(finished, b"a b c\n\nh g\nb \xe9\na\n")
+    assert "standard input, line 4: byte 3 is not valid UTF-8" in sentence(ended)
+    assert ended.out == expected
+
+
+def test_reader_that_goes_away_ends_it_without_a_word(finished: Finished) -> None:
+    with start(finished.folder, "translate", "--bundle", _bundle(finished)) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"a b c\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"a b c\n")
+        process.stdin.flush()
+        process.wait(PATIENCE_S)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
 
 
 def _bundle(finished: Finished) -> str:
