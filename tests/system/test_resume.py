@@ -5,17 +5,25 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from nmtkit.machine import Machine
+from nmtkit.recipe import load_recipe
+from nmtkit.stages import translate
+from nmtkit.stages.bundle import Bundle, Translation
+from nmtkit.stages.chain import Chain
 from system.command import (
     RECIPE,
     artifact,
     contents,
     done,
+    environment,
     nmtkit,
     outcome,
     sentence,
@@ -24,7 +32,7 @@ from system.command import (
     steps_done,
     wait_until,
 )
-from system.conftest import Finished
+from system.conftest import N_TEST, ODD_LINES, Finished
 
 RUN = ("run", RECIPE, "--workers", "1")
 SLOW = pytest.mark.slow
@@ -142,6 +150,66 @@ def test_kill_between_the_last_step_and_publishing_loses_nothing(
     assert contents(artifact(prepared, "train")) == contents(place)
     metrics = "metrics.jsonl"
     assert (artifact(prepared, "train") / metrics).read_bytes() == (place / metrics).read_bytes()
+
+
+KILLED_IN_ITS_FOURTH_PART = """
+import os, signal, sys
+from nmtkit.cli import main
+from nmtkit.stages import translate
+from nmtkit.stages.bundle import Bundle
+translate.LINES_PER_PART["cpu"] = 8
+whole, parts = Bundle.translate, []
+def translate_three(*args):
+    if len(parts) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    parts.append(args)
+    return whole(*args)
+Bundle.translate = translate_three
+sys.argv = ["nmtkit", "translate", "tiny.toml"]
+main()
+"""
+
+
+def test_translation_killed_goes_on_from_the_last_finished_part(
+    complete: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(complete / "runs" / "translate")
+    undisturbed = _translate_in_parts_of_eight(complete, complete / "undisturbed", monkeypatch)
+    assert sum(undisturbed) == N_TEST + len(ODD_LINES)
+    shutil.rmtree(complete / "runs" / "translate")
+
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_IN_ITS_FOURTH_PART],
+        cwd=complete,
+        env=environment(),
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    resumed = _translate_in_parts_of_eight(complete, complete / "resumed", monkeypatch)
+    assert resumed == undisturbed[3:]
+    assert contents(complete / "resumed") == contents(complete / "undisturbed")
+    hypotheses = finished.artifact("translate") / "hypotheses.txt"
+    assert (complete / "resumed" / "hypotheses.txt").read_bytes() == hypotheses.read_bytes()
+
+
+def _translate_in_parts_of_eight(
+    folder: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
+    """Run the stage, copy what it publishes, and return the lines of each part it translated."""
+    sizes: list[int] = []
+
+    def translate_part(bundle: Bundle, lines: Sequence[str], *args: Any) -> list[Translation]:
+        sizes.append(len(lines))
+        return whole(bundle, lines, *args)
+
+    whole = Bundle.translate
+    machine = Machine(folder / "runs", mirror=None, device="cpu", max_tokens=None, workers=1)
+    with monkeypatch.context() as patch:
+        patch.setitem(translate.LINES_PER_PART, "cpu", 8)
+        patch.setattr(Bundle, "translate", translate_part)
+        made = translate.run(Chain(load_recipe(str(folder / RECIPE)), machine, RECIPE))
+    shutil.copytree(made.path, copy)
+    return sizes
 
 
 def test_second_run_at_the_same_time_is_refused_and_the_first_ends_well(
