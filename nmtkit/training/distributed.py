@@ -208,7 +208,7 @@ def join(device: torch.device) -> Iterator[Group]:
     the processes that wait in vain, and those that it starts anew end at once.
 
     Raises:
-        UserError: the environment variables describe no place.
+        UserError: the environment variables describe no place, or nothing answers there.
     """
     if not is_worker():
         yield Group(0, 1, device)
@@ -222,13 +222,20 @@ def join(device: torch.device) -> Iterator[Group]:
     elif "OMP_NUM_THREADS" not in os.environ:
         n_here = _number("LOCAL_WORLD_SIZE", 1, size)
         torch.set_num_threads(max(1, torch.get_num_threads() // n_here))
-    store = dist.TCPStore(  # type: ignore[attr-defined]
-        _said("MASTER_ADDR"),
-        _number("MASTER_PORT", 1, 65_535),
-        is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
-        wait_for_workers=False,
-        timeout=TIMEOUT,
-    )
+    address, port = _said("MASTER_ADDR"), _number("MASTER_PORT", 1, 65_535)
+    try:
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            address,
+            port,
+            is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+            wait_for_workers=False,
+            timeout=TIMEOUT,
+        )
+    except dist.DistNetworkError as error:
+        why = str(error).split("\n")[0]
+        raise UserError(
+            f"MASTER_ADDR {address!r} and MASTER_PORT {port} cannot be used ({why}); {UNSET_RANK}"
+        ) from None
     if store.check([FAILED]):
         raise Told(1)
     dist.init_process_group(

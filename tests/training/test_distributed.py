@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -425,6 +426,18 @@ def test_variables_that_describe_no_place_are_refused_by_name(
         pass
     assert str(refused.value).startswith(said)
     assert str(refused.value).endswith("or unset RANK to train in one process")
+
+
+def test_port_that_another_process_listens_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        for name, value in {**VARIABLES, "MASTER_PORT": str(port)}.items():
+            monkeypatch.setenv(name, value)
+        said = (
+            rf"^MASTER_ADDR '127.0.0.1' and MASTER_PORT {port} cannot be used \(.*\); leave these"
+        )
+        with pytest.raises(UserError, match=said), join(CPU):
+            pass
 
 
 if __name__ == "__main__":
