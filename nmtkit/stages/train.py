@@ -124,11 +124,13 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 open_pairs(prepared, "dev"),
                 recipe.training,
                 directory=draft / CHECKPOINTS,
+                aside=draft.with_suffix(".damaged"),
                 group=group,
                 max_tokens=max_tokens,
                 acceleration=acceleration,
                 evaluate=_evaluation(chain, artifact),
                 report=report,
+                say=progress.say,
                 should_stop=lambda: bool(signals),
             )
     if done.step < max_steps:
@@ -136,7 +138,17 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     if not group.is_first:
         return {}
     (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
-    return _cost(draft / METRICS, group, acceleration, deterministic=machine.deterministic)
+    return {
+        "device": str(group.device),
+        "processes": group.size,
+        "dtype": acceleration.precision,
+        "deterministic": machine.deterministic,
+        "threads": torch.get_num_threads(),
+        "steps": done.step,
+        "skipped_steps": done.skipped,
+        "tgt_tokens": done.tgt_tokens,
+        **_speed_of(read_metrics(draft / METRICS)),
+    }
 
 
 def acceleration_of(chain: Chain, group: Group) -> Acceleration:
@@ -247,24 +259,19 @@ def _speed(model: Transformer, pairs: Pairs, group: Group) -> Speed:
     )
 
 
-def _cost(
-    metrics_path: Path, group: Group, acceleration: Acceleration, *, deterministic: bool
-) -> dict[str, Any]:
-    lines = read_metrics(metrics_path)
-    seconds = sum(line["seconds"] for line in lines)
-    tgt_tokens = sum(line["tgt_tokens"] for line in lines)
+def _speed_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """How fast the steps were of which `metrics.jsonl` tells: all, unless it was damaged."""
+    seconds, src_tokens, tgt_tokens = (
+        sum(line[name] for line in lines) for name in ("seconds", "src_tokens", "tgt_tokens")
+    )
     return {
-        "device": str(group.device),
-        "processes": group.size,
-        "dtype": acceleration.precision,
-        "deterministic": deterministic,
-        "threads": torch.get_num_threads(),
-        "steps": len(lines),
-        "skipped_steps": sum(line["skipped"] for line in lines),
-        "step_seconds": round(seconds, 3),
-        "src_tokens": sum(line["src_tokens"] for line in lines),
-        "tgt_tokens": tgt_tokens,
-        "tgt_tokens_per_second": round(tgt_tokens / seconds, 1),
+        "timed": {
+            "steps": len(lines),
+            "seconds": round(seconds, 3),
+            "src_tokens": src_tokens,
+            "tgt_tokens": tgt_tokens,
+        },
+        "tgt_tokens_per_second": round(tgt_tokens / seconds, 1) if seconds else None,
     }
 
 

@@ -1,52 +1,64 @@
-"""Checkpoints: all that training needs to go on, published whole.
+"""Checkpoints: all that training needs to resume, published whole.
 
 Weights and moments are safetensors. There is no random state in them: data order and dropout are
 functions of the seed and the step.
+
+A folder `step-N` was whole when it got its name, and is deleted under another one: where it isn't
+whole, it was damaged, and is never deleted because of that.
 """
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nmtkit import artifacts
+from nmtkit.artifacts import DamagedError
 from nmtkit.errors import UserError
 
 MODEL, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
+NAMES = "step-" + 8 * "[0-9]"
+WAY_OUT = "restore it from a copy"
+DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill left, which nobody needs
+
+Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
 class Progress:
     """How far training has come."""
 
-    step: int  # optimizer steps done
-    epoch: int  # of the next update
-    index: int  # of the next update within its epoch
-    tgt_tokens: int  # seen so far
+    step: Number  # optimizer steps done
+    epoch: Number  # of the next update
+    index: Number  # of the next update within its epoch
+    tgt_tokens: Number  # seen so far
     scheduled: bool  # written because the recipe says so, not because somebody stopped the run
-    skipped: int = 0  # of the steps, those whose loss or gradient was not finite
+    skipped: Number = 0  # of the steps, those whose loss or gradient was not finite
+
+
+_Progress = TypeAdapter(Progress)
 
 
 def save_checkpoint(
     directory: Path, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress
 ) -> Path:
-    """Publish `step-N` in `directory` and return its path; one that is there stays as it is."""
-    place = directory / f"step-{progress.step:08d}"
-    if place in checkpoints(directory) and read_progress(place).scheduled >= progress.scheduled:
-        return place
-    draft = directory / f"{place.name}.partial"
+    """Publish `step-N` in `directory` and return its path."""
+    place = directory / _name(progress)
+    draft = place.with_suffix(DRAFT)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     save_tensors(_weights(model), draft / MODEL)
     save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
     artifacts.write_json(draft / PROGRESS, vars(progress))
-    if place.is_dir():  # of a run that was stopped at this step, or half deleted
-        _delete(place)
     artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
     return place
 
@@ -55,34 +67,85 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     """Put a checkpoint's weights and moments into `model` and `optimizer`.
 
     Raises:
-        UserError: a file was altered, or belongs to another model.
+        DamagedError: a file was altered.
+        UserError: it belongs to another model.
     """
-    artifacts.verify(artifacts.open_directory(path))
+    progress = verify_checkpoint(path)
     load_weights(model, path / MODEL)
-    moments = _load(path / OPTIMIZER)
-    progress = read_progress(path)
+    parameters = dict(model.named_parameters())
+    moments = load_tensors(path / OPTIMIZER)
+    check_shapes(
+        path / OPTIMIZER,
+        moments,
+        {f"{moment}.{name}": parameters[name] for name in parameters for moment in MOMENTS},
+    )
     adam_steps = progress.step - progress.skipped
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters.items():
         optimizer.state[parameter] = {
             "step": torch.tensor(float(adam_steps), device=parameter.device),
-            **{moment: moments[f"{moment}.{name}"].to(parameter.device) for moment in MOMENTS},
+            **{moment: moments[f"{moment}.{name}"].to(parameter) for moment in MOMENTS},
         }
     return progress
 
 
+def verify_checkpoint(path: Path) -> Progress:
+    """Hash every file of the checkpoint at `path` and return how far it has come.
+
+    Raises:
+        DamagedError: it is not what was saved.
+    """
+    artifacts.verify(artifacts.open_directory(path), MODEL, OPTIMIZER, PROGRESS)
+    return read_progress(path)
+
+
+def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
+    """Move the checkpoints that are newer than the newest whole one to the folder `aside`.
+
+    Returns a sentence for each.
+
+    Raises:
+        UserError: there are checkpoints and none is whole; they stay where they are.
+    """
+    damaged: list[tuple[Path, str]] = []
+    for path in reversed(checkpoints(directory)):
+        try:
+            verify_checkpoint(path)
+            break
+        except DamagedError as error:
+            damaged.append((path, error.reason))
+    else:
+        if damaged:
+            raise UserError(
+                f"none of the {len(damaged)} checkpoints in {directory} is whole (of the newest, "
+                f"{damaged[0][1]}); restore one from a copy, or delete {directory} to train from "
+                "the first step"
+            )
+    sentences = []
+    for path, reason in damaged:
+        aside.mkdir(exist_ok=True)
+        names = (aside / f"{path.name}.{number}" for number in count(1))
+        place = next(name for name in names if not name.exists())
+        artifacts.replace_file(path, place)
+        sentences.append(f"{path} is refused: {reason}; it is now {place}")
+    return sentences
+
+
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file.
+    """Write a safetensors file, with the permissions that other new files get.
 
     Raises:
         UserError: the disk is full, or the like.
     """
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(tensors, path)
     except SafetensorError as error:  # which says in words alone what the system said
         raise UserError(
-            f"{path} can't be written: {error}; mend that (is the disk full?) and run the same "
+            f"{path} can't be written: {error}; fix that (is the disk full?) and run the same "
             "command again, nothing finished is lost"
         ) from None
+    path.chmod(mode)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -91,10 +154,37 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         UserError: the file is no safetensors file, or holds another model.
     """
-    weights = _load(path)
     parameters = dict(model.named_parameters())
-    expected = {name: tuple(parameter.shape) for name, parameter in parameters.items()}
-    found = {name: tuple(weight.shape) for name, weight in weights.items()}
+    weights = load_tensors(path)
+    check_shapes(path, weights, parameters)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{path} can't be read as safetensors: {error}; delete its folder"
+        ) from None
+
+
+def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
+    """Compare the `tensors` that are in the file `path` with those of a model.
+
+    Raises:
+        UserError: names or shapes differ.
+    """
+    found, expected = (
+        {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (tensors, model)
+    )
     if found != expected:
         names = found.keys() | expected.keys()
         name = min(name for name in names if found.get(name) != expected.get(name))
@@ -102,39 +192,64 @@ def load_weights(model: nn.Module, path: Path) -> None:
             f"{path} holds another model than is described beside it: {name} has shape "
             f"{found.get(name)}, expected {expected.get(name)}; delete its folder and make it again"
         )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
 
 
 def read_progress(path: Path) -> Progress:
-    """How far the checkpoint at `path` has come."""
-    return Progress(**artifacts.read_json(path / PROGRESS))
+    """How far the checkpoint at `path` has come.
+
+    Raises:
+        DamagedError: it doesn't say, or says the step of another checkpoint.
+    """
+    file = path / PROGRESS
+    try:
+        progress = _Progress.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        raise DamagedError(f"{file} is missing", WAY_OUT) from None
+    except ValidationError as error:
+        reason = f"{file} is damaged ({artifacts.first_problem(error)})"
+        raise DamagedError(reason, WAY_OUT) from None
+    if path.name != _name(progress):
+        raise DamagedError(f"{file} tells of step {progress.step:,}", WAY_OUT)
+    return progress
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """The whole checkpoints of `directory`, oldest first."""
-    return sorted(path.parent for path in directory.glob(f"step-????????/{artifacts.MANIFEST}"))
+    """The checkpoints of `directory`, whole or damaged, oldest first."""
+    return sorted(directory.glob(NAMES))
 
 
 def forget_old(directory: Path, keep: int) -> None:
     """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back.
 
-    Drafts and half-deleted checkpoints that a kill left go too.
+    What a kill left of drafts and of deleted checkpoints goes too.
     """
+    for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
+        shutil.rmtree(left)
     existing = checkpoints(directory)
     if not existing or not read_progress(existing[-1]).scheduled:
         return
     artifacts.open_directory(existing[-1])
-    scheduled = [path for path in existing if read_progress(path).scheduled]
-    for path in set(directory.glob("step-*")) - set(scheduled[-keep:]):
+    scheduled = [path for path in existing if _may_be_scheduled(path)]
+    for path in set(existing) - set(scheduled[-keep:]):
         _delete(path)
 
 
+def _name(progress: Progress) -> str:
+    return f"step-{progress.step:08d}"
+
+
+def _may_be_scheduled(path: Path) -> bool:
+    try:
+        return read_progress(path).scheduled
+    except DamagedError:
+        return True
+
+
 def _delete(path: Path) -> None:
-    # Without its manifest it is no checkpoint, also if this is interrupted.
-    (path / artifacts.MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(path)
+    """Delete a checkpoint so that, if this is interrupted, it can't be taken for a damaged one."""
+    deleted = path.with_suffix(DELETED)
+    artifacts.replace_file(path, deleted)
+    shutil.rmtree(deleted)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -148,12 +263,3 @@ def _moments(model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, Tensor]
         for name, parameter in model.named_parameters()
         for moment in MOMENTS
     }
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path} can't be read as safetensors: {error}; delete its folder"
-        ) from None

@@ -4,17 +4,19 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
@@ -33,6 +35,7 @@ from nmtkit.training.checkpoint import (
     forget_old,
     load_checkpoint,
     save_checkpoint,
+    set_damaged_aside,
 )
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.schedule import learning_rate
@@ -87,28 +90,32 @@ def train(
     config: TrainingConfig,
     *,
     directory: Path,
+    aside: Path,
     group: Group,
     max_tokens: int,
     acceleration: Acceleration,
     evaluate: Callable[[Transformer], DevScore],
     report: Callable[[Metrics], None],
+    say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
-    """Train `model` up to `config.max_steps`, from the last checkpoint in `directory` on.
+    """Train `model` up to `config.max_steps`, from the last whole checkpoint in `directory` on.
 
     The first process of the group alone writes, evaluates and reports.
 
     Args:
+        aside: the folder that newer checkpoints are moved to, which are damaged.
         max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the result
             by rounding alone.
         acceleration: how gradients are computed; it changes the result by rounding alone.
         evaluate: asked at dev steps; it must leave the weights alone.
+        say: told what happened to files of an earlier run, a sentence each.
         should_stop: asked after each step; if it says so to one process, a checkpoint is written
             and the loop ends early for all.
 
     Raises:
         UserError: loss or gradient are no longer numbers; memory is short; processes see different
-            folders.
+            folders; there are checkpoints and none is whole.
     """
     torch.manual_seed(config.seed)
     optimizer = torch.optim.Adam(
@@ -117,8 +124,14 @@ def train(
         eps=config.adam_epsilon,
         fused=True,
     )
-    progress = _resume(directory, model, optimizer)
+    if group.is_first:
+        for sentence in set_damaged_aside(directory, aside):
+            say(f"train: {sentence}")
+    group.wait()
+    progress = _resume(directory, model, optimizer, config.max_steps)
     group.check_same("the last checkpoint that they find", progress.step)
+    if group.is_first and progress.step:
+        say(f"train: resuming after step {progress.step:,} of {config.max_steps:,}")
     group.copy_first(model)
     gradients = GradientSums(model, group)
     backward = Backward(model, config.label_smoothing, acceleration)
@@ -140,7 +153,7 @@ def train(
     n_skipped = 0  # in a row
     last_saved = time.monotonic()
     with (
-        _metrics_file(directory / METRICS, progress.step, group) as metrics_file,
+        _metrics_file(directory / METRICS, progress.step, group, say) as metrics_file,
         enough_memory(group.device, max_tokens),
     ):
         probed = islice(source(), min(n_left, PROBED_UPDATES))
@@ -177,7 +190,7 @@ def train(
                 skipped=progress.skipped + metrics.skipped,
             )
             if group.is_first and (progress.scheduled or stopping):
-                metrics_file.flush()
+                artifacts.sync(directory / METRICS)  # a checkpoint never knows more steps than this
                 _check_weights(model, metrics.step, directory)
                 save_checkpoint(directory, model, optimizer, progress)
                 forget_old(directory, config.keep_checkpoints)
@@ -284,12 +297,28 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     return math.exp(min(nll / int(pairs.tgt_lengths.sum()), 700.0))
 
 
+class _Line(BaseModel):
+    """What is counted on in a line of `metrics.jsonl`, which no hash guards."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    step: Annotated[int, Field(gt=0)]
+    skipped: bool
+    src_tokens: Annotated[int, Field(gt=0)]
+    tgt_tokens: Annotated[int, Field(gt=0)]
+    seconds: Annotated[float, Field(ge=0)]
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl`; a line that a kill cut short is left out."""
+    """The lines of `metrics.jsonl`, by step; what a kill cut short or else is none is left out."""
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    found = {}
+    for line in path.read_bytes().split(b"\n"):
+        with suppress(ValidationError):
+            step = _Line.model_validate_json(line).step
+            found[step] = json.loads(line)
+    return [found[step] for step in sorted(found)]
 
 
 def _evaluated(
@@ -311,11 +340,19 @@ def _evaluated(
     )
 
 
-def _resume(directory: Path, model: Transformer, optimizer: torch.optim.Adam) -> Progress:
-    existing: Sequence[Path] = checkpoints(directory)
+def _resume(
+    directory: Path, model: Transformer, optimizer: torch.optim.Adam, max_steps: int
+) -> Progress:
+    existing = checkpoints(directory)
     if not existing:
         return Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
-    return load_checkpoint(existing[-1], model, optimizer)
+    progress = load_checkpoint(existing[-1], model, optimizer)
+    if progress.step > max_steps:
+        raise UserError(
+            f"{existing[-1]} is of more steps than the {max_steps:,} of [training] max_steps; "
+            f"delete {directory} to train from the first step"
+        )
+    return progress
 
 
 def _is_due(every: int, step: int) -> bool:
@@ -329,7 +366,9 @@ def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
 
 
 @contextmanager
-def _metrics_file(path: Path, step: int, group: Group) -> Iterator[IO[str]]:
+def _metrics_file(
+    path: Path, step: int, group: Group, say: Callable[[str], None]
+) -> Iterator[IO[str]]:
     """Open `metrics.jsonl` after `step`; lines of later steps, whose work was lost, are dropped.
 
     What processes other than the first write goes nowhere.
@@ -338,10 +377,20 @@ def _metrics_file(path: Path, step: int, group: Group) -> Iterator[IO[str]]:
         with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
             yield nowhere
         return
-    kept = [json.dumps(line) + "\n" for line in read_metrics(path) if line["step"] <= step]
+    found = read_metrics(path)
+    kept = [line for line in found if line["step"] <= step]
+    if found and not step:
+        say(
+            f"train: step {found[-1]['step']:,} was reached and no checkpoint is in {path.parent}; "
+            "training begins at the first step"
+        )
+    if len(kept) < step:
+        say(f"train: {path} tells of {len(kept):,} of {step:,} steps; the others are not measured")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".partial")
-    draft.write_text("".join(kept), encoding="utf-8", newline="\n")
-    draft.replace(path)  # at once, so that a kill can't lose the lines of the steps that are done
+    draft.write_text(
+        "".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8", newline="\n"
+    )
+    artifacts.replace_file(draft, path)  # so that a kill can't lose the lines of steps that count
     with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
         yield file

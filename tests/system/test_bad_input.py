@@ -208,19 +208,65 @@ def test_full_disk_is_told_and_what_was_done_is_kept(workplace: Path, finished: 
     assert status(workplace)["train"]["state"] == "partial"
 
 
-def test_altered_checkpoint_is_refused_by_name_and_nothing_starts_anew(prepared: Path) -> None:
-    process = start(prepared, "train", RECIPE)
-    wait_until(lambda: steps_done(prepared) >= 31, process)
+def _killed_in_training(folder: Path) -> list[Path]:
+    """The checkpoints of a training that was killed, oldest first."""
+    process = start(folder, "train", RECIPE)
+    wait_until(lambda: steps_done(folder) >= 31, process)
     process.kill()
     with process:
         process.communicate()
-    newest = max(prepared.glob("runs/train/*.partial/checkpoints/*/manifest.json")).parent
+    whole = sorted(folder.glob("runs/train/*.partial/checkpoints/*/manifest.json"))
+    assert len(whole) >= 2
+    return [path.parent for path in whole]
+
+
+def test_altered_checkpoint_is_refused_by_name_and_training_resumes_from_the_one_before(
+    prepared: Path, finished: Finished
+) -> None:
+    *_, before, newest = _killed_in_training(prepared)
     flip_byte(newest / "model.safetensors")
+    damaged = contents(newest)
+    went_on = done(nmtkit(prepared, "train", RECIPE))
+    name = newest.relative_to(prepared)
+    aside = prepared / f"{name.parts[0]}/train/{finished.artifact('train').name}.damaged"
+    assert f"train: {name} is refused: {name / 'model.safetensors'} was altered" in went_on.err
+    assert f"it is now {(aside / newest.name).relative_to(prepared)}.1\n" in went_on.err
+    assert f"train: resuming after step {int(before.name.removeprefix('step-'))} of" in went_on.err
+    assert contents(aside / f"{newest.name}.1") == damaged
+    assert contents(artifact(prepared, "train")) == contents(finished.artifact("train"))
+
+
+def test_training_with_damaged_checkpoints_alone_starts_nothing_and_deletes_nothing(
+    prepared: Path,
+) -> None:
+    for path in _killed_in_training(prepared):
+        (path / "manifest.json").unlink()
     before = contents(prepared / "runs")
-    said = sentence(nmtkit(prepared, "train", RECIPE))
-    assert f"{(newest / 'model.safetensors').relative_to(prepared)} was altered" in said
-    assert f"delete {newest.relative_to(prepared)} and run again" in said
+    ended = nmtkit(prepared, "train", RECIPE)
+    said = sentence(ended)
+    assert ended.code == 1
+    assert "none of the " in said
+    assert "checkpoints to train from the first step" in said
     assert contents(prepared / "runs") == before
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "progress.json", "../../model.json"])
+def test_average_refuses_an_altered_file_of_training_by_name(complete: Path, name: str) -> None:
+    shutil.rmtree(artifact(complete, "average"))
+    altered = artifact(complete, "train") / "checkpoints" / "step-00000110" / name
+    flip_byte(altered)
+    said = sentence(nmtkit(complete, "average", RECIPE))
+    assert altered.resolve().relative_to(complete.resolve()).as_posix() in said
+    assert f"delete {artifact(complete, 'train').relative_to(complete)}" in said
+    assert not list(complete.glob("runs/average/*/manifest.json"))
+
+
+def test_average_needs_no_checkpoint_that_it_does_not_average(complete: Path) -> None:
+    before = contents(artifact(complete, "average"))
+    shutil.rmtree(artifact(complete, "average"))
+    flip_byte(artifact(complete, "train") / "checkpoints" / "step-00000100" / "progress.json")
+    done(nmtkit(complete, "average", RECIPE))
+    assert contents(artifact(complete, "average")) == before
 
 
 def test_altered_prepared_corpus_is_refused_by_name(prepared: Path) -> None:

@@ -13,9 +13,9 @@ from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import MODEL, Progress, save_checkpoint
 
 
-def checkpoint(folder: Path, step: int, fill: float | None = None) -> Path:
+def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs: int = 5) -> Path:
     torch.manual_seed(step)
-    model = nn.Linear(3, 5)
+    model = nn.Linear(3, n_outputs)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.randn(2, 3)).sum().backward()
     optimizer.step()
@@ -55,4 +55,10 @@ def test_altered_checkpoint_is_refused(tmp_path: Path) -> None:
     content[-2] ^= 1
     (paths[1] / MODEL).write_bytes(content)
     with pytest.raises(UserError, match="was altered"):
+        average_weights(paths)
+
+
+def test_checkpoints_of_different_models_are_refused(tmp_path: Path) -> None:
+    paths = [checkpoint(tmp_path, 1), checkpoint(tmp_path, 2, n_outputs=6)]
+    with pytest.raises(UserError, match=r"00002/model.safetensors holds another model .* bias has"):
         average_weights(paths)

@@ -1,5 +1,11 @@
 """Checkpoints: exact, refused when damaged, deleted when old."""
 
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +26,7 @@ from nmtkit.training.checkpoint import (
     load_weights,
     read_progress,
     save_checkpoint,
+    set_damaged_aside,
 )
 
 
@@ -56,6 +63,14 @@ def save(directory: Path, step: int, *, scheduled: bool = True) -> Path:
 
 def steps(directory: Path) -> list[int]:
     return [read_progress(path).step for path in checkpoints(directory)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> None:
@@ -112,22 +127,6 @@ def test_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
         load_weights(trained()[0], path)
 
 
-def test_directory_without_manifest_is_no_checkpoint(tmp_path: Path) -> None:
-    save(tmp_path, 2)
-    (save(tmp_path, 3) / artifacts.MANIFEST).unlink()
-    assert steps(tmp_path) == [2]
-    with pytest.raises(UserError, match="no finished artifact"):
-        load_checkpoint(tmp_path / "step-00000003", *trained())
-
-
-def test_half_deleted_checkpoint_is_written_again(tmp_path: Path) -> None:
-    path = save(tmp_path, 3)
-    (path / artifacts.MANIFEST).unlink()
-    (path / PROGRESS).unlink()
-    assert save(tmp_path, 3) == path
-    assert load_checkpoint(path, *trained()) == progress_at(3)
-
-
 def test_draft_that_a_kill_left_is_no_checkpoint_and_in_nobodys_way(tmp_path: Path) -> None:
     draft = tmp_path / "step-00000002.partial"
     draft.mkdir()
@@ -141,20 +140,6 @@ def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
     for step in (1000, 9, 200):
         save(tmp_path, step)
     assert steps(tmp_path) == [9, 200, 1000]
-
-
-def test_checkpoint_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
-    path = save(tmp_path, 2)
-    inode = path.stat().st_ino
-    save(tmp_path, 2, scheduled=False)
-    assert path.stat().st_ino == inode
-    assert read_progress(path).scheduled
-
-
-def test_scheduled_checkpoint_takes_the_place_of_one_that_was_not(tmp_path: Path) -> None:
-    path = save(tmp_path, 2, scheduled=False)
-    assert save(tmp_path, 2) == path
-    assert load_checkpoint(path, *trained()).scheduled
 
 
 def test_the_last_scheduled_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -184,6 +169,226 @@ def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Pat
     assert steps(tmp_path) == [1, 2, 3]
 
 
+def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_that_nobody_needs(
+    tmp_path: Path,
+) -> None:
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step)
+    for step in (1, 3):
+        (tmp_path / f"step-0000000{step}" / PROGRESS).write_bytes(b"x" * 132)
+    forget_old(tmp_path, keep=3)
+    assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000004"]
+
+
+def test_only_what_nmtkit_itself_left_is_cleaned_up(tmp_path: Path) -> None:
+    save(tmp_path, 3)
+    for name in ("step-00000001.partial", "step-00000002.deleted", "step-00000002.bak", "step-old"):
+        shutil.copytree(tmp_path / "step-00000003", tmp_path / name)
+    forget_old(tmp_path, keep=1)
+    assert names(tmp_path) == ["step-00000002.bak", "step-00000003", "step-old"]
+
+
+def test_deleting_that_was_interrupted_leaves_no_damaged_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (1, 2):
+        save(tmp_path, step)
+
+    def interrupted(path: Path) -> None:
+        (path / MODEL).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            forget_old(tmp_path, keep=1)
+    assert steps(tmp_path) == [2]
+    assert set_damaged_aside(tmp_path, tmp_path / "aside") == []
+    forget_old(tmp_path, keep=1)
+    assert names(tmp_path) == ["step-00000002"]
+
+
 def test_forgetting_in_an_empty_folder_does_nothing(tmp_path: Path) -> None:
     forget_old(tmp_path, keep=1)
     assert list(tmp_path.iterdir()) == []
+
+
+# Damaged
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+
+
+def overwrite(file: Path) -> None:
+    file.write_bytes(b"{" * file.stat().st_size)
+
+
+FILES = (MODEL, OPTIMIZER, PROGRESS, artifacts.MANIFEST)
+DAMAGE = [(how, name) for how in (cut, flip, overwrite, Path.unlink) for name in FILES]
+DAMAGE.remove((flip, artifacts.MANIFEST))  # there it changes a version's last digit
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"), DAMAGE, ids=lambda part: getattr(part, "__name__", part)
+)
+def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_the_newest(
+    tmp_path: Path, damage: Callable[[Path], None], name: str
+) -> None:
+    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    before, newest = save(directory, 2), save(directory, 3)
+    damage(newest / name)
+    content = contents(newest)
+    (sentence,) = set_damaged_aside(directory, aside)
+    assert sentence.startswith(f"{newest} is refused: {newest}")
+    assert name in sentence
+    assert sentence.endswith(f"; it is now {aside / 'step-00000003.1'}")
+    assert contents(aside / "step-00000003.1") == content
+    assert checkpoints(directory) == [before]
+
+
+def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
+    tmp_path: Path,
+) -> None:
+    directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
+    for step in (1, 2, 3, 4):
+        save(directory, step)
+    for step in (1, 3, 4):
+        cut(directory / f"step-0000000{step}" / MODEL)
+    assert len(set_damaged_aside(directory, aside)) == 2
+    assert names(aside) == ["step-00000003.1", "step-00000004.1"]
+    assert names(directory) == ["step-00000001", "step-00000002"]
+    cut(save(directory, 3) / MODEL)
+    (sentence,) = set_damaged_aside(directory, aside)
+    assert sentence.endswith("step-00000003.2")
+    assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
+
+
+@pytest.mark.parametrize("name", [MODEL, artifacts.MANIFEST])
+def test_no_whole_checkpoint_is_an_error_that_moves_nothing(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "checkpoints"
+    for step in (1, 2):
+        (save(directory, step) / name).unlink()
+    message = rf"^none of the 2 checkpoints in {directory} is whole \(.*00002.* has no|is missing"
+    with pytest.raises(UserError, match=message) as caught:
+        set_damaged_aside(directory, tmp_path / "aside")
+    assert str(caught.value).endswith(f"or delete {directory} to train from the first step")
+    assert names(tmp_path) == ["checkpoints"]
+    assert names(directory) == ["step-00000001", "step-00000002"]
+
+
+def test_without_checkpoints_nothing_is_set_aside(tmp_path: Path) -> None:
+    assert set_damaged_aside(tmp_path / "none", tmp_path / "aside") == []
+    assert names(tmp_path) == []
+
+
+# By a stranger: what a manifest tells is true
+
+
+def forge(path: Path, name: str, content: bytes) -> None:
+    """Give a checkpoint another file, and a manifest that says it is right."""
+    (path / name).write_bytes(content)
+    manifest = json.loads((path / artifacts.MANIFEST).read_text(encoding="utf-8"))
+    seen = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["files"][name] = seen
+    artifacts.write_json(path / artifacts.MANIFEST, manifest)
+
+
+GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True, "skipped": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "EOF while parsing"),
+        (b"null", "should be an object"),
+        (b"[" * 100_000, "recursion limit"),
+        (json.dumps(GOOD).replace("100", 5_000 * "9").encode(), "number out of range"),
+        (
+            json.dumps(GOOD).replace("100", "1e300").encode(),
+            r"\['tgt_tokens'\]: Input should be a valid integer",
+        ),
+        (
+            json.dumps({**GOOD, "step": "2"}).encode(),
+            r"\['step'\]: Input should be a valid integer",
+        ),
+        (json.dumps({**GOOD, "step": -2}).encode(), r"\['step'\]: Input should be greater"),
+        (json.dumps({**GOOD, "epoch": 2**63}).encode(), r"\['epoch'\]: Input should be less"),
+        (
+            json.dumps({**GOOD, "scheduled": 1}).encode(),
+            r"\['scheduled'\]: Input should be a valid",
+        ),
+        (json.dumps({**GOOD, "more": 1}).encode(), r"\['more'\]: Unexpected"),
+        (b'{"step": 2}', r"\['epoch'\]: Field required"),
+        (json.dumps({**GOOD, "step": 3}).encode(), "tells of step 3"),
+        (b'{"step\xff": 2}', "invalid unicode|Unicode"),
+    ],
+)
+def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = save(tmp_path, 2)
+    forge(path, PROGRESS, content)
+    with pytest.raises(artifacts.DamagedError, match=message) as caught:
+        load_checkpoint(path, *trained())
+    assert f"{PROGRESS} " in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def header(**tensors: object) -> bytes:
+    """A safetensors file of 64 bytes of tensors."""
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(64)
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 8,
+        (2**62).to_bytes(8, "little") + bytes(100),
+        (10**8).to_bytes(8, "little") + b"{}",
+        header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}),
+        header(a={"dtype": "F32", "shape": [2**32, 2**32], "data_offsets": [0, 0]}),
+        header(a={"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}),
+        header(a={"dtype": "F32", "shape": [-1], "data_offsets": [0, 64]}),
+        header(a={"dtype": "F4", "shape": [128], "data_offsets": [0, 64]}),
+        header(a={"dtype": "?", "shape": [16], "data_offsets": [0, 64]}),
+        header(a={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
+        header(a=1),
+        (100_000).to_bytes(8, "little") + b"[" * 100_000,
+    ],
+)
+def test_forged_tensors_are_refused(tmp_path: Path, content: bytes, name: str) -> None:
+    path = save(tmp_path, 2)
+    forge(path, name, content)
+    with pytest.raises(UserError, match=name) as caught:
+        load_checkpoint(path, *trained())
+    assert "\n" not in str(caught.value)
+
+
+def test_manifest_that_leaves_out_a_file_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 2)
+    manifest = json.loads((path / artifacts.MANIFEST).read_text(encoding="utf-8"))
+    del manifest["files"][OPTIMIZER]
+    artifacts.write_json(path / artifacts.MANIFEST, manifest)
+    with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
+        load_checkpoint(path, *trained())
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o002, 0o664)])
+def test_tensors_have_the_permissions_of_other_files(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        path = save(tmp_path, 2)
+    finally:
+        os.umask(before)
+    assert {
+        file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()
+    } == dict.fromkeys((MODEL, OPTIMIZER, PROGRESS, artifacts.MANIFEST), mode)

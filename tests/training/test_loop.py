@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import random
 import shutil
 import subprocess
@@ -116,6 +117,7 @@ def run(
     group: Group = ALONE,
     how: Acceleration = FLOAT32,
     evaluate: Callable[[Transformer], DevScore] = lambda _model: DevScore(12.5, "guessed"),
+    say: Callable[[str], None] = lambda _sentence: None,
 ) -> Progress:
     """Train `model`; a stop is asked for once `stop_after` steps of this run are done."""
     asked = iter(range(1, config.max_steps + 1))
@@ -125,11 +127,13 @@ def run(
         corpus(20, seed=2),
         config,
         directory=directory,
+        aside=directory.with_suffix(".damaged"),
         group=group,
         max_tokens=max_tokens,
         acceleration=how,
         evaluate=evaluate,
         report=report,
+        say=say,
         should_stop=lambda: next(asked) >= stop_after,
     )
 
@@ -241,6 +245,94 @@ def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
         )
     assert torch.equal(found[0], found[1])
     assert not torch.equal(found[2], found[3])
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"{}\n", b"{[}\n", b'{"step": "x"}\n', b"\xff\0\n", b"[" * 9_999 + b"\n"]
+)
+def test_metrics_that_were_damaged_are_told_and_hold_up_nothing(
+    tmp_path: Path, undisturbed: Undisturbed, garbage: bytes
+) -> None:
+    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(checkpoints(tmp_path)[-1])
+    metrics, said = tmp_path / METRICS, list[str]()
+    first, second, *rest = metrics.read_bytes().splitlines(keepends=True)
+    metrics.write_bytes(b"".join([first, second[:-9], b"\n", garbage, *rest]))
+    model = model_of(dropout=undisturbed.dropout, seed=77)
+    assert run(tmp_path, model, config_of(), say=said.append) == undisturbed.progress
+    assert [line["step"] for line in losses(tmp_path)] == [1, 3, 4, 5]
+    assert said == [
+        f"train: resuming after step 4 of {N_STEPS}",
+        f"train: {metrics} tells of 3 of 4 steps; the others are not measured",
+    ]
+
+
+def test_metrics_are_on_the_disk_before_the_checkpoint_that_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: dict[int, int] = {}  # steps in the file, by the checkpoints that were there
+    sync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        metrics = tmp_path / METRICS
+        if metrics.exists() and os.path.samestat(os.fstat(descriptor), metrics.stat()):
+            synced[len(checkpoints(tmp_path))] = len(read_metrics(metrics))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    run(tmp_path, model_of(), config_of(keep_checkpoints=3))
+    assert synced == {0: 2, 1: 4, 2: 5}
+
+
+def test_damaged_checkpoint_is_told_and_its_work_is_done_again(
+    tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    directory, said = tmp_path / "checkpoints", list[str]()
+    shutil.copytree(undisturbed.directory, directory)
+    newest = checkpoints(directory)[-1]
+    (newest / "optimizer.safetensors").write_bytes(b"")
+    model = model_of(dropout=undisturbed.dropout, seed=77)
+    assert run(directory, model, config_of(), say=said.append) == undisturbed.progress
+    assert_same_bits(model, undisturbed.model)
+    assert said[0].startswith(f"train: {newest} is refused: {newest}/optimizer.safetensors has 0 ")
+    assert said[1:] == [f"train: resuming after step 4 of {N_STEPS}"]
+    assert [path.name for path in checkpoints(directory)] == [
+        path.name for path in checkpoints(undisturbed.directory)
+    ]
+
+
+def test_training_never_starts_anew_over_damaged_checkpoints(
+    tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
+    for path in checkpoints(tmp_path):
+        (path / "manifest.json").unlink()
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with pytest.raises(UserError, match=rf"^none of the 2 checkpoints in {tmp_path} is whole"):
+        run(tmp_path, model_of(), config_of())
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    shutil.copyfile(undisturbed.directory / METRICS, tmp_path / METRICS)
+    said: list[str] = []
+    run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), say=said.append)
+    assert said == [
+        f"train: step 5 was reached and no checkpoint is in {tmp_path}; training begins at the "
+        "first step"
+    ]
+    assert losses(tmp_path) == losses(undisturbed.directory)
+    said.clear()
+    run(tmp_path / "new", model_of(), config_of(), say=said.append)
+    assert said == []
+
+
+def test_checkpoint_of_more_steps_than_the_recipe_has_is_refused(
+    tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
+    with pytest.raises(UserError, match="00005 is of more steps than the 4 of"):
+        run(tmp_path, model_of(), config_of(max_steps=4))
 
 
 def test_finished_run_does_nothing_more(tmp_path: Path, undisturbed: Undisturbed) -> None:
