@@ -206,12 +206,12 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Count BLEU each way: for a recipe's translation, or for two files of plain text."""
-    from nmtkit.artifacts import read_json
+    from nmtkit.artifacts import read_json, verify
     from nmtkit.reporting.tables import print_scores
     from nmtkit.stages import score as stage
 
     if references is None:
-        artifact = stage.run(_chain(recipe_or_hypotheses, overrides, _machine(runs_dir)))
+        artifact = verify(stage.run(_chain(recipe_or_hypotheses, overrides, _machine(runs_dir))))
         scores = read_json(artifact.path / stage.SCORES)
     elif lang is None:
         raise UserError(

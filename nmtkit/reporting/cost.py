@@ -1,8 +1,9 @@
 """What training costs in arithmetic: matrix products alone, a multiply and an add are two."""
 
+import math
 from dataclasses import dataclass
 
-from nmtkit.recipe import ModelConfig
+from nmtkit.recipe import ModelConfig, TrainingConfig
 
 # FLOP/s of a product of two bfloat16 matrices of 8,192 x 8,192, measured: what MFU is a share of.
 PEAK_FLOPS = {"NVIDIA H200": 788e12}
@@ -67,3 +68,11 @@ def update_flops(
         + attention
     )
     return 3.0 * forward
+
+
+def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
+    """The most disk that checkpoints take: those that are kept, and one that is being written."""
+    n_kept = training.keep_checkpoints
+    if not training.checkpoint_every_minutes:
+        n_kept = min(n_kept, math.ceil(training.max_steps / training.checkpoint_every_steps))
+    return (n_kept + 1) * 3 * 4 * n_parameters  # weights and two moments in float32

@@ -5,7 +5,7 @@ import time
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.download import is_here, known_bytes
-from nmtkit.reporting.cost import count_parameters, update_flops
+from nmtkit.reporting.cost import checkpoints_bytes, count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.stages.chain import Chain, states
 
@@ -17,11 +17,13 @@ def plan(chain: Chain) -> Plan:
     """Work out what `nmtkit run` would do.
 
     Raises:
-        UserError: the recipe names a corpus or a device that does not exist.
+        UserError: the recipe names a corpus or a device that does not exist; the prepared corpus
+            was altered.
     """
     recipe = chain.recipe
     prepared = _find(chain, "prepare")
     if prepared is not None:
+        artifacts.verify(prepared, "counts.json")
         n_tokens = int(artifacts.read_json(prepared.path / "counts.json")["vocabulary"])
     else:
         n_tokens = recipe.expected_vocabulary()
@@ -90,7 +92,7 @@ def _disk_bytes(chain: Chain, n_parameters: int) -> int:
         )
     checkpoints = 0
     if _find(chain, "train") is None:
-        checkpoints = (chain.recipe.training.keep_checkpoints + 1) * 3 * 4 * n_parameters
+        checkpoints = checkpoints_bytes(chain.recipe.training, n_parameters)
     return text + checkpoints + 4 * n_parameters
 
 

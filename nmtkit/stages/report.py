@@ -1,6 +1,10 @@
 """All stages in order, and what a person wants to see at the end."""
 
+from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
@@ -29,13 +33,17 @@ def _run(stage: str, chain: Chain) -> Artifact:
 
 
 def results(chain: Chain) -> Results:
-    """Collect the results of a finished chain."""
+    """Collect the results of a finished chain.
+
+    Raises:
+        UserError: a stage isn't done, or what is shown of it was altered.
+    """
     found = {stage: chain.need(stage) for stage in STAGES}
     corpus = chain.recipe.corpus
-    prepared = found["prepare"].path
-    src = list(read_lines(TextFile(prepared / f"test.{corpus.src_lang}")))
-    references = list(read_lines(TextFile(prepared / f"test.{corpus.tgt_lang}")))
-    hypotheses = list(read_lines(TextFile(found["translate"].path / "hypotheses.txt")))
+    src, references = (
+        _lines(found["prepare"], f"test.{lang}") for lang in (corpus.src_lang, corpus.tgt_lang)
+    )
+    hypotheses = _lines(found["translate"], "hypotheses.txt")
     spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
     return Results(
         [
@@ -43,22 +51,53 @@ def results(chain: Chain) -> Results:
             for stage, artifact in found.items()
         ],
         [Sample(src[i], references[i], hypotheses[i]) for i in spread],
-        artifacts.read_json(found["score"].path / "scores.json"),
+        _json(found["score"], "scores.json"),
     )
 
 
+def _lines(artifact: Artifact, name: str) -> list[str]:
+    return list(read_lines(TextFile(artifacts.verify(artifact, name).path / name)))
+
+
+def _json(artifact: Artifact, name: str) -> Any:
+    return artifacts.read_json(artifacts.verify(artifact, name).path / name)
+
+
+class _Measured(BaseModel):
+    """What is shown of an artifact's measurements, which no hash guards."""
+
+    seconds: float
+    steps: int | None = None
+    timed_steps: int | None = None
+    tgt_tokens_per_second: float | None = None
+    sentences_per_second: float | None = None
+
+    def parts(self) -> Iterator[str]:
+        """Each as a person reads it."""
+        yield f"{self.seconds:,.1f} s"
+        if self.steps is not None:
+            yield f"{self.steps:,} steps"
+        if self.tgt_tokens_per_second is not None:
+            is_of_all = self.timed_steps in (None, self.steps)
+            of_some = "" if is_of_all else f" in the {self.timed_steps:,} that were measured"
+            yield f"{self.tgt_tokens_per_second:,.0f} target tokens/s{of_some}"
+        if self.sentences_per_second is not None:
+            yield f"{self.sentences_per_second:,.1f} sentences/s"
+
+
 def _summary(stage: str, artifact: Artifact) -> str:
-    measured = artifacts.read_json(artifact.path / artifacts.MEASUREMENTS)
-    summary = f"{measured['seconds']:,.1f} s"
+    measurements = artifact.path / artifacts.MEASUREMENTS
+    try:
+        parts = list(_Measured.model_validate_json(measurements.read_bytes()).parts())
+    except (OSError, ValidationError):
+        parts = [f"{measurements.name} is damaged"]
     if stage == "prepare":
-        counts = artifacts.read_json(artifact.path / "counts.json")
-        summary += f", {counts['train_size']['pairs']:,} pairs, vocabulary {counts['vocabulary']:,}"
-    if stage == "train":
-        speed = measured["tgt_tokens_per_second"]
-        summary += f", {measured['steps']:,} steps, {speed:,.0f} target tokens/s"
+        counts = _json(artifact, "counts.json")
+        parts += [
+            f"{counts['train_size']['pairs']:,} pairs",
+            f"vocabulary {counts['vocabulary']:,}",
+        ]
     if stage == "average":
-        steps = artifacts.read_json(artifact.path / "averaged.json")["steps"]
-        summary += f", steps {', '.join(f'{step:,}' for step in steps)}"
-    if stage == "translate":
-        summary += f", {measured['sentences_per_second']:,.1f} sentences/s"
-    return summary
+        steps = _json(artifact, "averaged.json")["steps"]
+        parts += [f"steps {', '.join(f'{step:,}' for step in steps)}"]
+    return ", ".join(parts)

@@ -16,8 +16,8 @@ from nmtkit.corpus.store import Ids
 from nmtkit.errors import Stopped, Told
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig
-from nmtkit.reporting.cost import PEAK_FLOPS
+from nmtkit.recipe import DecodingConfig, Recipe
+from nmtkit.reporting.cost import PEAK_FLOPS, checkpoints_bytes
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.bundle import bundle_of
@@ -26,7 +26,14 @@ from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import METRICS, DevScore, Metrics, read_metrics, train
+from nmtkit.training.loop import (
+    METRICS,
+    DevScore,
+    Metrics,
+    enough_memory,
+    read_metrics,
+    train,
+)
 from nmtkit.training.signals import on_stop_signal
 
 CHECKPOINTS = "checkpoints"
@@ -99,16 +106,16 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     artifact = artifacts.verify(chain.need("prepare"))
     prepared = artifact.path
     n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
-    with _deterministic() if machine.deterministic else nullcontext():
+    max_tokens = most_tokens(chain, group)
+    with (
+        _deterministic() if machine.deterministic else nullcontext(),
+        enough_memory(device, max_tokens),
+    ):
         torch.manual_seed(recipe.training.seed)
         acceleration = acceleration_of(chain, group)
         model = Transformer(recipe.model, n_rows, acceleration.dtype).to(device)
-        max_tokens = most_tokens(chain, group)
         if group.is_first:
-            description = {"config": recipe.section("model"), "n_rows": n_rows}
-            artifacts.write_json(draft / MODEL, description)
-            if (draft / METRICS).exists():  # killed between its last step and publishing
-                (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
+            _set_up(draft, recipe, model, n_rows)
         group.wait()
         _say_what_begins(model, group, acceleration, max_tokens)
         train_pairs = open_pairs(prepared, "train")
@@ -149,6 +156,18 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         "tgt_tokens": done.tgt_tokens,
         **_speed_of(read_metrics(draft / METRICS)),
     }
+
+
+def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> None:
+    """Describe the model in the draft, where there must be room for its checkpoints."""
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
+    needed = checkpoints_bytes(recipe.training, n_parameters) - there
+    artifacts.check_room(draft, needed, "train")
+    description = {"config": recipe.section("model"), "n_rows": n_rows}
+    artifacts.write_json(draft / MODEL, description)
+    if (draft / METRICS).exists():  # killed between its last step and publishing
+        (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
 
 
 def acceleration_of(chain: Chain, group: Group) -> Acceleration:
@@ -265,12 +284,10 @@ def _speed_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
         sum(line[name] for line in lines) for name in ("seconds", "src_tokens", "tgt_tokens")
     )
     return {
-        "timed": {
-            "steps": len(lines),
-            "seconds": round(seconds, 3),
-            "src_tokens": src_tokens,
-            "tgt_tokens": tgt_tokens,
-        },
+        "timed_steps": len(lines),
+        "timed_seconds": round(seconds, 3),
+        "timed_src_tokens": src_tokens,
+        "timed_tgt_tokens": tgt_tokens,
         "tgt_tokens_per_second": round(tgt_tokens / seconds, 1) if seconds else None,
     }
 

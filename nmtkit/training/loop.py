@@ -114,8 +114,8 @@ def train(
             and the loop ends early for all.
 
     Raises:
-        UserError: loss or gradient are no longer numbers; memory is short; processes see different
-            folders; there are checkpoints and none is whole.
+        UserError: loss or gradient are no longer numbers; processes see different folders; there
+            are checkpoints and none is whole.
     """
     torch.manual_seed(config.seed)
     optimizer = torch.optim.Adam(
@@ -152,10 +152,7 @@ def train(
     n_left = config.max_steps - progress.step
     n_skipped = 0  # in a row
     last_saved = time.monotonic()
-    with (
-        _metrics_file(directory / METRICS, progress.step, group, say) as metrics_file,
-        enough_memory(group.device, max_tokens),
-    ):
+    with _metrics_file(directory / METRICS, progress.step, group, say) as metrics_file:
         probed = islice(source(), min(n_left, PROBED_UPDATES))
         hardest = hardest_micro_batch(train_pairs, probed, max_tokens, capacity)
         if len(hardest):  # tried, and its gradient dropped; a graph is captured here
@@ -271,14 +268,20 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
     """Say what to do about memory.
 
     Raises:
-        UserError: the device has too little for micro-batches of `max_tokens` a side.
+        UserError: the device has too little for the model and micro-batches of `max_tokens` a side.
     """
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (MemoryError, RuntimeError) as error:
+        # torch raises an error of its own for a GPU alone.
+        if isinstance(error, RuntimeError) and not (
+            isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+        ):
+            raise
         raise UserError(
-            f"{device} has too little memory for micro-batches of {max_tokens:,} tokens a side; "
-            f"say --max-tokens {max_tokens // 2}, which changes the result by rounding alone"
+            f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
+            f"tokens a side; say --max-tokens {max_tokens // 2}, which changes the result by "
+            "rounding alone, or choose a smaller [model]"
         ) from None
 
 

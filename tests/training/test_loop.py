@@ -33,6 +33,7 @@ from nmtkit.training.loop import (
     METRICS,
     DevScore,
     Metrics,
+    enough_memory,
     perplexity,
     read_metrics,
     train,
@@ -460,12 +461,40 @@ def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(acceleration, "batch_losses", short_of_memory)
-        with pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"):
+        with pytest.raises(torch.OutOfMemoryError):
             run(tmp_path, model_of(), config_of())
     source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
     hardest = hardest_micro_batch(corpus(), itertools.islice(source, N_STEPS), 75)
     assert tried == [corpus().tgt_lengths[hardest].sum()]
     assert losses(tmp_path) == []
+
+
+def allocate_too_much() -> None:
+    torch.empty(2**60, dtype=torch.uint8)
+
+
+def refuse_as_a_gpu_does() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def allocate_too_much_in_python() -> None:
+    bytearray(2**60)
+
+
+@pytest.mark.parametrize(
+    "fail", [allocate_too_much, refuse_as_a_gpu_does, allocate_too_much_in_python]
+)
+def test_short_memory_is_told_in_one_sentence(fail: Callable[[], None]) -> None:
+    with (
+        pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"),
+        enough_memory(CPU, 75),
+    ):
+        fail()
+
+
+def test_other_errors_are_not_taken_for_short_memory() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be"), enough_memory(CPU, 75):
+        torch.ones(2, 3) @ torch.ones(2, 3)
 
 
 def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturbed) -> None:
