@@ -14,27 +14,24 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
+from pydantic import Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nmtkit import artifacts
-from nmtkit.artifacts import DamagedError
+from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
 
 MODEL, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 NAMES = "step-" + 8 * "[0-9]"
-WAY_OUT = "restore it from a copy"
 DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill left, which nobody needs
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
-class Progress:
+class Progress(Record):
     """How far training has come."""
 
     step: Number  # optimizer steps done
@@ -43,9 +40,6 @@ class Progress:
     tgt_tokens: Number  # seen so far
     scheduled: bool  # written because the recipe says so, not because somebody stopped the run
     skipped: Number = 0  # of the steps, those whose loss or gradient was not finite
-
-
-_Progress = TypeAdapter(Progress)
 
 
 def save_checkpoint(
@@ -58,7 +52,7 @@ def save_checkpoint(
     draft.mkdir(parents=True)
     save_tensors(_weights(model), draft / MODEL)
     save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
-    artifacts.write_json(draft / PROGRESS, vars(progress))
+    artifacts.write_json(draft / PROGRESS, progress.model_dump())
     artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
     return place
 
@@ -200,16 +194,11 @@ def read_progress(path: Path) -> Progress:
     Raises:
         DamagedError: it doesn't say, or says the step of another checkpoint.
     """
-    file = path / PROGRESS
-    try:
-        progress = _Progress.validate_json(file.read_bytes())
-    except FileNotFoundError:
-        raise DamagedError(f"{file} is missing", WAY_OUT) from None
-    except ValidationError as error:
-        reason = f"{file} is damaged ({artifacts.first_problem(error)})"
-        raise DamagedError(reason, WAY_OUT) from None
+    progress = artifacts.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress):
-        raise DamagedError(f"{file} tells of step {progress.step:,}", WAY_OUT)
+        raise DamagedError(
+            f"{path / PROGRESS} tells of step {progress.step:,}", "restore it from a copy"
+        )
     return progress
 
 

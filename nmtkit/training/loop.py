@@ -179,10 +179,10 @@ def train(
             by_clock = 0 < config.checkpoint_every_minutes <= minutes
             is_due = by_clock or _is_due(config.checkpoint_every_steps, metrics.step)
             progress = Progress(
-                metrics.step,
-                work.update.epoch,
-                work.update.index + 1,
-                progress.tgt_tokens + metrics.tgt_tokens,
+                step=metrics.step,
+                epoch=work.update.epoch,
+                index=work.update.index + 1,
+                tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
                 scheduled=is_last or is_due,
                 skipped=progress.skipped + metrics.skipped,
             )

@@ -250,6 +250,29 @@ def test_training_with_damaged_checkpoints_alone_starts_nothing_and_deletes_noth
     assert contents(prepared / "runs") == before
 
 
+ALTERED = {  # what is altered at equal size, and a command that would show it or pass it on
+    "score": ("score", "scores.json", ("score", "--json")),
+    "score shown by run": ("score", "scores.json", ("run",)),
+    "hypotheses": ("translate", "hypotheses.txt", ("run",)),
+    "references": ("prepare", "test.de", ("run",)),
+    "averaged steps": ("average", "averaged.json", ("run",)),
+    "vocabulary": ("prepare", "counts.json", ("plan",)),
+    "counts": ("prepare", "counts.json", ("inspect",)),
+}
+
+
+@pytest.mark.parametrize("name", list(ALTERED))
+def test_what_was_altered_is_refused_before_it_is_shown(complete: Path, name: str) -> None:
+    stage, file, (command, *options) = ALTERED[name]
+    altered = artifact(complete, stage) / file
+    content = altered.read_bytes()
+    digit = next(i for i in range(len(content)) if content[i : i + 1].isalnum())
+    altered.write_bytes(content[:digit] + b"7" + content[digit + 1 :])
+    ended = nmtkit(complete, command, RECIPE, *options)
+    assert f"{altered.relative_to(complete)} was altered" in sentence(ended)
+    assert ended.out == ""
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "progress.json", "../../model.json"])
 def test_average_refuses_an_altered_file_of_training_by_name(complete: Path, name: str) -> None:
     shutil.rmtree(artifact(complete, "average"))

@@ -21,7 +21,7 @@ def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs:
     optimizer.step()
     if fill is not None:
         model.weight.data.fill_(fill)
-    progress = Progress(step, epoch=0, index=step, tgt_tokens=step, scheduled=True)
+    progress = Progress(step=step, epoch=0, index=step, tgt_tokens=step, scheduled=True)
     return save_checkpoint(folder, model, optimizer, progress)
 
 
