@@ -15,6 +15,7 @@ import typer
 
 from nmtkit.errors import Stopped, Told, UserError
 from nmtkit.training import lifeline
+from nmtkit.visible import visible
 
 if TYPE_CHECKING:
     from nmtkit.machine import Machine
@@ -81,7 +82,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 RUNS = Path("runs")
 CTRL_C = 130  # exit code: 128 + SIGINT
+STDIN, STDOUT, STDERR = 0, 1, 2
 AGAIN = "run the same command again: nothing that was finished is lost"
+OUT_OF_MEMORY = (
+    "out of memory; give it more, or use less: fewer --workers or --processes, lower --max-tokens, "
+    f"a smaller model or beam; then {AGAIN}"
+)
+
+# What torch and Python call it in a RuntimeError.
+NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "can't start new thread")
 
 
 @app.command()
@@ -186,6 +195,12 @@ def translate(
         _tell(stage.run(_chain(recipe, overrides, _machine(runs_dir, device=device))).path)
     elif bundle is not None:
         from nmtkit.recipe import load_decoding
+
+        if sys.stdin is None or sys.stdout is None:
+            raise UserError(
+                "`nmtkit translate --bundle` reads standard input and writes standard output, and "
+                "one of them is closed; redirect it to a file"
+            )
 
         machine = _machine(runs_dir, device=device)
         stage.translate_stream(bundle, load_decoding(overrides or []), machine)
@@ -383,41 +398,67 @@ def _chain(recipe: str, overrides: list[str] | None, machine: "Machine") -> "Cha
 
 
 def _tell(path: Path) -> None:
-    typer.echo(path)
+    typer.echo(os.fsencode(path))  # a path need not be UTF-8
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence and a non-zero exit."""
+    _fill_closed_streams()
     lifeline.hold()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale says
+        # Whatever the locale says; what is no Unicode in a path is shown as an escape.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         app()
     except UserError as error:
         sys.exit(f"nmtkit: {error}")
     except Stopped as stop:
-        sys.stderr.write(f"nmtkit: {stop}\n")
+        typer.echo(f"nmtkit: {stop}", err=True)
         sys.exit(stop.exit_code)
     except Told as told:
         sys.exit(told.exit_code)
     except SystemExit as end:
         if end.code == CTRL_C:  # typer makes this of KeyboardInterrupt, without a word
-            sys.stderr.write(
+            typer.echo(
                 "nmtkit: stopped; what was finished is kept, and the same command goes on from "
-                "there\n"
+                "there",
+                err=True,
             )
         raise
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # nobody reads on: not our mistake
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # nobody reads on: not our mistake
         sys.exit(141)
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
+    except MemoryError:
+        sys.exit(f"nmtkit: {OUT_OF_MEMORY}")
+    except RuntimeError as error:
+        if not any(words in str(error) for words in NO_MEMORY):
+            raise
+        sys.exit(f"nmtkit: {OUT_OF_MEMORY}")
+
+
+def _fill_closed_streams() -> None:
+    """Put /dev/null where a standard stream is closed: the next file would get its descriptor.
+
+    What a library then prints to it would be written into that file.
+    """
+    for descriptor in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
 
 
 def _explain(error: OSError) -> str:
-    where = f" ({error.filename})" if error.filename else ""
+    # The system names no file where one that is open can't be written or read.
+    where = visible(
+        f"({error.filename})"
+        if error.filename
+        else "(in --runs-dir, or where standard output goes)"
+    )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk is full{where}; free some space and {AGAIN}"
-    return f"{error.strerror or error}{where}; mend that and {AGAIN}"
+        return f"the disk is full {where}; free some space and {AGAIN}"
+    if error.errno == errno.ENOMEM:
+        return OUT_OF_MEMORY
+    return f"{error.strerror or error} {where}; fix this and {AGAIN}"

@@ -1,11 +1,17 @@
 """What is shown to a person without a traceback."""
 
+from nmtkit.visible import visible
+
 
 class UserError(Exception):
     """A mistake that the user can mend.
 
-    The message is one sentence: what is wrong, where, the value seen, what to do.
+    The message is one sentence: what is wrong, where, the value seen, what to do. It is one line
+    without control characters, although it may quote a hostile file.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(visible(message))
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong

@@ -23,6 +23,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from nmtkit.visible import visible
+
 PLAIN_EVERY_S = 10.0  # a line of plain progress at most this often
 
 console = Console(stderr=True, highlight=False, emoji=False)
@@ -30,7 +32,7 @@ console = Console(stderr=True, highlight=False, emoji=False)
 
 def say(message: str) -> None:
     """Tell one thing that stays on the screen."""
-    console.print(message, markup=False, soft_wrap=True)
+    console.print(visible(message), markup=False, soft_wrap=True)
 
 
 def mute() -> None:

@@ -26,14 +26,18 @@ from pydantic import (
 
 from nmtkit.errors import UserError
 
-Count = Annotated[int, Field(ge=1)]
-CountOrZero = Annotated[int, Field(ge=0)]
+MAX_BYTES = 2**16  # of a recipe's file; those that come with nmtkit have 3,000
+MAX_INT = 2**63 - 1  # as in TOML
+
+Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 NAME = r"^[A-Za-z0-9._-]+$"
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 COMMIT = r"^[0-9a-f]{40}$"
+LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
 
 
 class Section(BaseModel):
@@ -104,8 +108,8 @@ Source = Annotated[
 class CorpusConfig(Section):
     """What text is read, and how raw text becomes tokens (section 5.1)."""
 
-    src_lang: Annotated[str, Field(min_length=2)]
-    tgt_lang: Annotated[str, Field(min_length=2)]
+    src_lang: Annotated[str, Field(pattern=LANGUAGE)]
+    tgt_lang: Annotated[str, Field(pattern=LANGUAGE)]
     train: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
     dev: Source
     test: Source
@@ -152,7 +156,7 @@ class SentencePieceConfig(Section):
     """A vocabulary of sentencepiece, in the place of the paper's word-pieces (section 5.1)."""
 
     method: Literal["sentencepiece"]
-    n_tokens: Annotated[int, Field(ge=8)]
+    n_tokens: Annotated[int, Field(ge=8, le=MAX_INT)]
 
 
 class ModelConfig(Section):
@@ -291,20 +295,24 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         UserError: no such recipe, bad TOML, an unknown key, a wrong type, an impossible value.
     """
     path = _find(name_or_path)
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise UserError(f"{path} has more than {MAX_BYTES:,} bytes, so it is no recipe")
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8").removeprefix("\ufeff"))
+        document = _parse(content.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start:,}"
         raise UserError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not valid TOML: {error}; mend the file") from None
+        raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
     document = _with_absolute_files(document, path.resolve().parent)
     for override in overrides:
         _override(document, override)
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        origin = " --set ".join([str(path), *overrides])
+        origin = " --set ".join([str(path), *(_short(override, 200) for override in overrides)])
         raise UserError(f"{origin}: {_explain(error, Recipe, document)}") from None
 
 
@@ -322,12 +330,28 @@ def load_decoding(overrides: Sequence[str]) -> DecodingConfig:
     try:
         return _DecodingAlone.model_validate(document).decoding
     except ValidationError as error:
-        origin = " ".join(f"--set {override}" for override in overrides)
+        origin = " ".join(f"--set {_short(override, 200)}" for override in overrides)
         raise UserError(f"{origin}: {_explain(error, _DecodingAlone, document)}") from None
 
 
 class _DecodingAlone(Section):
     decoding: DecodingConfig
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        TOMLDecodeError: whatever the parser stumbles over.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise tomllib.TOMLDecodeError("a number of too many digits") from None
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("too many brackets within one another") from None
 
 
 def _find(name_or_path: str) -> Path:
@@ -374,18 +398,20 @@ def _override(document: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise UserError(f"--set takes section.key=value, not {override!r}")
+        raise UserError(f"--set takes section.key=value, not {_short(override)!r}")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        parsed = _parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string: --set model.norm=pre
+        parsed = {"value": text.strip()}  # a bare word is a string: --set model.norm=pre
+    if len(parsed) > 1:
+        raise UserError(f"--set takes one value, not several as in {_short(override)!r}")
     table = document
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise UserError(f"--set {override!r}: {part!r} is a value, not a section")
+            raise UserError(f"--set {_short(override)!r}: {part!r} is a value, not a section")
         table = inner
-    table[parts[-1]] = value
+    table[parts[-1]] = parsed["value"]
 
 
 def _nearest(word: str, known: Mapping[str, object] | Sequence[str]) -> str:
@@ -406,14 +432,15 @@ _MUST_BE = {
     "literal_error": "{expected}",
     "model_attributes_type": "a section",
     "model_type": "a section",
-    "string_too_short": "{min_length} characters or more",
     "string_type": "text in quotes",
+    "string_unicode": "valid Unicode",
     "too_short": "a list of at least one",
     "tuple_type": "a list",
     "union_tag_invalid": "one of {expected_tags}",
 }
 _MUST_MATCH = {
     NAME: "made of letters, digits, '.', '_' and '-' alone",
+    LANGUAGE: "a language's code, such as en or pt-BR",
     REPOSITORY: "a repository of the Hugging Face hub, owner/name",
     COMMIT: "a commit in full, 40 hexadecimal digits",
 }
@@ -460,12 +487,18 @@ def _name(where: Sequence[int | str], *, is_section: bool) -> str:
 
 def _key(key: str) -> str:
     """A key as TOML writes it: bare, or in quotes."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
+    return _short(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "..."
+    try:
+        return _short(json.dumps(value, ensure_ascii=False, default=str))
+    except (ValueError, RecursionError):  # a number or a list beyond all bounds
+        return "..."
+
+
+def _short(text: str, n_most: int = 60) -> str:
+    return text if len(text) <= n_most else text[: n_most - 3] + "..."
 
 
 def _keys_of(

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import (
+    MAX_BYTES,
     FilePair,
     Recipe,
     TmxFile,
@@ -317,7 +318,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
         ("[decoding] max_extra_tokens = 1000000000", "at most 1,000"),
     ),
     "endless": ("decoding.length_penalty=inf", ("length_penalty = Infinity", "finite")),
-    "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "2 characters or more")),
+    "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "a language's code")),
     "bad name": ("name='a b'", ('name = "a b"', "letters, digits")),
     "no such choice": ("model.norm=before", ('[model] norm = "before"', "'post' or 'pre'")),
     "no such method": (
@@ -372,11 +373,11 @@ WRONG_FILES: dict[str, tuple[Edit, tuple[str, ...]]] = {
     ),
     "no TOML": (
         lambda text: text.replace("d_k = 8", "d_k = = 8"),
-        ("not valid TOML", "line 11", "mend the file"),
+        ("not valid TOML", "line 11", "fix the file"),
     ),
     "a key twice": (
         lambda text: text.replace("d_k = 8", "d_v = 8"),
-        ("not valid TOML", "line 12", "mend the file"),
+        ("not valid TOML", "line 12", "fix the file"),
     ),
 }
 
@@ -392,6 +393,94 @@ def test_a_wrong_file_is_one_sentence_with_file_key_and_remedy(mistake: str, wor
     assert "\n" not in message
     for fragment in fragments:
         assert fragment in message
+
+
+ODD_VALUES = [
+    *("true", "0", "-1", "1e400", "nan", "-inf", "9" * 30, "9" * 400, "9" * 5_000),
+    *("0x" + "f" * 5_000, '""', '"\\u0000\\u001b[31m\\n"', '"../../x"', '"' + "x" * 5_000 + '"'),
+    *("[]", "{}", "[1]", '{ src = "\\u0000" }', "{ tsv = 1, columns = [[]] }", '{ tmx = "." }'),
+    *("1979-05-27", "[" * 100 + "]" * 100, "[" * 5_000, "{a=" * 5_000, "\U0001f600"),
+]
+LINES = WORKING.split("\n")
+PLACES = st.integers(0, len(LINES) - 1)
+
+
+def _with_value(place: int, value: str) -> bytes:
+    line = LINES[place].partition("=")[0] + "= " + value
+    return "\n".join([*LINES[:place], line, *LINES[place + 1 :]]).encode()
+
+
+def _without(start: int, n_lines: int) -> bytes:
+    return "\n".join(LINES[:start] + LINES[start + n_lines :]).encode()
+
+
+def _twice(start: int, n_lines: int) -> bytes:
+    return "\n".join(LINES[: start + n_lines] + LINES[start:]).encode()
+
+
+def _with_bytes(start: int, inserted: bytes) -> bytes:
+    return WORKING.encode()[:start] + inserted + WORKING.encode()[start:]
+
+
+@given(
+    st.builds(_with_value, PLACES, st.sampled_from(ODD_VALUES) | st.text(max_size=20))
+    | st.builds(_without, PLACES, st.integers(1, 5))
+    | st.builds(_twice, PLACES, st.integers(1, 5))
+    | st.builds(_with_bytes, st.integers(0, len(WORKING)), st.binary(max_size=10))
+)
+def test_any_file_is_a_recipe_or_gets_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("recipe") / "any.toml"
+    path.write_bytes(content)
+    _works_or_says_one_sentence(str(path), [])
+
+
+KEYS = sorted(f"{name}.{key}" for name, section in tomllib.loads(WORKING).items()
+              if isinstance(section, dict) for key in section)  # fmt: skip
+
+
+@given(
+    st.sampled_from([*KEYS, "name", "corpus", "model", "a.b", "corpus.dev.src", "." * 99, ""]),
+    st.sampled_from(ODD_VALUES) | st.text(max_size=20) | st.just('"x"\ny = 3'),
+)
+@example("model.norm", "\udcff")
+def test_any_override_works_or_gets_one_sentence(key: str, value: str) -> None:
+    _works_or_says_one_sentence("demo", [f"{key}={value}"])
+
+
+def _works_or_says_one_sentence(recipe: str, overrides: list[str]) -> None:
+    message = ""
+    try:
+        load_recipe(recipe, overrides)
+    except UserError as error:
+        message = str(error)
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", message)
+    assert len(message) < 1_000
+
+
+def test_a_value_with_more_toml_behind_it_is_refused() -> None:
+    with pytest.raises(UserError, match=r"--set takes one value, not several"):
+        load_recipe("demo", ['model.norm="pre"\nname = "other"'])
+
+
+@pytest.mark.parametrize("lang", ["../../x", "src.ids", "e\\u0000n", ""])
+def test_a_language_cannot_name_another_file(lang: str) -> None:
+    with pytest.raises(UserError, match=r"src_lang = .* must be a language's code"):
+        load_recipe("demo", [f'corpus.src_lang="{lang}"'])
+
+
+@pytest.mark.parametrize("lang", ["en", "deu", "pt-BR", "zh_Hans", "zh-Hant-TW"])
+def test_a_language_has_a_code(lang: str) -> None:
+    assert load_recipe("demo", [f"corpus.src_lang={lang}"]).corpus.src_lang == lang
+
+
+def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "huge.toml"
+    with path.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(UserError, match=f"has more than {MAX_BYTES:,} bytes"):
+        load_recipe(str(path))
 
 
 def test_a_file_that_is_not_utf8_is_named_with_the_byte(working: Path) -> None:

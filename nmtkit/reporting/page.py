@@ -37,7 +37,7 @@ from nmtkit.reporting.inspection import (
     vocabulary_grid,
 )
 from nmtkit.reporting.svg import Mark, histogram
-from nmtkit.reporting.visible import visible
+from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
 

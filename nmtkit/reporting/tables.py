@@ -34,7 +34,7 @@ from nmtkit.reporting.inspection import (
     unknown_grid,
     vocabulary_grid,
 )
-from nmtkit.reporting.visible import visible
+from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
 
@@ -68,10 +68,12 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
     if as_json:
         print_json({"recipe": recipe, "stages": {state.stage: asdict(state) for state in states}})
         return
-    table = _table(f"nmtkit status {recipe}", "stage", "state", "fingerprint", "where or why")
+    table = _table(
+        f"nmtkit status {visible(recipe)}", "stage", "state", "fingerprint", "where or why"
+    )
     for state in states:
         where = state.path if state.state == "fresh" else state.why
-        table.add_row(state.stage, state.state, state.fingerprint or "", where or "")
+        table.add_row(state.stage, state.state, state.fingerprint or "", visible(where or ""))
     _console().print(table)
 
 
@@ -135,9 +137,9 @@ def print_results(results: Results) -> None:
     console = _console()
     samples = _table("some translations of the test set", "", "")
     for sample in results.samples:
-        samples.add_row("source", sample.src)
-        samples.add_row("reference", sample.reference)
-        samples.add_row("nmtkit", sample.hypothesis, end_section=True)
+        samples.add_row("source", visible(sample.src))
+        samples.add_row("reference", visible(sample.reference))
+        samples.add_row("nmtkit", visible(sample.hypothesis), end_section=True)
     console.print(samples)
     places = _table("what was made", "stage", "", "where")
     for stage in results.stages:

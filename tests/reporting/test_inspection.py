@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nmtkit.reporting.facts import Inspection
 from nmtkit.reporting.inspection import share
 from nmtkit.reporting.tables import BLOCKS, print_inspection
-from nmtkit.reporting.visible import visible
+from nmtkit.visible import visible
 
 
 @given(st.integers(1, 10**9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -18,7 +18,7 @@ from nmtkit.errors import UserError
 from nmtkit.reporting.facts import DroppedPair, Inspection
 from nmtkit.reporting.page import render_page, write_page
 from nmtkit.reporting.svg import PLOT_HEIGHT, Mark, histogram
-from nmtkit.reporting.visible import visible
+from nmtkit.visible import visible
 
 VOID = {"meta", "img"}
 SECTIONS = ("Corpora", "Lengths", "Vocabulary", "Unknown tokens", "Samples", "Dropped pairs")

@@ -3,7 +3,11 @@
 import gzip
 import os
 import resource
+import shlex
 import shutil
+import subprocess
+import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +170,100 @@ def test_mistake_is_told_in_one_sentence(workplace: Path, name: str) -> None:
     for part in mistake.says:
         assert part in said
     assert not list(workplace.glob("runs/*/*/manifest.json"))
+
+
+def test_what_a_hostile_file_says_cannot_act_on_the_terminal(workplace: Path) -> None:
+    with tarfile.open(workplace / "a.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("\x1b]0;title\x07\x1b[2J\n\u202e.en"))
+    (workplace / "dev.tmx").write_text("<\u202etmx/>", encoding="utf-8", newline="\n")
+    (workplace / "none\x1b[2J").symlink_to("nowhere")
+    for dev in ('{ tmx = "dev.tmx" }', '{ src = "none\\u001b[2J\\n", tgt = "dev.de" }'):
+        ended = nmtkit(workplace, *PREPARE, "--set", f"corpus.dev={dev}")
+        assert sentence(ended).isprintable()
+        told = done(nmtkit(workplace, "status", RECIPE, "--set", f"corpus.dev={dev}"))
+        assert "\x1b" not in told.out + told.err
+
+
+def test_a_runs_folder_need_not_be_unicode(workplace: Path) -> None:
+    runs = "runs\udcff"  # as Python has the byte 0xff
+    process = start(workplace, *PREPARE, "--runs-dir", runs)
+    with process:
+        out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert (workplace / os.fsdecode(out.removesuffix(b"\n")) / "manifest.json").is_file()
+    state = status(workplace, "--runs-dir", runs)["prepare"]
+    assert (workplace / state["path"] / "manifest.json").is_file()
+    done(nmtkit(workplace, "status", RECIPE, "--runs-dir", runs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])  # by a shell
+def test_closed_streams_are_no_mistake_but_of_what_needs_them(
+    workplace: Path, finished: Finished, closed: str
+) -> None:
+    def shell(*args: str) -> tuple[int, bytes]:
+        command = f"{shlex.join([sys.executable, '-m', 'nmtkit', *args])} {closed}"
+        ended = subprocess.run(
+            command, shell=True, check=False, cwd=workplace, env=environment(),
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        return ended.returncode, ended.stderr
+
+    code, err = shell("prepare", RECIPE, "--workers", "2")
+    assert (code, b"Traceback" in err) == (0, False)
+    assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
+    code, err = shell("translate", "--bundle", str(finished.artifact("average")))
+    if closed == "2>&-":
+        assert code == 0
+        return
+    assert code == 1
+    assert b"one of them is closed" in err or "2>&-" in closed
+
+
+def test_closed_streams_are_filled_before_a_file_takes_their_place() -> None:
+    code = (
+        "import os\n"
+        "from nmtkit import cli\n"
+        "for descriptor in (0, 1, 2): os.close(descriptor)\n"
+        "cli._fill_closed_streams()\n"
+        "os._exit(os.open(os.devnull, os.O_RDONLY))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3
+
+
+def _little_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (250_000 * 1_024,) * 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_want_of_memory_is_told_in_one_sentence(workplace: Path, workers: str) -> None:
+    words = (" ".join(f"{n:x}{i:x}" for i in range(50)) for n in range(40_000))
+    text = "\n".join(words) + "\n"
+    for side in ("en", "de"):
+        (workplace / f"train.{side}").write_text(text, encoding="utf-8", newline="\n")
+    command = ("prepare", RECIPE, "--workers", workers, "--set", "corpus.tokenizer=none")
+    alone = environment(OPENBLAS_NUM_THREADS="1")
+    said = sentence(nmtkit(workplace, *command, preexec_fn=_little_memory, env=alone))
+    assert "out of memory" in said or "want of memory" in said
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "MemoryError()",
+        "OSError(12, 'Cannot allocate memory')",
+        'RuntimeError("DefaultCPUAllocator: can\'t allocate memory")',
+    ],
+)
+def test_out_of_memory_anywhere_is_one_sentence(raised: str) -> None:
+    code = f"from nmtkit import cli\ndef app(): raise {raised}\ncli.app = app\ncli.main()\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd="/"
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("nmtkit: out of memory; ")
+    assert ended.stderr.count("\n") == 1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")

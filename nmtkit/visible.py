@@ -1,4 +1,4 @@
-"""Text of a corpus as it can be shown: what would be unseen, or act on its surroundings, is named.
+"""Text as it can be shown: what would be unseen, or act on its surroundings, is named.
 
 A terminal obeys control characters, and U+202E turns round what follows it, in a browser too.
 """
