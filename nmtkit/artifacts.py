@@ -80,7 +80,7 @@ class Manifest(Record):
     """What an artifact is, what it was made from, and its files."""
 
     format: int
-    files: dict[Annotated[str, AfterValidator(_inside)], File]
+    files: dict[Annotated[str, Field(max_length=255), AfterValidator(_inside)], File]
     kind: str
     fingerprint: str | None = None  # the hash of all that it depends on; a checkpoint has none
     depends_on: dict[str, Any] = {}

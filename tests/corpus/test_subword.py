@@ -1,5 +1,6 @@
 """Both subword methods behind their one interface."""
 
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -134,6 +135,19 @@ def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_pat
     assert n_taken_apart > 0
 
 
+def test_a_long_chain_of_merges_is_taken_apart() -> None:
+    merges = [("a" * n, "a") for n in range(1, 2_000)] + [("a" * 2_000, "b</w>")]
+    subword = BpeSubword(merges, {"a@@": 1, "b": 1})
+    assert subword.encode("a" * 2_000 + "b") == [*[len(SPECIALS)] * 2_000, len(SPECIALS) + 1]
+
+
+@pytest.mark.parametrize("word", ["a", "/w>", "<", "", "ba"])
+def test_merges_that_no_text_teaches_come_to_an_end(word: str) -> None:
+    merges = [("a", "</w>"), ("<", "/w>"), ("/w>", "</w>"), ("/w></w", ">"), ("b", "a</w>")]
+    subword = BpeSubword(merges, {})
+    assert set(subword.encode(word)) <= {UNK_ID}
+
+
 def test_the_vocabulary_is_ordered_by_count_and_then_by_piece() -> None:
     counts = {"aab": 3, "ab": 5, "c": 3}
     pieces = build_bpe_vocabulary(Bpe([("a", "b</w>")]), counts)
@@ -195,6 +209,7 @@ def test_a_word_that_comes_back_is_not_split_again(monkeypatch: pytest.MonkeyPat
     [
         ("<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na 3\n", "line 5"),
         ("<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na\t-3\n", "line 5"),
+        (f"<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na\t{'3' * 5_000}\n", "line 5"),
         ("<pad>\t0\n<s>\t0\n<unk>\t0\na\t3\n", "does not start with"),
         ("<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na\t3\na\t2\n", "twice"),
     ],
@@ -214,9 +229,31 @@ def test_a_folder_without_subwords_is_named(tmp_path: Path) -> None:
 def test_a_damaged_sentencepiece_model_is_refused(tmp_path: Path) -> None:
     sentencepiece_subword().save(tmp_path)
     path = tmp_path / "sentencepiece.model"
-    path.write_bytes(b"no model")
-    with pytest.raises(UserError, match=r"sentencepiece\.model is no sentencepiece model"):
-        SentencePieceSubword.load(tmp_path)
+    for content in (b"no model", b"", path.read_bytes()[:-90]):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"sentencepiece\.model (is no|does not start with)"):
+            SentencePieceSubword.load(tmp_path)
+
+
+def test_a_sentencepiece_model_with_flipped_bits_is_refused_or_works(tmp_path: Path) -> None:
+    sentencepiece_subword().save(tmp_path)
+    path = tmp_path / "sentencepiece.model"
+    content = path.read_bytes()
+    generator = random.Random(1)
+    n_refused = 0
+    for _ in range(300):
+        flipped = bytearray(content)
+        for place in generator.sample(range(len(content)), generator.randint(1, 3)):
+            flipped[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            subword = SentencePieceSubword.load(tmp_path)
+        except UserError:
+            n_refused += 1
+            continue
+        assert max(subword.encode(TEXT[0])) < subword.n_tokens
+        subword.decode(range(subword.n_tokens))
+    assert 0 < n_refused < 300
 
 
 def test_sentencepiece_models_depend_on_counts_alone() -> None:

@@ -1,23 +1,47 @@
-"""A bundle is enough to translate raw text, and nothing else is taken for one."""
+"""A bundle is enough to translate raw text, and nothing else is taken for one.
 
+Bundles come from strangers: each hostile one ends in one sentence, or works.
+"""
+
+import json
+import os
+import re
+import resource
 import shutil
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save, save_file
+from system.command import done, nmtkit, sentence
 
 from nmtkit import artifacts
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.stages.bundle import MAX_SUBWORDS, MODEL, WEIGHTS, open_bundle, write_bundle
-from nmtkit.symbols import EOS_ID
+from nmtkit.reporting.cost import count_parameters
+from nmtkit.stages.bundle import (
+    MAX_SUBWORDS,
+    MODEL,
+    WEIGHTS,
+    Description,
+    open_bundle,
+    write_bundle,
+)
+from nmtkit.symbols import EOS_ID, SPECIALS
 
 CPU = torch.device("cpu")
 LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]
@@ -48,10 +72,11 @@ def tokenization(lang: str) -> Tokenization:
     )
 
 
-@pytest.fixture
-def bundle(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published bundle of a random model, the prepared corpus that it was made from gone."""
-    prepared, draft, place = (tmp_path / name for name in ("prepared", "draft", "bundle"))
+    folder = tmp_path_factory.mktemp("original")
+    prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
     prepared.mkdir()
     draft.mkdir()
     words = Counter(tokenization("en").tokenize(" ".join(LINES)).split())
@@ -72,6 +97,12 @@ def bundle(tmp_path: Path) -> Path:
     shutil.rmtree(prepared)
     artifacts.publish_directory(draft, place, {"kind": "average"})
     return place
+
+
+@pytest.fixture
+def bundle(original: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be spoilt."""
+    return Path(shutil.copytree(original, tmp_path / "bundle"))
 
 
 def translate(folder: Path) -> list[str]:
@@ -170,3 +201,391 @@ def test_altered_file_is_refused(bundle: Path, name: str) -> None:
     (bundle / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name} was altered"):
         open_bundle(bundle, CPU)
+
+
+# Hostile
+
+
+@pytest.fixture
+def _bounded() -> Iterator[None]:
+    """Let a mistake end in a MemoryError, and not with the machine."""
+    with open("/proc/self/status", encoding="utf-8") as status:  # noqa: PTH123
+        (size,) = (int(line.split()[1]) for line in status if line.startswith("VmSize:"))
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size * 1024 + 2**30, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def put(name: str, content: bytes) -> Callable[[Path], None]:
+    """Put a file into a bundle, listed as it is."""
+
+    def spoil(bundle: Path) -> None:
+        (bundle / name).write_bytes(content)
+        relist(bundle, name, name)
+
+    return spoil
+
+
+def relist(bundle: Path, name: str, file: str) -> None:
+    """List `name` with the size and the hash that `file` has."""
+    manifest = json.loads((bundle / artifacts.MANIFEST).read_bytes())
+    path = bundle / file
+    manifest["files"][name] = {
+        "bytes": path.stat().st_size,
+        "sha256": artifacts.sha256_of(path),
+    }
+    (bundle / artifacts.MANIFEST).write_bytes(json.dumps(manifest).encode())
+
+
+def listing(name: str) -> Callable[[Path], None]:
+    """List one more name, with the size and the hash of what is there."""
+
+    def spoil(bundle: Path) -> None:
+        (bundle / "sub").mkdir()
+        (bundle.parent / "secret").write_bytes(b"root:x:0:0")
+        relist(bundle, name, "../secret")
+
+    return spoil
+
+
+def unlisted(name: str) -> Callable[[Path], None]:
+    """Have the manifest forget a file."""
+    return manifest_with(lambda manifest: manifest["files"].pop(name))
+
+
+def manifest_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
+    """Edit what the manifest says."""
+
+    def spoil(bundle: Path) -> None:
+        manifest = json.loads((bundle / artifacts.MANIFEST).read_bytes())
+        edit(manifest)
+        (bundle / artifacts.MANIFEST).write_bytes(json.dumps(manifest).encode())
+
+    return spoil
+
+
+def linked(name: str, target: str) -> Callable[[Path], None]:
+    """Have a link in the place of a file."""
+
+    def spoil(bundle: Path) -> None:
+        (bundle / name).unlink(missing_ok=True)
+        (bundle / name).symlink_to(target)
+
+    return spoil
+
+
+def linked_to_itself(bundle: Path) -> None:
+    (bundle / "codes.bpe").rename(bundle.parent / "codes")
+    (bundle / "codes.bpe").symlink_to("../codes")
+
+
+def linked_folder(bundle: Path) -> None:
+    (bundle.parent / "elsewhere").mkdir()
+    (bundle.parent / "elsewhere" / "file").write_bytes(b"secret")
+    (bundle / "sub").symlink_to("../elsewhere")
+    relist(bundle, "sub/file", "sub/file")
+
+
+def pipe(name: str) -> Callable[[Path], None]:
+    """Have a pipe that nobody writes to in the place of a file."""
+
+    def spoil(bundle: Path) -> None:
+        (bundle / name).unlink()
+        os.mkfifo(bundle / name)
+
+    return spoil
+
+
+def folder_in_the_place_of_a_file(bundle: Path) -> None:
+    (bundle / "codes.bpe").unlink()
+    (bundle / "codes.bpe").mkdir()
+
+
+def model_with(**config: object) -> Callable[[Path], None]:
+    """Have model.json tell of another model; `n_rows` stands beside its config."""
+
+    def spoil(bundle: Path) -> None:
+        described = json.loads((bundle / MODEL).read_bytes())
+        described["n_rows"] = config.pop("n_rows", described["n_rows"])
+        described["config"].update(config)
+        put(MODEL, json.dumps(described).encode())(bundle)
+
+    return spoil
+
+
+def weights_with(edit: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    """Edit the weights."""
+
+    def spoil(bundle: Path) -> None:
+        weights = load_file(bundle / WEIGHTS)
+        edit(weights)
+        put(WEIGHTS, save(weights))(bundle)
+
+    return spoil
+
+
+def header_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
+    """Edit the header of the weights."""
+
+    def spoil(bundle: Path) -> None:
+        content = (bundle / WEIGHTS).read_bytes()
+        n_bytes = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + n_bytes])
+        edit(header)
+        new = json.dumps(header).encode()
+        whole = len(new).to_bytes(8, "little") + new + content[8 + n_bytes :]
+        put(WEIGHTS, whole)(bundle)
+
+    return spoil
+
+
+def many_layers(bundle: Path) -> None:
+    """As many weights as the model has, in one tensor."""
+    model_with(n_layers=20_000, tie_embeddings=True)(bundle)
+    described = artifacts.read_record(bundle / MODEL, Description)
+    n_weights = count_parameters(described.config, described.n_rows).total
+    with (bundle / WEIGHTS).open("wb") as file:
+        entry = {"dtype": "F32", "shape": [n_weights], "data_offsets": [0, 4 * n_weights]}
+        header = json.dumps({"encoder.0": entry}).encode()
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + 4 * n_weights)
+    relist(bundle, WEIGHTS, WEIGHTS)
+
+
+def cast(dtype: torch.dtype) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda weights: weights.update({name: w.to(dtype) for name, w in weights.items()})
+
+
+def overlap(header: Any) -> None:
+    first, second = sorted(header)[:2]
+    header[second]["data_offsets"] = header[first]["data_offsets"]
+
+
+def vocabulary(*rows: str) -> bytes:
+    lines = [*(f"{special}\t0" for special in SPECIALS), *rows]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | None]]:
+    """What any JSON file may hold."""
+    return {
+        f"{name}: {what}": (put_raw(name, content), rf"{name} .*{says}")
+        for what, content, says in (
+            ("deep", b"[" * 100_000, "recursion limit exceeded"),
+            ("digits", b'{"format": ' + b"9" * 5_000 + b"}", "number out of range"),
+            ("NaN", b'{"format": 1, "config": NaN, "src": NaN, "files": NaN}', "is damaged"),
+            ("not UTF-8", b'{"format": 1, "config": "\xff"}', "invalid unicode code point"),
+            ("large", b" " * 2**21 + b"{}", "more than 2,097,152 bytes"),
+            ("a list", b"[]", "is damaged"),
+            ("empty", b"", "is damaged"),
+            ("no keys", b"{}", "is damaged"),
+            ("lone surrogate", b'{"\\ud800": 1}', "is damaged"),
+        )
+    }
+
+
+def put_raw(name: str, content: bytes) -> Callable[[Path], None]:
+    """Put a file into a bundle, listed if it is not the list itself."""
+    return put(name, content) if name != artifacts.MANIFEST else stray(name, content)
+
+
+def stray(name: str, content: bytes) -> Callable[[Path], None]:
+    """Put a file into a bundle that is not listed."""
+
+    def spoil(bundle: Path) -> None:
+        (bundle / name).write_bytes(content)
+
+    return spoil
+
+
+OUTSIDE = "does not name a file inside the folder"
+# What is done to a bundle, and the sentence that opening or using it ends in; None: it works.
+HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
+    **read_of_json(artifacts.MANIFEST),
+    **read_of_json(MODEL),
+    **read_of_json(TOKENIZATION),
+    "name: upwards": (listing("../secret"), OUTSIDE),
+    "name: upwards within": (listing("sub/../../secret"), OUTSIDE),
+    "name: absolute": (listing("/etc/passwd"), OUTSIDE),
+    "name: backslash": (listing("..\\secret"), OUTSIDE),
+    "name: empty": (listing(""), OUTSIDE),
+    "name: empty part": (listing("sub//secret"), OUTSIDE),
+    "name: dot": (listing("./secret"), OUTSIDE),
+    "name: NUL": (listing("a\0"), OUTSIDE),
+    "name: escape sequence": (listing("\x1b[2J"), OUTSIDE),
+    "name: too long": (listing("a" * 5_000), "at most 255 characters"),
+    "link to a device": (linked("codes.bpe", "/dev/zero"), "is a link or no regular file"),
+    "link to its own content": (linked_to_itself, "is a link or no regular file"),
+    "link to a folder": (linked_folder, "sub/file is a link or no regular file"),
+    "pipe": (pipe("codes.bpe"), "is a link or no regular file"),
+    "folder": (folder_in_the_place_of_a_file, "is a link or no regular file"),
+    "manifest is a device": (linked(artifacts.MANIFEST, "/dev/zero"), "no finished artifact"),
+    "manifest is a link": (linked(artifacts.MANIFEST, "/etc/passwd"), "no finished artifact"),
+    "manifest is a pipe": (pipe(artifacts.MANIFEST), "no finished artifact"),
+    "stray device": (linked("sentencepiece.model", "/dev/zero"), None),
+    "stray model": (stray("sentencepiece.model", b"stray"), None),
+    "no vocabulary listed": (unlisted("vocabulary.tsv"), "published without vocabulary.tsv"),
+    "no tokenization listed": (unlisted(TOKENIZATION), f"published without {TOKENIZATION}"),
+    "unknown key": (manifest_with(lambda m: m.update(more=1)), r"\['more'\] = 1: Extra"),
+    "size as text": (manifest_with(lambda m: m["files"][MODEL].update(bytes="9")), "'9': Input"),
+    "n_layers": (model_with(n_layers=10**7), "has more"),
+    "d_ff": (model_with(d_ff=2 * 10**7), "has more"),
+    "n_rows": (model_with(n_rows=10**9), "has more"),
+    "d_model": (model_with(d_model=10**12), "has more"),
+    "n_heads": (model_with(n_heads=10**4_000), "has more"),
+    "n_layers, as many weights": (many_layers, "holds another model"),
+    "other shapes, as many weights": (model_with(d_k=5, d_v=7), "holds (another|.* weights)"),
+    "sinusoids": (model_with(max_positions=10**9), None),
+    "learned positions": (model_with(positions="learned", max_positions=10**9), "has more"),
+    "vocabulary_multiple": (model_with(vocabulary_multiple=10**9), None),
+    "number as text": (model_with(n_layers="1"), "Input should be a valid integer"),
+    "unknown key of the model": (model_with(colour=1), "Extra inputs"),
+    "F16": (weights_with(cast(torch.float16)), "'F16'.*expected .'F32'"),
+    "I32": (weights_with(cast(torch.int32)), "'I32'.*expected .'F32'"),
+    "F64": (weights_with(cast(torch.float64)), "'F64'.*expected .'F32'"),
+    "missing weight": (weights_with(lambda w: w.pop(min(w))), "fewer|more"),
+    "renamed weight": (weights_with(lambda w: w.update(a=w.pop(min(w)))), "'a' is .*expected None"),
+    "NaN": (weights_with(lambda w: [each.fill_(torch.nan) for each in w.values()]), "not numbers"),
+    "header too long": (
+        put(WEIGHTS, b"\xff" * 8 + b"{}"),
+        "has a header of 18,446,744,073,709,551,615 bytes",
+    ),
+    "header longer than the file": (put(WEIGHTS, b"\xff\0\0\0\0\0\0\0{}"), "safetensors"),
+    "no header": (put(WEIGHTS, b""), "safetensors"),
+    "overlapping weights": (header_with(overlap), "safetensors"),
+    "shape that is not its offsets'": (
+        header_with(lambda header: header[min(header)].update(shape=[2**40, 2**40])),
+        "safetensors",
+    ),
+    "large vocabulary": (
+        put("vocabulary.tsv", vocabulary(*(f"{n}\t0" for n in range(5_000)))),
+        "has 5,004 tokens, and the model has",
+    ),
+    "count of many digits": (
+        put("vocabulary.tsv", vocabulary("a\t" + "9" * 5_000)),
+        "line 5: .* is not a piece and a count",
+    ),
+    "large file of codes": (put("codes.bpe", b"a b\n" * 2**22), "more than 8,388,608 bytes"),
+    "empty sentencepiece model": (put("sentencepiece.model", b""), "sentencepiece.model"),
+    "sentencepiece model of noise": (
+        put("sentencepiece.model", bytes(range(256)) * 9),
+        "no sentencepiece model",
+    ),
+}
+
+
+def ending(bundle: Path) -> str | None:
+    """The sentence that a bundle ends in; None if it works."""
+    try:
+        texts = translate(bundle)
+    except UserError as error:
+        said = str(error)
+    else:
+        assert len(texts) == len(LINES)
+        return None
+    assert said.isprintable()
+    assert len(said) < 2_000
+    return said
+
+
+@pytest.mark.usefixtures("_bounded")
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_hostile_bundle_ends_in_one_sentence_or_works(bundle: Path, name: str) -> None:
+    spoil, says = HOSTILE[name]
+    spoil(bundle)
+    said = ending(bundle)
+    if says is None:
+        assert said is None
+    else:
+        assert re.search(says, str(said)), said
+    assert "passwd" not in str(said).replace("/etc/passwd", "")
+
+
+def test_stray_file_changes_no_subwords(bundle: Path) -> None:
+    before = open_bundle(bundle, CPU).subword.encode("the cat")
+    sentencepiece_model = learn_sentencepieces({"the": 9, "cat": 5}, 268)
+    (bundle / "sentencepiece.model").write_bytes(sentencepiece_model)
+    assert open_bundle(bundle, CPU).subword.encode("the cat") == before
+
+
+def test_folder_may_be_a_link(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(bundle)
+    open_bundle(tmp_path / "link", CPU)
+
+
+SAMPLE = ("name: upwards", "n_layers", "model.json: deep")
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_hostile_bundle_is_told_to_the_user(bundle: Path, name: str) -> None:
+    spoil, says = HOSTILE[name]
+    spoil(bundle)
+    ended = nmtkit(bundle.parent, "translate", "--bundle", "bundle", stdin=b"The cat\n")
+    if says is None:
+        assert done(ended).out.count("\n") == 1
+    else:
+        assert ended.code == 1
+        assert re.search(says, sentence(ended))
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+values = leaves | st.lists(leaves, max_size=2) | st.dictionaries(st.text(max_size=5), leaves)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """All containers and keys inside a JSON value."""
+    if not isinstance(value, dict):
+        return []
+    return [place for key in value for place in ((value, key), *places(value[key]))]
+
+
+@given(name=st.sampled_from([artifacts.MANIFEST, MODEL, TOKENIZATION]), data=st.data())
+def test_json_with_anything_in_any_place_ends_in_one_sentence_or_works(
+    original: Path, tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    bundle = Path(shutil.copytree(original, tmp_path_factory.mktemp("fuzz") / "bundle"))
+    content = json.loads((bundle / name).read_bytes())
+    for _ in range(data.draw(st.integers(1, 3), label="changes")):
+        container, key = data.draw(st.sampled_from(places(content)), label="place")
+        match data.draw(st.sampled_from(["replace", "delete", "add"]), label="how"):
+            case "replace":
+                container[key] = data.draw(values, label="value")
+            case "delete":
+                container.pop(key, None)
+            case _:
+                container[data.draw(st.text(max_size=5), label="key")] = data.draw(values)
+        if not places(content):
+            break
+    put_raw(name, json.dumps(content).encode())(bundle)
+    ending(bundle)
+
+
+OPEN = """
+import sys, torch
+from pathlib import Path
+from nmtkit.stages.bundle import open_bundle
+
+def kib(key):
+    with open("/proc/self/status", encoding="utf-8") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(key))
+
+before = kib("VmHWM:")
+open_bundle(Path(sys.argv[1]), torch.device("cpu"))
+print((kib("VmHWM:") - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_opening_takes_twice_the_size_of_the_bundle(bundle: Path) -> None:
+    config = CONFIG.model_copy(update={"d_model": 256, "d_ff": 4_096, "n_layers": 6})
+    n_rows = 40_000
+    model_with(n_rows=n_rows, d_model=256, d_ff=4_096, n_layers=6)(bundle)
+    model = Transformer(config, n_rows)
+    save_file({n: p.detach() for n, p in model.named_parameters()}, bundle / WEIGHTS)
+    relist(bundle, WEIGHTS, WEIGHTS)
+    size = sum(path.stat().st_size for path in bundle.iterdir())
+    command = [sys.executable, "-c", OPEN, str(bundle)]
+    taken = int(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert size > 90e6
+    assert size < taken < 2.1 * size + 30e6
