@@ -206,6 +206,65 @@ def test_no_shape_of_a_text_takes_more_time_than_its_size(
     assert time.process_time() - begin < SECONDS
 
 
+TMX = b"<tmx><tu><tuv lang='en'><seg>a</seg></tuv><tuv lang='de'><seg>b</seg></tuv></tu></tmx>"
+WHOLE = {"a.en": b"a\tb\n" * 9, "a.sgm": b"<seg>a &amp; b</seg>\n" * 9, "a.tmx": TMX}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+
+
+def tarred(name: str, content: bytes) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    return entry.tobuf() + content.ljust(-(-len(content) // 512) * 512, b"\0") + bytes(1_024)
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(name, content)
+    return stream.getvalue()
+
+
+ARCHIVERS: dict[str, Callable[[str, bytes], bytes] | None] = {
+    "": None, ".tar": tarred, ".zip": zipped
+}  # fmt: skip
+
+
+@given(
+    name=st.sampled_from(sorted(WHOLE)),
+    suffix=st.sampled_from(sorted(PACKERS)),
+    archive_suffix=st.sampled_from(sorted(ARCHIVERS)),
+    noise=st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=4)), max_size=3),
+)
+def test_any_bytes_are_a_text_or_get_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    suffix: str,
+    archive_suffix: str,
+    noise: list[tuple[int, bytes]],
+) -> None:
+    content, member = PACKERS[suffix](WHOLE[name]), None
+    if archiver := ARCHIVERS[archive_suffix]:
+        content, member = archiver(name + suffix, content), name + suffix
+    for place, replaced in noise:
+        at = place % len(content)
+        content = content[:at] + replaced + content[at + len(replaced) :]
+    path = tmp_path_factory.mktemp("any") / (f"a{archive_suffix}" if member else name + suffix)
+    file = TextFile(written(path, content), member)
+    for text in (
+        ParallelText("any", file, file),
+        TsvText("any", file, 0, 1),
+        TmxText("any", file, "en", "de"),
+    ):
+        with suppress(UserError):
+            list(read_pairs(text))
+
+
 @pytest.mark.parametrize("line", ["word\n", "\n"])
 def test_a_segment_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
