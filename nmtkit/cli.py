@@ -151,11 +151,11 @@ def inspect(
 ) -> None:
     """Show what a prepared corpus holds: lengths, vocabulary, unknown tokens, samples."""
     from nmtkit import progress
+    from nmtkit.commands import inspect as command
     from nmtkit.reporting.page import write_page
     from nmtkit.reporting.tables import print_inspection
-    from nmtkit.stages import inspect as stage
 
-    inspection = stage.inspect(_chain(recipe, overrides, _machine(runs_dir)))
+    inspection = command.inspect(_chain(recipe, overrides, _machine(runs_dir)))
     if html is not None:
         write_page(inspection, html)
     print_inspection(inspection, as_json=as_json)
@@ -255,7 +255,7 @@ def run(
     tensorboard: TensorBoard = None,
 ) -> None:
     """Run all stages, skipping what is fresh, and report the results."""
-    from nmtkit.stages import report
+    from nmtkit.commands.run import run_all
 
     machine = _machine(
         runs_dir,
@@ -268,7 +268,7 @@ def run(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    report.run_all(_chain(recipe, overrides, machine))
+    run_all(_chain(recipe, overrides, machine))
 
 
 @app.command()
@@ -299,10 +299,10 @@ def corpora(
     as_json: Json = False,
 ) -> None:
     """List the public corpora that a recipe may name: pairs, licence, files, and what is here."""
+    from nmtkit.commands import corpora as command
     from nmtkit.reporting.tables import print_corpora
-    from nmtkit.stages import corpora as stage
 
-    print_corpora(stage.corpora(_machine(runs_dir, mirror=mirror)), as_json=as_json)
+    print_corpora(command.corpora(_machine(runs_dir, mirror=mirror)), as_json=as_json)
 
 
 @app.command()
@@ -316,12 +316,12 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Say what would run, what it downloads, and what it costs on this machine; change nothing."""
+    from nmtkit.commands import plan as command
     from nmtkit.reporting.tables import print_plan
-    from nmtkit.stages import plan as stage
 
     machine = _machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
     chain = _chain(recipe, overrides, machine)
-    print_plan(stage.plan(chain), as_json=as_json)
+    print_plan(command.plan(chain), as_json=as_json)
 
 
 bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
@@ -347,8 +347,8 @@ def bench_train(
 ) -> None:
     """Measure training: target tokens/s, MFU, memory, and where a step's time goes."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler speaks
+    from nmtkit.commands.bench import bench_training
     from nmtkit.reporting.tables import print_training_speeds
-    from nmtkit.stages.bench import bench_training
 
     if every == bool(recipes):
         raise UserError("`nmtkit bench train` takes recipes or --all; give one of them")

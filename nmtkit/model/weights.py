@@ -1,12 +1,14 @@
-"""The weights that a file holds and those that a model needs, compared before memory is taken."""
+"""Weights on disk, as safetensors: compared with what a model needs before memory is taken."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import prod
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from nmtkit.errors import UserError, shown
 from nmtkit.model.transformer import Transformer
@@ -15,6 +17,70 @@ from nmtkit.recipe import ModelConfig
 MAX_HEADER_BYTES = 2**22  # of a safetensors file; the base model's takes 20 kB
 
 Kind = tuple[str, tuple[int, ...]]  # safetensors's name of the type, and the shape
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file, with the permissions that other new files get.
+
+    Raises:
+        UserError: the disk is full, or the like.
+    """
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # which says in words alone what the system said
+        raise UserError(
+            f"{path} can't be written: {error}; fix that (is the disk full?) and run the same "
+            "command again, nothing finished is lost"
+        ) from None
+    path.chmod(mode)
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Put the weights of a safetensors file into `model`.
+
+    Raises:
+        UserError: the file is no safetensors file, or holds another model.
+    """
+    parameters = dict(model.named_parameters())
+    weights = load_tensors(path)
+    check_shapes(path, weights, parameters)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Raises:
+        UserError: it is none.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{path} can't be read as safetensors: {error}; delete its folder"
+        ) from None
+
+
+def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
+    """Compare the `tensors` that are in the file `path` with those of a model.
+
+    Raises:
+        UserError: names or shapes differ.
+    """
+    found, expected = (
+        {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (tensors, model)
+    )
+    if found != expected:
+        names = found.keys() | expected.keys()
+        name = min(name for name in names if found.get(name) != expected.get(name))
+        raise UserError(
+            f"{path} holds another model than is described beside it: {name} has shape "
+            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and make it again"
+        )
 
 
 def check_weights(path: Path, config: ModelConfig, n_rows: int, n_weights: int) -> None:

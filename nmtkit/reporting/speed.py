@@ -1,7 +1,7 @@
 """How fast training goes, over the last steps, and what follows from that."""
 
+from nmtkit.model.cost import update_flops
 from nmtkit.recipe import ModelConfig
-from nmtkit.reporting.cost import update_flops
 
 MEMORY = 0.95  # what a step counts for, of what the one after it counts for: some 20 steps
 

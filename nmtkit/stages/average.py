@@ -6,8 +6,8 @@ from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, DamagedError
+from nmtkit.decoding.bundle import MODEL, write_bundle
 from nmtkit.errors import UserError
-from nmtkit.stages.bundle import MODEL, write_bundle
 from nmtkit.stages.chain import Chain
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import checkpoints, read_progress

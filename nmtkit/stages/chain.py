@@ -13,7 +13,7 @@ from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import State
-from nmtkit.stages.inputs import Corpus, find_corpus
+from nmtkit.sources.parallel import Corpus, find_corpus
 
 # A stage, the recipe sections that it depends on beyond those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {

@@ -19,14 +19,11 @@ from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.cleaning import Cleaning
-from nmtkit.corpus.download import obtain
 from nmtkit.corpus.duplicates import SeenPairs
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.sources import ParallelText, TextFile, read_pairs
 from nmtkit.corpus.store import IdsWriter, PackedIds
 from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import Tokenizations
@@ -41,8 +38,11 @@ from nmtkit.corpus.tokenized import (
 )
 from nmtkit.errors import UserError
 from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import obtain
+from nmtkit.sources.parallel import AnyText, Corpus
+from nmtkit.sources.text import ParallelText, TextFile, read_pairs
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.inputs import AnyText, Corpus
 from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
 

@@ -7,9 +7,9 @@ from typing import Any
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
-from nmtkit.corpus.sources import ParallelText, TextFile, read_pairs
 from nmtkit.evaluation.bleu import TextTools, count_scores
 from nmtkit.recipe import ScoringConfig
+from nmtkit.sources.text import ParallelText, TextFile, read_pairs
 from nmtkit.stages.chain import Chain
 
 SCORES = "scores.json"

@@ -11,16 +11,16 @@ import torch
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus.sources import TextFile, read_lines
 from nmtkit.corpus.store import Ids
+from nmtkit.decoding.bundle import bundle_of
 from nmtkit.errors import Stopped, Told
 from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.model.cost import PEAK_FLOPS, checkpoints_bytes
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, Recipe
-from nmtkit.reporting.cost import PEAK_FLOPS, checkpoints_bytes
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
-from nmtkit.stages.bundle import bundle_of
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import Chain
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs

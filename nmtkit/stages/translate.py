@@ -13,11 +13,11 @@ from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.corpus.sources import TextFile, read_lines
+from nmtkit.decoding.bundle import Bundle, Translation, open_bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import DecodingConfig
-from nmtkit.stages.bundle import Bundle, Translation, open_bundle
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 

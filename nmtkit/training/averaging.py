@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.training.checkpoint import MODEL, check_shapes, load_tensors, verify_checkpoint
+from nmtkit.model.weights import check_shapes, load_tensors
+from nmtkit.training.checkpoint import MODEL, verify_checkpoint
 
 
 def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:

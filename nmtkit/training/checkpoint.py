@@ -8,20 +8,18 @@ whole, it was damaged, and is never deleted because of that.
 """
 
 import shutil
-from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Annotated
 
 import torch
 from pydantic import Field
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nmtkit import artifacts
 from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
+from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
 
 MODEL, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
@@ -122,70 +120,6 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         artifacts.replace_file(path, place)
         sentences.append(f"{path} is refused: {reason}; it is now {place}")
     return sentences
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file, with the permissions that other new files get.
-
-    Raises:
-        UserError: the disk is full, or the like.
-    """
-    path.touch()
-    mode = path.stat().st_mode
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:  # which says in words alone what the system said
-        raise UserError(
-            f"{path} can't be written: {error}; fix that (is the disk full?) and run the same "
-            "command again, nothing finished is lost"
-        ) from None
-    path.chmod(mode)
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a safetensors file into `model`.
-
-    Raises:
-        UserError: the file is no safetensors file, or holds another model.
-    """
-    parameters = dict(model.named_parameters())
-    weights = load_tensors(path)
-    check_shapes(path, weights, parameters)
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file.
-
-    Raises:
-        UserError: it is none.
-    """
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path} can't be read as safetensors: {error}; delete its folder"
-        ) from None
-
-
-def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
-    """Compare the `tensors` that are in the file `path` with those of a model.
-
-    Raises:
-        UserError: names or shapes differ.
-    """
-    found, expected = (
-        {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (tensors, model)
-    )
-    if found != expected:
-        names = found.keys() | expected.keys()
-        name = min(name for name in names if found.get(name) != expected.get(name))
-        raise UserError(
-            f"{path} holds another model than is described beside it: {name} has shape "
-            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and make it again"
-        )
 
 
 def read_progress(path: Path) -> Progress:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from nmtkit.model.cost import update_flops
 from nmtkit.recipe import ModelConfig
-from nmtkit.reporting.cost import update_flops
 from nmtkit.reporting.speed import Speed
 
 CONFIG = ModelConfig(

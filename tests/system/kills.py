@@ -31,13 +31,13 @@ import safetensors.torch
 
 from nmtkit import artifacts, progress
 from nmtkit.corpus import tokenized
-from nmtkit.corpus.catalog import RemoteFile
-from nmtkit.corpus.download import obtain
 from nmtkit.machine import Machine
+from nmtkit.model import weights
 from nmtkit.recipe import load_recipe
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import obtain
 from nmtkit.stages import average, prepare, score, train, translate
 from nmtkit.stages.chain import Chain
-from nmtkit.training import checkpoint
 from system.command import RECIPE, contents
 from system.conftest import TOML, write_texts
 
@@ -150,7 +150,7 @@ class Operations:
             save_file(*arguments, **options)
 
         os.fsync = dying_fsync  # type: ignore[assignment]
-        for module in (safetensors.torch, checkpoint):
+        for module in (safetensors.torch, weights):
             if hasattr(module, "save_file"):
                 vars(module)["save_file"] = dying_save_file
         sys.addaudithook(self._see)

@@ -16,10 +16,10 @@ import sacrebleu
 import torch.distributed as dist
 
 from nmtkit.artifacts import open_directory, read_json
+from nmtkit.decoding.bundle import bundle_of
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.stages.bundle import bundle_of
-from nmtkit.training.checkpoint import load_weights
 from nmtkit.training.loop import read_metrics
 from nmtkit.training.signals import SAME_SIGNAL_S
 from system.command import (

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from nmtkit.decoding.bundle import Bundle, Translation
 from nmtkit.machine import Machine
 from nmtkit.recipe import load_recipe
 from nmtkit.stages import translate
-from nmtkit.stages.bundle import Bundle, Translation
 from nmtkit.stages.chain import Chain
 from system.command import (
     RECIPE,
@@ -156,7 +156,7 @@ KILLED_IN_ITS_FOURTH_PART = """
 import os, signal, sys
 from nmtkit.cli import main
 from nmtkit.stages import translate
-from nmtkit.stages.bundle import Bundle
+from nmtkit.decoding.bundle import Bundle
 translate.LINES_PER_PART["cpu"] = 8
 whole, parts = Bundle.translate, []
 def translate_three(*args):

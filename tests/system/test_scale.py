@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.corpus.catalog import data_dir
+from nmtkit.sources.catalog import data_dir
 from system import vary
 from system.command import artifact, contents, environment
 from system.conftest import TOML

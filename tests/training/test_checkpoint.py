@@ -14,6 +14,7 @@ from torch import nn
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
+from nmtkit.model.weights import load_weights
 from nmtkit.training.checkpoint import (
     MODEL,
     MOMENTS,
@@ -23,7 +24,6 @@ from nmtkit.training.checkpoint import (
     checkpoints,
     forget_old,
     load_checkpoint,
-    load_weights,
     read_progress,
     save_checkpoint,
     set_damaged_aside,

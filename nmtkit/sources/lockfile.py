@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from nmtkit.artifacts import canonical_json, replace_file
-from nmtkit.corpus.catalog import Sha256
 from nmtkit.errors import UserError
+from nmtkit.sources.catalog import Sha256
 
 
 class Record(BaseModel):

@@ -21,12 +21,11 @@ from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.beam_search import Hypothesis
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
+from nmtkit.model.cost import count_parameters
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import check_weights
+from nmtkit.model.weights import check_weights, load_weights, save_tensors
 from nmtkit.recipe import Count, DecodingConfig, ModelConfig
-from nmtkit.reporting.cost import count_parameters
 from nmtkit.symbols import EOS_ID
-from nmtkit.training.checkpoint import load_weights, save_tensors
 
 WEIGHTS, MODEL = "model.safetensors", "model.json"
 # Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four

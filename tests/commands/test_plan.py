@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from nmtkit import artifacts
-from nmtkit.corpus.catalog import RemoteFile, load_catalog
+from nmtkit.commands.plan import plan
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
+from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import load_recipe
-from nmtkit.reporting.cost import update_flops
+from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.stages.plan import plan
 
 TINY = ["n_layers=1", "d_model=8", "d_ff=9", "n_heads=2", "d_k=3", "d_v=5", "vocabulary_multiple=8"]
 SMALL_MODEL = [f"model.{change}" for change in TINY]

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
+from nmtkit.model.cost import count_parameters, update_flops
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
-from nmtkit.reporting.cost import count_parameters, update_flops
 from nmtkit.training.loss import smoothed_cross_entropy
 
 N_ROWS = 40_960  # 37,000 tokens rounded up to the multiple of 8,192 that Table 3 needs

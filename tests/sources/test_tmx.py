@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus import sources, tmx
-from nmtkit.corpus.tmx import primary_subtag, read_units
 from nmtkit.errors import UserError
+from nmtkit.sources import text as sources
+from nmtkit.sources import tmx
+from nmtkit.sources.tmx import primary_subtag, read_units
 
 Pairs = list[tuple[str, str]]
 

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ValidationError
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus.sources import TextFile, read_lines
 from nmtkit.reporting.facts import Results, Sample, StageResult
 from nmtkit.reporting.tables import print_results
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import STAGES, Chain
 
 N_SAMPLES = 5

@@ -29,11 +29,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
-from nmtkit.errors import UserError
-from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.reporting.cost import count_parameters
-from nmtkit.stages.bundle import (
+from nmtkit.decoding.bundle import (
     MAX_SUBWORDS,
     MODEL,
     WEIGHTS,
@@ -41,6 +37,10 @@ from nmtkit.stages.bundle import (
     open_bundle,
     write_bundle,
 )
+from nmtkit.errors import UserError
+from nmtkit.model.cost import count_parameters
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
 
 CPU = torch.device("cpu")
@@ -565,7 +565,7 @@ def test_json_with_anything_in_any_place_ends_in_one_sentence_or_works(
 OPEN = """
 import sys, torch
 from pathlib import Path
-from nmtkit.stages.bundle import open_bundle
+from nmtkit.decoding.bundle import open_bundle
 
 def kib(key):
     with open("/proc/self/status", encoding="utf-8") as status:

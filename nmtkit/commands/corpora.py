@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from nmtkit.corpus import download
-from nmtkit.corpus.catalog import Catalog, CatalogText, RemoteFile, load_catalog
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import CorpusEntry, CorpusFile
+from nmtkit.sources import download
+from nmtkit.sources.catalog import Catalog, CatalogText, RemoteFile, load_catalog
 
 
 def corpora(machine: Machine) -> list[CorpusEntry]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from nmtkit.corpus.archives import PackedError, read_blocks, text_suffix
-from nmtkit.corpus.hub import read_rows
-from nmtkit.corpus.tmx import read_units
 from nmtkit.errors import UserError
+from nmtkit.sources.archives import PackedError, read_blocks, text_suffix
+from nmtkit.sources.hub import read_rows
+from nmtkit.sources.tmx import read_units
 
 MAX_LINE_BYTES = 2**24  # 16 MiB; what is longer is no text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"

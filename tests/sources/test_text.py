@@ -18,8 +18,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus import archives, sources
-from nmtkit.corpus.sources import (
+from nmtkit.errors import UserError
+from nmtkit.sources import archives
+from nmtkit.sources import text as sources
+from nmtkit.sources.text import (
     ParallelText,
     TextFile,
     TmxText,
@@ -27,7 +29,6 @@ from nmtkit.corpus.sources import (
     read_lines,
     read_pairs,
 )
-from nmtkit.errors import UserError
 
 TEXT = "Grüße\u0085!\nzwei\u2028Zeilen\n\nletzte\n"
 LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]

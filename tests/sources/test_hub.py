@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from nmtkit.corpus.sources import HubDataset, read_pairs
 from nmtkit.errors import UserError
+from nmtkit.sources.text import HubDataset, read_pairs
 
 REPOSITORY = "wmt/wmt14"
 REVISION, OTHER_REVISION = "a1" * 20, "b2" * 20
@@ -211,7 +211,7 @@ class FakeHub(BaseHTTPRequestHandler):
 
 READ = """
 import json, sys
-from nmtkit.corpus.sources import HubDataset, read_pairs
+from nmtkit.sources.text import HubDataset, read_pairs
 from nmtkit.errors import UserError
 answers = []
 for changes in json.loads(sys.argv[1]):

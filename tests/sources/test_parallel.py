@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.corpus.catalog import RemoteFile
-from nmtkit.corpus.sources import (
+from nmtkit.errors import UserError
+from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, TsvFile, recipes_dir
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.sources.text import (
     HubDataset,
     ParallelText,
     TextFile,
@@ -16,9 +19,6 @@ from nmtkit.corpus.sources import (
     TsvText,
     read_pairs,
 )
-from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, TsvFile, recipes_dir
-from nmtkit.stages.inputs import Corpus, find_corpus
 
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
 

@@ -15,8 +15,8 @@ import torch
 from nmtkit import artifacts, progress
 from nmtkit.corpus.chunks import end_with_parent
 from nmtkit.errors import UserError
+from nmtkit.model.cost import PEAK_FLOPS, update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.reporting.cost import PEAK_FLOPS, update_flops
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs

@@ -6,18 +6,18 @@ from functools import cached_property
 from pathlib import Path
 
 from nmtkit import artifacts
-from nmtkit.corpus.catalog import CatalogText, RemoteFile, load_catalog
-from nmtkit.corpus.download import identity as download_identity
-from nmtkit.corpus.download import known_bytes, known_sha256
-from nmtkit.corpus.sources import (
+from nmtkit.errors import UserError
+from nmtkit.recipe import FilePair, HubSource, Source, TmxFile, TsvFile
+from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
+from nmtkit.sources.download import identity as download_identity
+from nmtkit.sources.download import known_bytes, known_sha256
+from nmtkit.sources.text import (
     HubDataset,
     ParallelText,
     TextFile,
     TmxText,
     TsvText,
 )
-from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, HubSource, Source, TmxFile, TsvFile
 
 # Bytes that `prepare` writes for each byte that is stored: clean text while it works, and ids.
 # 24,000 pairs of news as plain text take 1.7; packed text takes more, archives of many languages

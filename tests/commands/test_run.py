@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nmtkit.artifacts import Artifact, DamagedError, Store, canonical_json
-from nmtkit.stages.report import _summary
+from nmtkit.commands.run import _summary
 
 TRAINED = {"seconds": 61.25, "steps": 40, "timed_steps": 40, "tgt_tokens_per_second": 1234.5}
 

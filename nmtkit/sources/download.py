@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from nmtkit.artifacts import check_room, replace_file
-from nmtkit.corpus import lockfile
-from nmtkit.corpus.catalog import RemoteFile
 from nmtkit.errors import UserError
+from nmtkit.sources import lockfile
+from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
 TIMEOUT_S = 30.0  # without a byte

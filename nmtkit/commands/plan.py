@@ -4,9 +4,9 @@ import time
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus.download import is_here, known_bytes
-from nmtkit.reporting.cost import checkpoints_bytes, count_parameters, update_flops
+from nmtkit.model.cost import checkpoints_bytes, count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
+from nmtkit.sources.download import is_here, known_bytes
 from nmtkit.stages.chain import Chain, states
 
 TYPICAL_LENGTH = 30  # subwords of a sentence of news; it only enters attention's small share

@@ -18,8 +18,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmtkit.corpus import archives
-from nmtkit.corpus.archives import PackedError, read_blocks
+from nmtkit.sources import archives
+from nmtkit.sources.archives import PackedError, read_blocks
 
 TEXT = "".join(f"Zeile {i} ist {i * i % 977} wert.\n" for i in range(400)).encode()
 NOISE = random.Random(0).randbytes(50_000)  # which does not pack
@@ -423,7 +423,7 @@ BOMBS: dict[str, tuple[str | None, Callable[[], bytes]]] = {
 READ_AND_TELL_PEAK_MEMORY = r"""
 import re, sys
 from pathlib import Path
-from nmtkit.corpus.sources import TextFile, read_lines
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.errors import UserError
 def peak_kib():  # its own; ru_maxrss begins with that of the parent
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nmtkit.corpus.catalog import Catalog, CatalogCorpus, RemoteFile, data_dir, load_catalog
 from nmtkit.errors import UserError
+from nmtkit.sources.catalog import Catalog, CatalogCorpus, RemoteFile, data_dir, load_catalog
 
 PAIRS = {
     ("en", "de"): [

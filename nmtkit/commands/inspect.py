@@ -16,7 +16,6 @@ import numpy.typing as npt
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization
-from nmtkit.corpus.sources import TextFile, read_lines
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.corpus.tokenizations import Tokenizations
@@ -36,6 +35,7 @@ from nmtkit.reporting.facts import (
     TrainingCorpus,
     Vocabulary,
 )
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import Chain
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
+from nmtkit.commands.bench import bench_training
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.attention import packed_attention
+from nmtkit.model.cost import update_flops
 from nmtkit.model.packing import Layout
 from nmtkit.recipe import load_recipe
-from nmtkit.reporting.cost import update_flops
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.reporting.tables import print_training_speeds
-from nmtkit.stages.bench import bench_training
 from nmtkit.stages.chain import Chain
 from nmtkit.training.profile import NAMES, time_parts
 

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nmtkit.corpus import lockfile
-from nmtkit.corpus.catalog import RemoteFile, data_dir, load_catalog
+from nmtkit.commands.corpora import corpora
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import CorpusEntry
 from nmtkit.reporting.tables import print_corpora
-from nmtkit.stages.corpora import corpora
+from nmtkit.sources import lockfile
+from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 
 
 def machine(tmp_path: Path, mirror: Path | None = None) -> Machine:

@@ -14,6 +14,7 @@ import pytest
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
+from nmtkit.commands import inspect as stage
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import Ids, write_ids
@@ -21,7 +22,6 @@ from nmtkit.corpus.subword import BpeSubword, Subword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe import Recipe, load_recipe
 from nmtkit.reporting.facts import Inspection
-from nmtkit.stages import inspect as stage
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.training.batches import Pairs, updates
 

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nmtkit.corpus import lockfile
-from nmtkit.corpus.catalog import RemoteFile
-from nmtkit.corpus.download import (
+from nmtkit.errors import UserError
+from nmtkit.sources import lockfile
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import (
     MAX_ATTEMPTS,
     find,
     identity,
@@ -30,7 +31,6 @@ from nmtkit.corpus.download import (
     obtain,
     part_bytes,
 )
-from nmtkit.errors import UserError
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
 OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))
@@ -702,7 +702,7 @@ def test_a_damaged_lock_file_is_named(site: Site, content: str) -> None:
 NOTE = """
 import sys
 from pathlib import Path
-from nmtkit.corpus.lockfile import Record, note
+from nmtkit.sources.lockfile import Record, note
 folder, name = sys.argv[1:]
 for number in range(20):
     note(f"http://{name}/{number}", Record(sha256="a" * 64, n_bytes=number + 1), Path(folder))
@@ -724,8 +724,8 @@ def test_no_process_loses_the_entry_of_another(tmp_path: Path) -> None:
 OBTAIN = """
 import sys
 from pathlib import Path
-from nmtkit.corpus.catalog import RemoteFile
-from nmtkit.corpus.download import obtain
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import obtain
 print(obtain(RemoteFile.model_validate_json(sys.argv[1]), Path(sys.argv[2])))
 """
 

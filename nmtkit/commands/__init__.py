@@ -1,0 +1,1 @@
+"""Commands that publish no artifact of a stage."""

@@ -1,0 +1,1 @@
+"""Bytes in, sentence pairs out. No torch."""
