@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from nmtkit.reporting.facts import Inspection, Quantiles, Side, Split
+from nmtkit.reporting.facts import Inspection, Quantiles, Side, Split, Splitting
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,17 @@ def splitting_grid(inspection: Inspection) -> Grid:
                     f"{side.n_words:,}",
                     f"{side.n_whole:,}",
                     share(side.n_whole, side.n_words),
-                    f"{side.n_pieces / max(1, side.n_words):.2f}",
+                    pieces_a_word(side),
                 )
             ]
             for side in inspection.splitting
         ],
     )
+
+
+def pieces_a_word(side: Splitting) -> str:
+    """How many pieces a running word has."""
+    return f"{side.n_pieces / max(1, side.n_words):.2f}"
 
 
 def held_out_sides(inspection: Inspection) -> list[tuple[str, Side]]:

@@ -4,21 +4,24 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
 from nmtkit.errors import UserError
+from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.facts import DroppedPair, Inspection
-from nmtkit.reporting.page import render_page, write_page
-from nmtkit.reporting.svg import PLOT_HEIGHT, Mark, histogram
+from nmtkit.reporting.page import TEMPLATES, render_page, write_page
 from nmtkit.visible import visible
+from reporting.conftest import HOSTILE
 
 VOID = {"meta", "img"}
 SECTIONS = ("Corpora", "Lengths", "Vocabulary", "Unknown tokens", "Samples", "Dropped pairs")
@@ -134,21 +137,21 @@ def test_nothing_to_show_is_said(inspection: Inspection) -> None:
 
 
 def test_bars_are_as_high_as_their_shares() -> None:
-    drawing = histogram(
+    chart = Chart(
         "key",
         "title",
         "description",
-        bars=[0.1, 0.0, 0.4, 0.2],
-        bar_names=["a", "b", "<c>", "d"],
+        bars=[(0.1, "a"), (0.0, "b"), (0.4, "<c>"), (0.2, "d")],
         lines=[("dev", [0.5, 0.3, 0.2, 0.0])],
-        ticks=[Mark(2, "two")],
-        marks=[Mark(1.5, "here & there")],
+        ticks=[(2, "two")],
+        marks=[(1.5, "here & there")],
     )
-    svg = next(parse(drawing).all("svg"))
+    template = '{% from "macros.html.j2" import drawing %}{{ drawing(chart) }}'
+    svg = next(parse(TEMPLATES.from_string(template).render(chart=chart)).all("svg"))
     bars = list(svg.all("rect"))
     assert [bar.text for bar in bars] == ["a", "<c>", "d"]
     heights = [float(bar.attributes["height"]) for bar in bars]
-    top = PLOT_HEIGHT / 0.5  # the highest of all, a line here, fills the chart
+    top = (Chart.BOTTOM - Chart.TOP) / 0.5  # the highest of all, a line here, fills the chart
     assert heights == pytest.approx([0.1 * top, 0.4 * top, 0.2 * top], abs=0.11)
     bottoms = {
         round(float(bar.attributes["y"]) + float(bar.attributes["height"]), 1) for bar in bars
@@ -161,7 +164,7 @@ def test_each_chart_has_a_title_and_a_description_that_it_is_labelled_by(root: E
     charts = [svg for svg in root.all("svg") if svg.attributes.get("role") == "img"]
     assert len(charts) == 3
     for chart in charts:
-        title, description = (c for c in chart.children[:2] if isinstance(c, Element))
+        title, description, *_ = (c for c in chart.children if isinstance(c, Element))
         assert (title.tag, description.tag) == ("title", "desc")
         labels = [title.attributes["id"], description.attributes["id"]]
         assert chart.attributes["aria-labelledby"].split(" ") == labels
@@ -254,6 +257,32 @@ def test_no_script_and_no_resource_whatever_the_corpus_holds(root: Element) -> N
     assert not re.search(r"url\(|@import|@font-face", style.text)
     policy = next(meta for meta in root.all("meta") if "http-equiv" in meta.attributes)
     assert policy.attributes["content"].startswith("default-src 'none'; style-src 'unsafe-inline'")
+
+
+def lengthened(facts: Any, end: str) -> Any:
+    """Facts with `end` after every text that they hold."""
+    if isinstance(facts, str):
+        return facts + end
+    if isinstance(facts, list | tuple):
+        return type(facts)(lengthened(fact, end) for fact in facts)
+    if isinstance(facts, dict):
+        return {key + end: value for key, value in facts.items()}
+    if is_dataclass(facts) and not isinstance(facts, type):
+        changes = {name: lengthened(value, end) for name, value in vars(facts).items()}
+        return replace(facts, **changes)
+    return facts
+
+
+def test_no_text_whatever_it_holds_becomes_markup_or_stays_unseen(inspection: Inspection) -> None:
+    pages = [render_page(lengthened(inspection, end)) for end in ("x", HOSTILE)]
+    plain, hostile = ([(e.tag, [*e.attributes]) for e in parse(page).all()] for page in pages)
+    assert hostile == plain
+    assert all(line.isprintable() for line in pages[1].split("\n"))
+
+
+def test_a_name_that_is_not_given_to_a_template_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        TEMPLATES.from_string("{{ inspecton }}").render(inspection="here")
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
