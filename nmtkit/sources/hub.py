@@ -20,8 +20,9 @@ def read_rows(
     needed while the cache holds it. Without one it is a local folder. The environment variables
     of `datasets` hold, like HF_HOME, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE.
 
-    Raises: UserError when `datasets` is not installed, when repository, revision, subset, split
-        or language is not to be had, or when a row lacks a text.
+    Raises:
+        UserError: repository, revision, subset, split or language is not to be had, or a row
+            lacks a text.
     """
     datasets = _import_datasets()
     where = f"{subset} of {repository}" + (f" at {revision}" if revision else "")
@@ -45,14 +46,9 @@ def read_rows(
 
 
 def _import_datasets() -> Any:
-    try:
-        import datasets
-        import huggingface_hub
-    except ModuleNotFoundError:
-        raise UserError(
-            "a data set of the Hugging Face Hub is read with the library datasets, which is not "
-            "installed: pip install nmtkit[huggingface]"
-        ) from None
+    import datasets
+    import huggingface_hub
+
     for library in (datasets, huggingface_hub):  # what matters is raised, not printed
         library.utils.disable_progress_bars()
         library.utils.logging.set_verbosity(CRITICAL)

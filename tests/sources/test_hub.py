@@ -140,14 +140,6 @@ def test_a_name_without_revision_is_a_folder(tmp_path: Path) -> None:
         list(read_pairs(local(tmp_path / "wmt14")))
 
 
-def test_without_the_library_the_user_is_told_what_to_install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"not installed: pip install nmtkit\[huggingface\]$"):
-        list(read_pairs(local(make_repository(folder))))
-
-
 # A hub that goes away
 
 
