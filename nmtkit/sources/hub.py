@@ -12,27 +12,26 @@ ROWS_PER_BATCH = 1_000
 
 
 def read_rows(
-    repository: str, revision: str | None, subset: str, split: str, languages: tuple[str, str]
+    repository: str, revision: str, subset: str, split: str, languages: tuple[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (src, tgt) of every row, in order, from memory-mapped files; a line feed is a space.
+    """Yield (src, tgt) of every row of the column `translation`, in order, from mapped files.
 
-    With a revision, the repository is one of the Hub: it is downloaded once, and no network is
-    needed while the cache holds it. Without one it is a local folder. The environment variables
-    of `datasets` hold, like HF_HOME, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE.
+    A line feed becomes a space. The repository is downloaded once; no network is needed while the
+    cache holds it. The environment variables of `datasets` apply, such as HF_HOME, HF_HUB_OFFLINE
+    and HF_DATASETS_OFFLINE.
+
+    Args:
+        repository: such as "wmt/wmt14".
+        revision: the full hash of a commit.
 
     Raises:
-        UserError: repository, revision, subset, split or language is not to be had, or a row
-            lacks a text.
+        UserError: the repository, revision, subset, split or a language is not available, or a
+            row lacks a text.
     """
     datasets = _import_datasets()
-    where = f"{subset} of {repository}" + (f" at {revision}" if revision else "")
+    where = f"{subset} of {repository} at {revision}"
     with _errors(datasets, where):
-        builder = (
-            _hub_builder(datasets, repository, revision, subset)
-            if revision
-            else _local_builder(datasets, repository, subset)
-        )
-        rows = _rows(builder, split, where)
+        rows = _rows(_builder(datasets, repository, revision, subset), split, where)
     columns = _columns(rows, languages, where)
     number = 0
     for batch in rows.iter(ROWS_PER_BATCH):
@@ -78,10 +77,10 @@ def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _hub_builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
-    """Return what finds the data in the cache, or can bring them there.
+def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
+    """Return a builder that finds the data in the cache, or can download them.
 
-    `datasets` by itself asks the Hub, and if that is silent takes any revision from the cache.
+    `datasets` by itself asks the Hub and, if there is no answer, takes any revision in the cache.
     """
     from datasets.packaged_modules.cache.cache import Cache
 
@@ -95,18 +94,6 @@ def _hub_builder(datasets: Any, repository: str, revision: str, subset: str) -> 
     if builder.hash != revision:
         raise ConnectionError(f"what the cache has is revision {builder.hash}")
     return builder
-
-
-def _local_builder(datasets: Any, repository: str, subset: str) -> Any:
-    if not Path(repository).is_dir():
-        raise UserError(
-            f"{repository} is no folder; if it is a repository of the Hugging Face Hub, give the "
-            f"revision too"
-        )
-    found = datasets.load_dataset_builder(repository, subset)
-    # Its cache takes a folder for another of the same name, or for itself before it changed. That
-    # of a list of files goes by their paths and times.
-    return datasets.load_dataset_builder(found.name, data_files=found.config.data_files)
 
 
 def _rows(builder: Any, split: str, where: str) -> Any:

@@ -1,8 +1,10 @@
-"""The corpora that a recipe names: what their bytes are known by, how they are got and read."""
+"""Parallel text: the corpora that a recipe names, one class for each way of storing one."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 from nmtkit import artifacts
@@ -11,96 +13,81 @@ from nmtkit.recipe import FilePair, HubSource, Source, TmxFile, TsvFile
 from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
 from nmtkit.sources.download import identity as download_identity
 from nmtkit.sources.download import known_bytes, known_sha256
-from nmtkit.sources.text import (
-    HubDataset,
-    ParallelText,
-    TextFile,
-    TmxText,
-    TsvText,
-)
+from nmtkit.sources.hub import read_rows
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.tmx import read_units
 
-# Bytes that `prepare` writes for each byte that is stored: clean text while it works, and ids.
-# 24,000 pairs of news as plain text take 1.7; packed text takes more, archives of many languages
+# Bytes that `prepare` writes for each stored byte: the clean text while it works, and ids. Plain
+# text of 24,000 pairs of news takes 1.7; compressed text takes more, archives of many languages
 # less.
 PREPARED_PER_STORED_BYTE = 2
 
-AnyText = ParallelText | TsvText | TmxText | HubDataset
+Pair = tuple[str, str]
+Fetch = Callable[[RemoteFile], Path]
 
 
-@dataclass(frozen=True)
-class Corpus:
+@dataclass(frozen=True, kw_only=True)
+class Corpus(ABC):
     """A corpus in the recipe's direction."""
 
     name: str
-    source: Source
-    src_lang: str
-    tgt_lang: str
-    n_pairs: int | None  # None: nobody published a count
-    files: tuple[CatalogText, ...]  # both sides, or the one file that holds them
+    n_pairs: int | None = None  # None: nobody published a count
+    files: tuple[CatalogText, ...] = ()  # both sides, or the one file that holds them
 
     @property
     def downloads(self) -> list[RemoteFile]:
-        """What has to come from elsewhere before it can be read."""
+        """Return the files that have to be downloaded."""
         return [text.file for text in self.files if isinstance(text.file, RemoteFile)]
 
     def downloads_of_unknown_hash(self, downloads_dir: Path) -> list[RemoteFile]:
-        """What has to come before it is known what it is: nobody published its hash."""
+        """Return the downloads without which `identity` cannot be known yet."""
         return [file for file in self.downloads if known_sha256(file, downloads_dir) is None]
 
     def prepared_bytes(self, downloads_dir: Path) -> int:
-        """About how many bytes `prepare` writes of it, as far as its files' sizes are known."""
+        """Estimate how many bytes `prepare` writes, from the file sizes that are known."""
         own = [text.file for text in self.files if isinstance(text.file, Path)]
         remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}
         stored = sum(path.stat().st_size for path in own if path.is_file()) + sum(remote.values())
         return PREPARED_PER_STORED_BYTE * stored
 
     def identity(self, downloads_dir: Path) -> list[str]:
-        """What its text is known by: hashes and members, or a repository and its commit.
+        """Return what determines the text: hashes and members, or a repository and its commit.
 
         Raises:
-            UserError: a file is missing, or was never downloaded and nobody published its hash.
+            UserError: a file is missing, or was never downloaded and has no published hash.
         """
-        hashes = [self._identity(text, downloads_dir) for text in self.files]
-        match self.source:
-            case TsvFile(columns=columns):
-                return ["tsv", *hashes, *columns]
-            case TmxFile():
-                return ["tmx", *hashes]
-            case HubSource() as hub:
-                return ["huggingface", hub.huggingface, hub.subset, hub.split, hub.revision]
-        return hashes
+        return [
+            f"{download_identity(text.file, downloads_dir)}:{text.member or ''}"
+            if isinstance(text.file, RemoteFile)
+            else self._sha256s[text.file]
+            for text in self.files
+        ]
 
-    def text(self, path_of: Callable[[RemoteFile], Path]) -> AnyText:
-        """What `read_pairs` reads; `path_of` gets a download."""
+    @abstractmethod
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:
+        """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
-        def located(text: CatalogText) -> TextFile:
-            file = text.file
-            if isinstance(file, RemoteFile):
-                return TextFile(path_of(file), text.member)
-            return TextFile(file, sha256=self._sha256s[file])
+        The pairs keep the order of the corpus and take bounded memory; no side holds a line feed.
 
-        files = [located(text) for text in self.files]
-        langs = self.src_lang, self.tgt_lang
-        match self.source:
-            case TsvFile(columns=columns):
-                src_column, tgt_column = (columns.index(lang) for lang in langs)
-                return TsvText(self.name, files[0], src_column, tgt_column)
-            case TmxFile():
-                return TmxText(self.name, files[0], *langs)
-            case HubSource() as hub:
-                return HubDataset(
-                    self.name, hub.huggingface, hub.subset, hub.split, hub.revision, *langs
-                )
-        return ParallelText(self.name, *files)
+        Args:
+            fetch: downloads a file and returns its path.
 
-    def _identity(self, text: CatalogText, downloads_dir: Path) -> str:
-        if isinstance(text.file, RemoteFile):
-            return f"{download_identity(text.file, downloads_dir)}:{text.member or ''}"
-        return self._sha256s[text.file]
+        Raises:
+            UserError: a file is missing, damaged, unsafe, changed or malformed, or there is no
+                pair. If the sides differ in length, it is raised after the last whole pair.
+        """
+
+    def _texts(self, fetch: Fetch) -> list[TextFile]:
+        return [
+            TextFile(fetch(text.file), text.member)
+            if isinstance(text.file, RemoteFile)
+            else TextFile(text.file, text.member, self._sha256s[text.file])
+            for text in self.files
+        ]
 
     @cached_property
     def _sha256s(self) -> dict[Path, str]:
-        """The hashes of a user's own files, taken once: reading compares with them."""
+        """Return the hashes of the user's own files, computed once: reading compares with them."""
         paths = [text.file for text in self.files if isinstance(text.file, Path)]
         for path in paths:
             if not path.is_file():
@@ -108,22 +95,133 @@ class Corpus:
         return {path: artifacts.sha256_of(path) for path in paths}
 
 
+class FilePairCorpus(Corpus):
+    """Two texts with the same number of lines."""
+
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:
+        src, tgt = self._texts(fetch)
+        return read_parallel(self.name, src, tgt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TsvCorpus(Corpus):
+    """One text, each line of which has two columns with a tab between them."""
+
+    columns: tuple[str, str]  # their languages
+    src_lang: str
+
+    def identity(self, downloads_dir: Path) -> list[str]:
+        return ["tsv", *super().identity(downloads_dir), *self.columns]
+
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:
+        [text] = self._texts(fetch)
+        return _not_empty(self._pairs(text), self.name, f"{text} has no line")
+
+    def _pairs(self, text: TextFile) -> Iterator[Pair]:
+        src_is_first = self.columns[0] == self.src_lang
+        for number, line in enumerate(read_lines(text), 1):
+            n_columns = line.count("\t") + 1
+            if n_columns != 2:
+                raise UserError(
+                    f"{text}, line {number:,}: {n_columns:,} columns; give a file whose lines "
+                    f"have two, with one tab between them"
+                )
+            first, second = line.split("\t")
+            yield (first, second) if src_is_first else (second, first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TmxCorpus(Corpus):
+    """A translation memory, from which the units in both languages are taken."""
+
+    langs: tuple[str, str]
+
+    def identity(self, downloads_dir: Path) -> list[str]:
+        return ["tmx", *super().identity(downloads_dir)]
+
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:
+        [text] = self._texts(fetch)
+        units = read_units(text.blocks(), str(text), *self.langs)
+        return _not_empty(
+            units, self.name, f"{text} has no unit in both {' and '.join(self.langs)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubCorpus(Corpus):
+    """A data set of the Hugging Face Hub."""
+
+    source: HubSource
+    langs: tuple[str, str]
+
+    def identity(self, downloads_dir: Path) -> list[str]:  # noqa: ARG002 - it has no file
+        hub = self.source
+        return ["huggingface", hub.huggingface, hub.subset, hub.split, hub.revision]
+
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:  # noqa: ARG002 - it has no file
+        hub = self.source
+        rows = read_rows(hub.huggingface, hub.revision, hub.subset, hub.split, self.langs)
+        return _not_empty(rows, self.name, f"{hub.split} of {hub.huggingface} has no row")
+
+
 def find_corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
-    """The corpus that a recipe names in this way.
+    """Return the corpus that a recipe names by `source`.
 
     Raises:
         UserError: the catalog has no such corpus, or not in these languages.
     """
+    langs = src_lang, tgt_lang
     match source:
-        case FilePair(src=src, tgt=tgt):
-            name, paths = Path(src).name, [src, tgt]
-        case TsvFile(tsv=path) | TmxFile(tmx=path):
-            name, paths = Path(path).name, [path]
-        case HubSource() as hub:
-            name, paths = f"{hub.huggingface} {hub.subset} {hub.split}", []
         case str():
-            entry = load_catalog().corpus(source, src_lang, tgt_lang)
-            sides = entry.src, entry.tgt
-            return Corpus(entry.name, source, src_lang, tgt_lang, entry.n_pairs, sides)
-    files = tuple(CatalogText(file=Path(path), member=None) for path in paths)
-    return Corpus(name, source, src_lang, tgt_lang, None, files)
+            entry = load_catalog().corpus(source, *langs)
+            return FilePairCorpus(
+                name=entry.name, n_pairs=entry.n_pairs, files=(entry.src, entry.tgt)
+            )
+        case FilePair(src=src, tgt=tgt):
+            return FilePairCorpus(name=Path(src).name, files=_own_files(src, tgt))
+        case TsvFile(tsv=tsv, columns=columns):
+            return TsvCorpus(
+                name=Path(tsv).name, files=_own_files(tsv), columns=columns, src_lang=src_lang
+            )
+        case TmxFile(tmx=tmx):
+            return TmxCorpus(name=Path(tmx).name, files=_own_files(tmx), langs=langs)
+        case HubSource(huggingface=repository, subset=subset, split=split):
+            return HubCorpus(name=f"{repository} {subset} {split}", source=source, langs=langs)
+
+
+def _own_files(*paths: str) -> tuple[CatalogText, ...]:
+    return tuple(CatalogText(file=Path(path), member=None) for path in paths)
+
+
+def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
+    """Yield the lines of two texts in pairs, in bounded memory.
+
+    Args:
+        name: how messages name the two together.
+
+    Raises:
+        UserError: a file is missing, damaged, unsafe, changed or not UTF-8, or both are empty. If
+            they differ in length, it is raised after the last whole pair.
+    """
+    return _not_empty(_zipped(name, src, tgt), name, f"{src} has no line")
+
+
+def _zipped(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
+    src_lines, tgt_lines = read_lines(src), read_lines(tgt)
+    for n_pairs, (src_line, tgt_line) in enumerate(zip_longest(src_lines, tgt_lines)):
+        if src_line is None or tgt_line is None:
+            n_src = n_pairs + (src_line is not None) + sum(1 for _ in src_lines)
+            n_tgt = n_pairs + (tgt_line is not None) + sum(1 for _ in tgt_lines)
+            raise UserError(
+                f"the sides of {name} differ in length: {src} has {n_src:,} lines, "
+                f"{tgt} has {n_tgt:,}; give two files whose lines belong together"
+            )
+        yield src_line, tgt_line
+
+
+def _not_empty(pairs: Iterator[Pair], name: str, lack: str) -> Iterator[Pair]:
+    first = next(pairs, None)
+    if first is None:
+        raise UserError(f"the corpus {name} is empty: {lack}")
+    yield first
+    yield from pairs

@@ -40,8 +40,8 @@ from nmtkit.errors import UserError
 from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
-from nmtkit.sources.parallel import AnyText, Corpus
-from nmtkit.sources.text import ParallelText, TextFile, read_pairs
+from nmtkit.sources.parallel import Corpus, read_parallel
+from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
@@ -112,8 +112,8 @@ def _check_room(chain: Chain, draft: Path) -> None:
 # Getting the text
 
 
-def _text(chain: Chain, corpus: Corpus) -> AnyText:
-    return corpus.text(lambda file: _obtain(chain, file))
+def _pairs(chain: Chain, corpus: Corpus) -> Iterator[Pair]:
+    return corpus.pairs(lambda file: _obtain(chain, file))
 
 
 def _obtain(chain: Chain, file: RemoteFile) -> Path:
@@ -130,7 +130,7 @@ class _HeldOut:
 
     @classmethod
     def read(cls, chain: Chain, split: str) -> "_HeldOut":
-        raw = list(read_pairs(_text(chain, chain.corpora[split][0])))
+        raw = list(_pairs(chain, chain.corpora[split][0]))
         src, tgt = tokenizations(chain.recipe.corpus)
         return cls(raw, [(src.tokenize(pair[0]), tgt.tokenize(pair[1])) for pair in raw])
 
@@ -165,9 +165,8 @@ class _Clean:
     def n_pairs(self) -> int:
         return sum(count["kept"] for count in self.counts)
 
-    @property
-    def text(self) -> ParallelText:
-        return ParallelText("the clean training text", TextFile(self.src), TextFile(self.tgt))
+    def pairs(self) -> Iterator[Pair]:
+        return read_parallel("the clean training text", TextFile(self.src), TextFile(self.tgt))
 
     def told(self) -> dict[str, Any]:
         """What the journal keeps: all but what follows from the two files."""
@@ -193,7 +192,7 @@ class _Clean:
 
     def count_words_again(self) -> None:
         """Count the words of a text that an earlier run wrote, as that run counted them."""
-        pairs = read_pairs(self.text)
+        pairs = self.pairs()
         before = 0
         for stop in [*self.forgot_after, self.n_pairs]:
             for pair in islice(pairs, stop - before):
@@ -258,11 +257,11 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
 
 def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
     """Yield the raw training text, with what is repeated in it marked if the recipe wants that."""
-    texts = [_text(chain, corpus) for corpus in chain.corpora["train"]]  # all downloads first
+    texts = [_pairs(chain, corpus) for corpus in chain.corpora["train"]]  # all downloads first
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
-    for number, text in enumerate(texts):
-        for index, chunk in enumerate(read_chunks(read_pairs(text), LINES_PER_CHUNK)):
+    for number, pairs in enumerate(texts):
+        for index, chunk in enumerate(read_chunks(pairs, LINES_PER_CHUNK)):
             yield RawChunk(number, index, chunk, seen.repeated(chunk) if marking else frozenset())
 
 
@@ -358,7 +357,7 @@ def _encode_all(
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
         task.advance(min(done["chunks"] * LINES_PER_CHUNK, clean.n_pairs))
-        chunks = islice(read_chunks(read_pairs(clean.text), LINES_PER_CHUNK), done["chunks"], None)
+        chunks = islice(read_chunks(clean.pairs(), LINES_PER_CHUNK), done["chunks"], None)
         encoded = map_chunks(Encode(subword), chunks, workers=workers)
         for n_chunks, (src, tgt) in enumerate(encoded, start=done["chunks"] + 1):
             src_writer.append(src)

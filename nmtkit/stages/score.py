@@ -9,7 +9,8 @@ from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 from nmtkit.evaluation.bleu import TextTools, count_scores
 from nmtkit.recipe import ScoringConfig
-from nmtkit.sources.text import ParallelText, TextFile, read_pairs
+from nmtkit.sources.parallel import read_parallel
+from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 
 SCORES = "scores.json"
@@ -41,9 +42,7 @@ def score_files(
     Raises:
         UserError: a file is missing, empty or not UTF-8, or the numbers of lines differ.
     """
-    pairs = read_pairs(
-        ParallelText("hypotheses and references", TextFile(hypotheses), TextFile(references))
-    )
+    pairs = read_parallel("hypotheses and references", TextFile(hypotheses), TextFile(references))
     hyps, refs = map(list, zip(*pairs, strict=True))
     plain = Tokenization(
         lang,

@@ -1,23 +1,22 @@
-"""Data sets of the Hub: from a local folder, and from a hub on this machine that goes away."""
+"""Data sets of the Hub, from a hub on this machine that goes away."""
 
 import hashlib
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import datasets
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-
-from nmtkit.errors import UserError
-from nmtkit.sources.text import HubDataset, read_pairs
 
 REPOSITORY = "wmt/wmt14"
 REVISION, OTHER_REVISION = "a1" * 20, "b2" * 20
@@ -28,8 +27,9 @@ def rows_of(split: str, n_rows: int) -> list[Row]:
     return [{"de": f"{split} {i}\u2028\nja", "en": f"{split} {i}\u0085 yes"} for i in range(n_rows)]
 
 
+EN_DE, DE_EN = ["en", "de"], ["de", "en"]
 ROWS: dict[str, list[Row]] = {"train": rows_of("train", 2_503), "test": rows_of("test", 7)}
-TEST_PAIRS = [(f"test {i}\u0085 yes", f"test {i}\u2028 ja") for i in range(7)]
+TEST_PAIRS = [[f"test {i}\u0085 yes", f"test {i}\u2028 ja"] for i in range(7)]
 
 
 def make_repository(folder: Path, splits: dict[str, list[Row]] = ROWS) -> Path:
@@ -48,119 +48,26 @@ def make_repository(folder: Path, splits: dict[str, list[Row]] = ROWS) -> Path:
     return folder
 
 
-# A local folder
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    return tmp_path / "wmt14"
-
-
-def local(folder: Path, **changes: Any) -> HubDataset:
-    fields = {"subset": "de-en", "split": "test", "src_lang": "en", "tgt_lang": "de"} | changes
-    return HubDataset("tiny", str(folder), revision=None, **fields)
-
-
-def test_rows_are_read_in_order_over_files_and_batches(folder: Path) -> None:
-    make_repository(folder)
-    pairs = list(read_pairs(local(folder, split="train", src_lang="de", tgt_lang="en")))
-    assert pairs == [(f"train {i}\u2028 ja", f"train {i}\u0085 yes") for i in range(2_503)]
-
-
-def test_a_line_feed_in_a_text_is_a_space(folder: Path) -> None:
-    assert list(read_pairs(local(make_repository(folder)))) == TEST_PAIRS
-
-
-def test_nothing_is_printed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    list(read_pairs(local(make_repository(folder))))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_folder_that_changes_is_read_anew(folder: Path) -> None:
-    make_repository(folder)
-    list(read_pairs(local(folder)))
-    table = pa.table({"translation": [{"de": "neu", "en": "new"}]})
-    for path in folder.glob("de-en/test-*"):
-        parquet.write_table(table, path)
-    assert list(read_pairs(local(folder))) == [("new", "neu")] * 2
-
-
-def test_a_folder_of_the_same_name_is_another_one(folder: Path) -> None:
-    for parent, german in (("a", "eins"), ("b", "zwei")):
-        twin = folder.parent / parent / "wmt14"
-        make_repository(twin, {"test": [{"de": german, "en": "one"}] * 2})
-        assert list(read_pairs(local(twin))) == [("one", german)] * 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"subset": "fr-en"}, r"cannot load fr-en of .*wmt14: .*Available: \['de-en'\]"),
-        ({"split": "dev"}, r"de-en of .*wmt14 has no split dev; it has train, test"),
-        ({"split": "train[:3]"}, r"has no split train\[:3\]; it has train, test"),
-        (
-            {"src_lang": "fr"},
-            r"no texts in a column translation\.fr; it has translation\.de, translation\.en",
-        ),
-    ],
-)
-def test_what_there_is_not_is_answered_with_what_there_is(
-    folder: Path, changes: dict[str, str], reason: str
-) -> None:
-    make_repository(folder)
-    with pytest.raises(UserError, match=reason):
-        list(read_pairs(local(folder, **changes)))
-
-
-def test_rows_without_the_column_are_refused(folder: Path) -> None:
-    folder.mkdir()
-    parquet.write_table(pa.table({"text": ["ja"], "label": [3]}), folder / "test.parquet")
-    with pytest.raises(UserError, match=r"no texts in a column translation\.en; it has text$"):
-        list(read_pairs(local(folder, subset="default")))
-
-
-def test_a_row_without_a_text_is_named(folder: Path) -> None:
-    rows: list[Row] = [{"de": "eins", "en": "one"}, {"de": "zwei", "en": None}]
-    make_repository(folder, {"test": rows})
-    with pytest.raises(UserError, match=r"row 2 of test has no translation\.en"):
-        list(read_pairs(local(folder)))
-
-
-def test_a_damaged_file_is_refused(folder: Path) -> None:
-    make_repository(folder)
-    path = folder / "de-en" / "test-00000-of-00002.parquet"
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(UserError, match=r"cannot load de-en of .*wmt14: .*Parquet magic bytes"):
-        list(read_pairs(local(folder)))
-
-
-def test_a_name_without_revision_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"wmt14 is no folder; .* give the revision too"):
-        list(read_pairs(local(tmp_path / "wmt14")))
-
-
-# A hub that goes away
-
-
 class FakeHub(BaseHTTPRequestHandler):
-    """The few answers of the Hub that loading one repository at one revision takes."""
+    """The few answers of the Hub that loading a repository at one revision takes."""
 
-    folder: Path  # of the repository; set by the fixture
+    folder: Path  # of the repositories, as OWNER/NAME; set by the fixture
 
     def do_GET(self) -> None:
         """Answer a file, a list of files or what is known of the repository."""
         path = unquote(urlsplit(self.path).path)
-        if (name := path.removeprefix(f"/datasets/{REPOSITORY}/resolve/{REVISION}/")) != path:
-            self._send_file(self.folder / name)
-        elif (name := path.removeprefix(f"/api/datasets/{REPOSITORY}/tree/{REVISION}")) != path:
-            names = sorted((self.folder / name.strip("/")).iterdir())
-            self._send_json([self._entry(path) for path in names])
-        elif path == f"/api/datasets/{REPOSITORY}/revision/{REVISION}":
-            self._send_json({"id": REPOSITORY, "sha": REVISION, "siblings": []})
-        else:
+        found = re.fullmatch(
+            rf"/(?:api/)?datasets/([^/]+/[^/]+)/(resolve|tree|revision)/{REVISION}(?:/(.*))?", path
+        )
+        if not found or not (repository := self.folder / found[1]).is_dir():
             known = f"/{REPOSITORY}/" in path
             self._send(404, {"X-Error-Code": "RevisionNotFound" if known else "RepoNotFound"})
+        elif found[2] == "resolve":
+            self._send_file(repository, found[3])
+        elif found[2] == "tree":
+            self._send_tree(repository, repository / (found[3] or ""))
+        else:
+            self._send_json({"id": found[1], "sha": REVISION, "siblings": []})
 
     do_HEAD = do_GET  # noqa: N815
 
@@ -168,20 +75,30 @@ class FakeHub(BaseHTTPRequestHandler):
         """Answer what is known of some files."""
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         paths = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body)["paths"]
-        self._send_json([self._entry(self.folder / path) for path in paths])
+        repository = self.folder / "/".join(self.path.split("/")[3:5])
+        self._send_json([self._entry(repository, repository / path) for path in paths])
 
-    def _entry(self, path: Path) -> dict[str, object]:
-        name = path.relative_to(self.folder).as_posix()
+    def _entry(self, repository: Path, path: Path) -> dict[str, object]:
+        name = path.relative_to(repository).as_posix()
         if path.is_dir():
             return {"type": "directory", "path": name, "oid": "0" * 40, "size": 0}
         content = path.read_bytes()
         oid = hashlib.sha1(content).hexdigest()
         return {"type": "file", "path": name, "oid": oid, "size": len(content)}
 
-    def _send_file(self, path: Path) -> None:
+    def _send_tree(self, repository: Path, folder: Path) -> None:
+        if folder.is_dir():
+            entries = [self._entry(repository, path) for path in sorted(folder.iterdir())]
+            self._send_json(entries)
+        else:
+            self._send(404, {"X-Error-Code": "EntryNotFound"})
+
+    def _send_file(self, repository: Path, name: str) -> None:
         headers = {"X-Repo-Commit": REVISION}
+        path = repository / name
         if path.is_file():
-            self._send(200, headers | {"ETag": f'"{self._entry(path)["oid"]}"'}, path.read_bytes())
+            headers["ETag"] = f'"{self._entry(repository, path)["oid"]}"'
+            self._send(200, headers, path.read_bytes())
         else:
             self._send(404, headers | {"X-Error-Code": "EntryNotFound"})
 
@@ -203,85 +120,127 @@ class FakeHub(BaseHTTPRequestHandler):
 
 READ = """
 import json, sys
-from nmtkit.sources.text import HubDataset, read_pairs
+from nmtkit.sources.hub import read_rows
 from nmtkit.errors import UserError
 answers = []
-for changes in json.loads(sys.argv[1]):
+for asked in json.loads(sys.argv[1]):
     try:
-        answers.append(list(read_pairs(HubDataset(name="tiny", **changes))))
+        answers.append(list(read_rows(**asked)))
     except UserError as error:
         answers.append(str(error))
 sys.stdout.write(json.dumps(answers))
 """
-TEXT = {
+ASKED = {
     "repository": REPOSITORY,
+    "revision": REVISION,
     "subset": "de-en",
     "split": "test",
-    "revision": REVISION,
-    "src_lang": "en",
-    "tgt_lang": "de",
+    "languages": EN_DE,
 }
 
 
-def read_elsewhere(variables: dict[str, str], *changes: dict[str, str]) -> list[Any]:
+def read_elsewhere(variables: dict[str, str], *changes: dict[str, Any]) -> list[Any]:
     """Read in a new process, which sees the variables when it imports the libraries."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     result = subprocess.run(
-        [sys.executable, "-c", READ, json.dumps([TEXT | change for change in changes])],
+        [sys.executable, "-c", READ, json.dumps([ASKED | change for change in changes])],
         capture_output=True,
         check=True,
         encoding="utf-8",
         env=inherited | {"HF_HUB_DISABLE_TELEMETRY": "1"} | variables,
     )
     assert result.stderr == ""
-    answers: list[Any] = json.loads(result.stdout)
+    answers: list[Any] = json.loads(result.stdout)  # so the libraries print nothing
     return answers
 
 
 @pytest.fixture(scope="module")
-def visited(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], list[Any]]:
-    """Where the Hub was and what its cache is, with what was read while there was a Hub."""
-    FakeHub.folder = make_repository(tmp_path_factory.mktemp("hub") / "repository")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables that lead to a Hub with a few repositories, and to an empty cache."""
+    FakeHub.folder = folder = tmp_path_factory.mktemp("hub") / "repositories"
+    make_repository(folder / REPOSITORY)
+    gap: list[Row] = [{"de": "eins", "en": "one"}, {"de": "zwei", "en": None}]
+    make_repository(folder / "wmt/gap", {"test": gap})
+    make_repository(folder / "wmt/damaged")
+    damaged = folder / "wmt/damaged/de-en/test-00000-of-00002.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-30])
+    (folder / "wmt/labels").mkdir()
+    table = pa.table({"text": ["ja"], "label": [3]})
+    parquet.write_table(table, folder / "wmt/labels/test.parquet")
     with ThreadingHTTPServer(("127.0.0.1", 0), FakeHub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        variables = {
+        yield {
             "HF_HOME": str(tmp_path_factory.mktemp("hub") / "home"),
             "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
         }
-        answers = read_elsewhere(
-            variables,
-            {},
-            {"revision": OTHER_REVISION},
-            {"repository": "nobody/nothing"},
-            {"subset": "fr-en"},
-        )
         server.shutdown()
-    return variables, answers
 
 
-Visited = tuple[dict[str, str], list[Any]]
+GOOD: list[tuple[dict[str, Any], list[list[str]]]] = [
+    ({}, TEST_PAIRS),
+    (
+        {"split": "train", "languages": DE_EN},
+        [[f"train {i}\u2028 ja", f"train {i}\u0085 yes"] for i in range(2_503)],
+    ),
+]
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"revision": OTHER_REVISION}, f"Revision '{OTHER_REVISION}' doesn't exist"),
+    (
+        {"repository": "nobody/nothing"},
+        "'nobody/nothing' doesn't exist on the Hub or cannot be accessed",
+    ),
+    ({"subset": "fr-en"}, r"cannot load fr-en of wmt/wmt14 at a1.*: .*Available: \['de-en'\]"),
+    ({"split": "dev"}, r"de-en of wmt/wmt14 at a1\w* has no split dev; it has train, test"),
+    ({"split": "train[:3]"}, r"has no split train\[:3\]; it has train, test"),
+    (
+        {"languages": ["fr", "de"]},
+        r"no texts in a column translation\.fr; it has translation\.de, translation\.en",
+    ),
+    (
+        {"repository": "wmt/labels", "subset": "default"},
+        r"no texts in a column translation\.en; it has text$",
+    ),
+    ({"repository": "wmt/gap"}, r"row 2 of test has no translation\.en"),
+    ({"repository": "wmt/damaged"}, r"cannot load de-en of wmt/damaged .*Parquet magic bytes"),
+]
 
 
-def test_a_repository_is_read_at_its_revision(visited: Visited) -> None:
-    assert visited[1][0] == [list(pair) for pair in TEST_PAIRS]
+@pytest.fixture(scope="module")
+def answers(hub: dict[str, str]) -> list[Any]:
+    return read_elsewhere(hub, *(changes for changes, _ in [*GOOD, *BAD]))
 
 
-def test_what_the_hub_has_not_is_named(visited: Visited) -> None:
-    other, nothing, subset = visited[1][1:]
-    assert f"Revision '{OTHER_REVISION}' doesn't exist" in other
-    assert "'nobody/nothing' doesn't exist on the Hub or cannot be accessed" in nothing
-    assert "Available: ['de-en']" in subset
+def test_rows_are_read_in_order_over_files_and_batches(answers: list[Any]) -> None:
+    assert answers[: len(GOOD)] == [pairs for _, pairs in GOOD]
+
+
+def test_what_is_not_available_is_named(answers: list[Any]) -> None:
+    for answer, (_, reason) in zip(answers[len(GOOD) :], BAD, strict=True):
+        assert re.search(reason, answer)
+
+
+# A hub that goes away
+
+
+@pytest.fixture(scope="module")
+def gone(hub: dict[str, str], answers: list[Any]) -> dict[str, str]:
+    """The same cache, and an address at which nobody answers."""
+    assert answers
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    return hub | {"HF_ENDPOINT": f"http://127.0.0.1:{port}"}
 
 
 @pytest.mark.parametrize("offline", [{}, {"HF_HUB_OFFLINE": "1"}, {"HF_DATASETS_OFFLINE": "1"}])
-def test_what_is_in_the_cache_needs_no_hub(visited: Visited, offline: dict[str, str]) -> None:
-    assert read_elsewhere(visited[0] | offline, {}) == [visited[1][0]]
+def test_what_is_in_the_cache_needs_no_hub(gone: dict[str, str], offline: dict[str, str]) -> None:
+    assert read_elsewhere(gone | offline, {}) == [TEST_PAIRS]
 
 
-def test_the_cache_is_not_taken_for_another_revision(visited: Visited) -> None:
-    offline = visited[0] | {"HF_HUB_OFFLINE": "1"}
+def test_the_cache_is_not_taken_for_another_revision(gone: dict[str, str]) -> None:
     other, nothing = read_elsewhere(
-        offline, {"revision": OTHER_REVISION}, {"repository": "nobody/nothing"}
+        gone | {"HF_HUB_OFFLINE": "1"},
+        {"revision": OTHER_REVISION},
+        {"repository": "nobody/nothing"},
     )
     assert f"de-en of wmt/wmt14 at {OTHER_REVISION} is not in the cache" in other
     assert f"what the cache has is revision {REVISION}" in other

@@ -1,24 +1,34 @@
-"""The corpora that a recipe names: what they are known by, and what is read."""
+"""The corpora that a recipe names: what determines them, how they are read, how they break."""
 
+import bz2
 import gzip
 import hashlib
+import io
+import lzma
+import tarfile
 import tomllib
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, TsvFile, recipes_dir
-from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.parallel import Corpus, find_corpus
-from nmtkit.sources.text import (
-    HubDataset,
-    ParallelText,
-    TextFile,
-    TmxText,
-    TsvText,
-    read_pairs,
+from nmtkit.sources.catalog import CatalogText, RemoteFile
+from nmtkit.sources.parallel import (
+    Corpus,
+    FilePairCorpus,
+    TmxCorpus,
+    TsvCorpus,
+    find_corpus,
+    read_parallel,
 )
+from nmtkit.sources.text import TextFile
 
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
 
@@ -31,15 +41,26 @@ def found(source: Source) -> Corpus:
     return find_corpus(source, "en", "de")
 
 
+def read(source: Source, src_lang: str = "en", tgt_lang: str = "de") -> list[tuple[str, str]]:
+    return list(find_corpus(source, src_lang, tgt_lang).pairs(no_download))
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+# What determines a corpus
+
+
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
-    names = "a.en", "a.de", "b.tsv", "c.tmx"
-    a_en, a_de, tsv, tmx = (tmp_path / name for name in names)
-    for path in (a_en, a_de, tsv, tmx):
-        path.write_text(f"text of {path.name}\n", encoding="utf-8")
+    a_en, a_de, tsv, tmx = (
+        written(tmp_path / name, f"text of {name}\n") for name in ("a.en", "a.de", "b.tsv", "c.tmx")
+    )
     pair = found(FilePair(src=str(a_en), tgt=str(a_de)))
     table = found(TsvFile(tsv=str(tsv), columns=("de", "en")))
     memory = found(TmxFile(tmx=str(tmx)))
@@ -47,13 +68,6 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
     assert pair.identity(tmp_path) == [sha256(a_en), sha256(a_de)]
     assert table.identity(tmp_path) == ["tsv", sha256(tsv), "de", "en"]
     assert memory.identity(tmp_path) == ["tmx", sha256(tmx)]
-
-    def file(path: Path) -> TextFile:
-        return TextFile(path, sha256=sha256(path))
-
-    assert pair.text(no_download) == ParallelText("a.en", file(a_en), file(a_de))
-    assert table.text(no_download) == TsvText("b.tsv", file(tsv), src_column=1, tgt_column=0)
-    assert memory.text(no_download) == TmxText("c.tmx", file(tmx), "en", "de")
 
     tsv.unlink()
     with pytest.raises(UserError, match=r"there is no file .*b\.tsv; correct \[corpus\]"):
@@ -73,19 +87,16 @@ def test_a_file_that_changes_between_hashing_and_reading_is_refused(
         write(path, "one")
     pair = found(FilePair(src=str(paths[0]), tgt=str(paths[1])))
     before = pair.identity(tmp_path)
-    assert len(list(read_pairs(pair.text(no_download)))) == 1
+    assert len(list(pair.pairs(no_download))) == 1
     write(paths[1], "two")
     with pytest.raises(UserError, match=r"a\.de.* was changed while it was used; run the same"):
-        list(read_pairs(pair.text(no_download)))
+        list(pair.pairs(no_download))
     assert pair.identity(tmp_path) == before
 
 
 def test_a_dataset_is_known_by_its_commit(tmp_path: Path) -> None:
     hub = HubSource(huggingface="wmt/wmt14", subset="de-en", split="train", revision=COMMIT)
     assert found(hub).identity(tmp_path) == ["huggingface", "wmt/wmt14", "de-en", "train", COMMIT]
-    assert found(hub).text(no_download) == HubDataset(
-        "wmt/wmt14 de-en train", "wmt/wmt14", "de-en", "train", COMMIT, "en", "de"
-    )
 
 
 def test_a_corpus_of_the_catalog_is_known_by_published_hashes_and_members(tmp_path: Path) -> None:
@@ -95,10 +106,6 @@ def test_a_corpus_of_the_catalog_is_known_by_published_hashes_and_members(tmp_pa
     members = [name.partition(":")[2] for name in hashes]
     assert members == ["training/europarl-v7.de-en.en", "training/europarl-v7.de-en.de"]
     assert europarl.downloads_of_unknown_hash(tmp_path) == []
-    text = europarl.text(lambda file: tmp_path / file.url.rpartition("/")[2])
-    assert isinstance(text, ParallelText)
-    archive = tmp_path / "training-parallel-europarl-v7.tgz"
-    assert text.tgt == TextFile(archive, "training/europarl-v7.de-en.de")
 
 
 def test_what_nobody_published_a_hash_of_is_not_known_before_its_download(tmp_path: Path) -> None:
@@ -114,3 +121,151 @@ def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
         recipe = Recipe.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         for source in (*recipe.corpus.train, recipe.corpus.dev, recipe.corpus.test):
             assert find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang).files
+
+
+# How it is read
+
+
+def tgz(path: Path, members: dict[str, bytes]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
+    side = "training/europarl-v7.de-en"
+    members = {f"{side}.de": b"eins\nzwei\n", f"{side}.en": b"one\ntwo\n"}
+    path = tgz(tmp_path / "europarl.tgz", members)
+    fetched: list[str] = []
+
+    def fetch(file: RemoteFile) -> Path:
+        fetched.append(file.url.rpartition("/")[2])
+        return path
+
+    pairs = found("europarl-v7").pairs(fetch)
+    assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
+    assert list(pairs) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_columns_are_read_in_both_directions(tmp_path: Path) -> None:
+    content = gzip.compress("Grüße\u2028!\thello\n\t\nja\tyes".encode())
+    tsv = TsvFile(tsv=str(written(tmp_path / "a.tsv.gz", content)), columns=("de", "en"))
+    expected = [("Grüße\u2028!", "hello"), ("", ""), ("ja", "yes")]
+    assert read(tsv, "de", "en") == expected
+    assert read(tsv, "en", "de") == [(b, a) for a, b in expected]
+
+
+@pytest.mark.parametrize(("line", "n_columns"), [("one", 1), ("", 1), ("a\tb\tc", 3)])
+def test_lines_without_two_columns_are_refused_with_their_number(
+    tmp_path: Path, line: str, n_columns: int
+) -> None:
+    path = written(tmp_path / "a.tsv", f"ja\tyes\n{line}\nnein\tno\n")
+    with pytest.raises(UserError, match=rf"a\.tsv, line 2: {n_columns} columns"):
+        read(TsvFile(tsv=str(path), columns=("de", "en")))
+
+
+def test_a_translation_memory_is_read_in_both_directions(tmp_path: Path) -> None:
+    content = (
+        '<tmx version="1.4"><body><tu><tuv xml:lang="de"><seg>ja</seg></tuv>'
+        '<tuv xml:lang="en-US"><seg>yes</seg></tuv></tu></body></tmx>'
+    )
+    tmx = TmxFile(tmx=str(written(tmp_path / "a.tmx.gz", gzip.compress(content.encode()))))
+    assert read(tmx) == [("yes", "ja")]
+    assert read(tmx, "de", "en") == [("ja", "yes")]
+
+
+def test_real_text_keeps_its_number_of_lines(shared_data: Path) -> None:
+    folder = shared_data / "wmt-news"
+    assert len(read(FilePair(src=str(folder / "ende.en"), tgt=str(folder / "ende.de")))) == 24_241
+
+
+# How it breaks
+
+
+def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
+    src = str(written(tmp_path / "a.en", "1\n2\n3\n4\n5\n"))
+    tgt = str(written(tmp_path / "a.de", "1\n2\n"))
+    with pytest.raises(UserError, match=r"sides of a\.en differ .*a\.en has 5 .*a\.de has 2"):
+        read(FilePair(src=src, tgt=tgt))
+    with pytest.raises(UserError, match=r"sides of a\.de differ .*a\.de has 2 .*a\.en has 5"):
+        read(FilePair(src=tgt, tgt=src))
+
+
+def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
+    empty = str(written(tmp_path / "a.en", ""))
+    for source in (FilePair(src=empty, tgt=empty), TsvFile(tsv=empty, columns=("en", "de"))):
+        with pytest.raises(UserError, match=r"the corpus a\.en is empty: .*a\.en has no line"):
+            read(source)
+    tmx = written(tmp_path / "a.tmx", "<tmx><body/></tmx>")
+    with pytest.raises(UserError, match=r"a\.tmx is empty: .*a\.tmx has no unit in both en and de"):
+        read(TmxFile(tmx=str(tmx)))
+
+
+def test_two_files_are_paired_without_a_corpus(tmp_path: Path) -> None:
+    one, two = (TextFile(written(tmp_path / name, name)) for name in ("one", "two"))
+    assert list(read_parallel("both", one, two)) == [("one", "two")]
+    with pytest.raises(UserError, match=r"cannot read .*three: No such file"):
+        list(read_parallel("both", one, TextFile(tmp_path / "three")))
+
+
+TMX = b"<tmx><tu><tuv lang='en'><seg>a</seg></tuv><tuv lang='de'><seg>b</seg></tuv></tu></tmx>"
+WHOLE = {"a.en": b"a\tb\n" * 9, "a.sgm": b"<seg>a &amp; b</seg>\n" * 9, "a.tmx": TMX}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstandard.compress,
+}
+
+
+def tarred(name: str, content: bytes) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    return entry.tobuf() + content.ljust(-(-len(content) // 512) * 512, b"\0") + bytes(1_024)
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(name, content)
+    return stream.getvalue()
+
+
+ARCHIVERS: dict[str, Callable[[str, bytes], bytes] | None] = {
+    "": None, ".tar": tarred, ".zip": zipped
+}  # fmt: skip
+
+
+@given(
+    name=st.sampled_from(sorted(WHOLE)),
+    suffix=st.sampled_from(sorted(PACKERS)),
+    archive_suffix=st.sampled_from(sorted(ARCHIVERS)),
+    noise=st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=4)), max_size=3),
+)
+def test_any_bytes_are_a_corpus_or_get_one_sentence(
+    tmp_path_factory: pytest.TempPathFactory,
+    name: str,
+    suffix: str,
+    archive_suffix: str,
+    noise: list[tuple[int, bytes]],
+) -> None:
+    content, member = PACKERS[suffix](WHOLE[name]), None
+    if archiver := ARCHIVERS[archive_suffix]:
+        content, member = archiver(name + suffix, content), name + suffix
+    for place, replaced in noise:
+        at = place % len(content)
+        content = content[:at] + replaced + content[at + len(replaced) :]
+    path = tmp_path_factory.mktemp("any") / (f"a{archive_suffix}" if member else name + suffix)
+    text = CatalogText(file=written(path, content), member=member)
+    corpora: tuple[Corpus, ...] = (
+        FilePairCorpus(name="any", files=(text, text)),
+        TsvCorpus(name="any", files=(text,), columns=("en", "de"), src_lang="en"),
+        TmxCorpus(name="any", files=(text,), langs=("en", "de")),
+    )
+    for corpus in corpora:
+        with suppress(UserError):
+            list(corpus.pairs(no_download))

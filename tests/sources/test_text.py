@@ -1,11 +1,9 @@
-"""Every way in which parallel text is stored, and every way in which it is broken."""
+"""Every way in which a text is stored, and every way in which it is broken."""
 
 import bz2
 import gzip
-import html
 import io
 import lzma
-import re
 import tarfile
 import time
 import zipfile
@@ -21,21 +19,11 @@ from hypothesis import strategies as st
 from nmtkit.errors import UserError
 from nmtkit.sources import archives
 from nmtkit.sources import text as sources
-from nmtkit.sources.text import (
-    ParallelText,
-    TextFile,
-    TmxText,
-    TsvText,
-    read_lines,
-    read_pairs,
-)
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.tmx import read_units
 
 TEXT = "Grüße\u0085!\nzwei\u2028Zeilen\n\nletzte\n"
 LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]
-
-
-def pairs(src: Path, tgt: Path) -> list[tuple[str, str]]:
-    return list(read_pairs(ParallelText("tiny", TextFile(src), TextFile(tgt))))
 
 
 def written(path: Path, content: str | bytes) -> Path:
@@ -130,12 +118,6 @@ def test_a_member_is_read_from_a_zip_archive(tmp_path: Path, method: int) -> Non
     assert list(read_lines(TextFile(path, "b.fr.gz"))) == LINES
 
 
-def test_both_sides_may_be_in_one_archive(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.tgz", {"a.de": b"eins\nzwei\n", "a.en": b"one\ntwo\n"})
-    text = ParallelText("tiny", TextFile(path, "a.en"), TextFile(path, "a.de"))
-    assert list(read_pairs(text)) == [("one", "eins"), ("two", "zwei")]
-
-
 def test_segments_of_sgml_are_read(tmp_path: Path) -> None:
     content = (
         '<refset setid="newstest" srclang="any" trglang="de">\n<doc docid="1">\n<p>\n'
@@ -154,37 +136,6 @@ def test_segments_of_sgml_are_read(tmp_path: Path) -> None:
         assert list(read_lines(TextFile(path, member))) == expected
 
 
-def test_a_segment_is_one_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.sgm", "<seg>a&#10;b\nc</seg><SEG id=2>d</SEG>\n")
-    assert list(read_lines(TextFile(path))) == ["a b c", "d"]
-
-
-@pytest.mark.parametrize("content", ["<seg>a</seg>\n<seg>b\n", "<doc>\n<seg\n"])
-def test_sgml_that_ends_in_a_segment_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(UserError, match=r"a\.sgm is cut short: its last segment has no end"):
-        list(read_lines(TextFile(written(tmp_path / "a.sgm", content))))
-
-
-TAGS = ["<seg", "<seg>", '<SEG id="1">', "</seg>", "</Seg>", "<", ">", "a &lt; b", " ", "\n"]
-
-
-@given(st.lists(st.sampled_from(TAGS)).map("".join))
-def test_segments_are_those_of_one_expression_over_the_whole_text(
-    tmp_path_factory: pytest.TempPathFactory, content: str
-) -> None:
-    path = written(tmp_path_factory.mktemp("text") / "a.sgm", f"{content}</seg>")
-    segments = re.findall(r"(?is)<seg[^<>]*>(.*?)</seg>", f"{content}</seg>")
-    expected = [html.unescape(" ".join(segment.split())) for segment in segments]
-    assert list(read_lines(TextFile(path))) == expected
-
-
-@pytest.mark.parametrize("reference", ["&#" + "9" * 5_000, "&#" + "0" * 5_000 + "65;"])
-def test_an_endless_character_reference_is_refused(tmp_path: Path, reference: str) -> None:
-    path = written(tmp_path / "a.sgm", f"<seg>{reference}</seg>")
-    with pytest.raises(UserError, match=r"a\.sgm: a character reference, &#\.\.\.;, of too many"):
-        list(read_lines(TextFile(path)))
-
-
 SECONDS = 2.0  # of processor time, for what takes a tenth where time grows with the size alone
 
 
@@ -200,141 +151,18 @@ def test_no_shape_of_a_text_takes_more_time_than_its_size(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
     file = TextFile(written(tmp_path / f"{name}.gz", gzip.compress(content, 0)))  # small blocks
-    text = ParallelText("tiny", file, file) if name == "a.sgm" else TmxText("tiny", file, "a", "b")
+    text = read_lines(file) if name == "a.sgm" else read_units(file.blocks(), name, "a", "b")
     begin = time.process_time()
     with suppress(UserError):
-        list(read_pairs(text))
+        list(text)
     assert time.process_time() - begin < SECONDS
 
 
-TMX = b"<tmx><tu><tuv lang='en'><seg>a</seg></tuv><tuv lang='de'><seg>b</seg></tuv></tu></tmx>"
-WHOLE = {"a.en": b"a\tb\n" * 9, "a.sgm": b"<seg>a &amp; b</seg>\n" * 9, "a.tmx": TMX}
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.compress,
-}
-
-
-def tarred(name: str, content: bytes) -> bytes:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
-    return entry.tobuf() + content.ljust(-(-len(content) // 512) * 512, b"\0") + bytes(1_024)
-
-
-def zipped(name: str, content: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(name, content)
-    return stream.getvalue()
-
-
-ARCHIVERS: dict[str, Callable[[str, bytes], bytes] | None] = {
-    "": None, ".tar": tarred, ".zip": zipped
-}  # fmt: skip
-
-
-@given(
-    name=st.sampled_from(sorted(WHOLE)),
-    suffix=st.sampled_from(sorted(PACKERS)),
-    archive_suffix=st.sampled_from(sorted(ARCHIVERS)),
-    noise=st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=4)), max_size=3),
-)
-def test_any_bytes_are_a_text_or_get_one_sentence(
-    tmp_path_factory: pytest.TempPathFactory,
-    name: str,
-    suffix: str,
-    archive_suffix: str,
-    noise: list[tuple[int, bytes]],
-) -> None:
-    content, member = PACKERS[suffix](WHOLE[name]), None
-    if archiver := ARCHIVERS[archive_suffix]:
-        content, member = archiver(name + suffix, content), name + suffix
-    for place, replaced in noise:
-        at = place % len(content)
-        content = content[:at] + replaced + content[at + len(replaced) :]
-    path = tmp_path_factory.mktemp("any") / (f"a{archive_suffix}" if member else name + suffix)
-    file = TextFile(written(path, content), member)
-    for text in (
-        ParallelText("any", file, file),
-        TsvText("any", file, 0, 1),
-        TmxText("any", file, "en", "de"),
-    ):
-        with suppress(UserError):
-            list(read_pairs(text))
-
-
-@pytest.mark.parametrize("line", ["word\n", "\n"])
-def test_a_segment_without_end_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    monkeypatch.setattr(sources, "MAX_LINE_BYTES", 100)
-    path = written(tmp_path / "a.sgm", "<seg>\n" + line * 100)
-    with pytest.raises(UserError, match="a segment longer than 100 characters"):
-        list(read_lines(TextFile(path)))
-
-
-def test_columns_are_read_in_both_directions(tmp_path: Path) -> None:
-    content = gzip.compress("Grüße\u2028!\thello\n\t\nja\tyes".encode())
-    file = TextFile(written(tmp_path / "a.tsv.gz", content))
-    expected = [("Grüße\u2028!", "hello"), ("", ""), ("ja", "yes")]
-    assert list(read_pairs(TsvText("tiny", file, 0, 1))) == expected
-    assert list(read_pairs(TsvText("tiny", file, 1, 0))) == [(b, a) for a, b in expected]
-
-
-@pytest.mark.parametrize(("line", "n_columns"), [("one", 1), ("", 1), ("a\tb\tc", 3)])
-def test_lines_without_two_columns_are_refused_with_their_number(
-    tmp_path: Path, line: str, n_columns: int
-) -> None:
-    file = TextFile(written(tmp_path / "a.tsv", f"ja\tyes\n{line}\nnein\tno\n"))
-    with pytest.raises(UserError, match=rf"a\.tsv, line 2: {n_columns} columns"):
-        list(read_pairs(TsvText("tiny", file, 0, 1)))
-
-
-def test_a_translation_memory_is_read_from_an_archive(tmp_path: Path) -> None:
-    tmx = (
-        '<tmx version="1.4"><body><tu><tuv xml:lang="de"><seg>ja</seg></tuv>'
-        '<tuv xml:lang="en-US"><seg>yes</seg></tuv></tu></body></tmx>'
-    )
-    path = archive(tmp_path / "a.tgz", {"de-en.tmx.gz": gzip.compress(tmx.encode())})
-    text = TmxText("tiny", TextFile(path, "de-en.tmx.gz"), "en", "de")
-    assert list(read_pairs(text)) == [("yes", "ja")]
-
-
-def test_real_text_keeps_its_number_of_lines(shared_data: Path) -> None:
-    folder = shared_data / "wmt-news"
-    n_pairs = sum(1 for _ in pairs(folder / "ende.en", folder / "ende.de"))
-    assert n_pairs == 24_241
-
-
-def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
-    src = written(tmp_path / "a.en", "1\n2\n3\n4\n5\n")
-    tgt = written(tmp_path / "a.de", "1\n2\n")
-    with pytest.raises(UserError, match=r"a\.en has 5 lines, .*a\.de has 2"):
-        pairs(src, tgt)
-    with pytest.raises(UserError, match=r"a\.de has 2 lines, .*a\.en has 5"):
-        pairs(tgt, src)
-
-
-def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
-    empty = written(tmp_path / "a.en", "")
-    with pytest.raises(UserError, match=r"the corpus tiny is empty: .*a\.en has no line"):
-        pairs(empty, empty)
-    with pytest.raises(UserError, match=r"the corpus tiny is empty: .*a\.en has no line"):
-        list(read_pairs(TsvText("tiny", TextFile(empty), 0, 1)))
-    tmx = TextFile(written(tmp_path / "a.tmx", "<tmx><body/></tmx>"))
-    with pytest.raises(UserError, match=r"tiny is empty: .*a\.tmx has no unit in both en and de"):
-        list(read_pairs(TmxText("tiny", tmx, "en", "de")))
-
-
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    present = written(tmp_path / "a.de", "1\n")
     with pytest.raises(UserError, match=r"cannot read .*a\.en: No such file"):
-        pairs(tmp_path / "a.en", present)
+        list(read_lines(TextFile(tmp_path / "a.en")))
     with pytest.raises(UserError, match=r"cannot read .*: Is a directory"):
-        pairs(tmp_path, present)
+        list(read_lines(TextFile(tmp_path)))
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
