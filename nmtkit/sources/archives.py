@@ -289,10 +289,12 @@ def _padded(n_bytes: int) -> int:
 
 
 def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
-    """Yield the members; the tape then stands before the data, which the next call passes over.
+    """Yield the members; the tape is then at the member's data, which the next step skips.
 
-    The standard library parses the headers of 512 bytes. Its reading of what may precede them,
-    long names and other attributes, knows no bound to size, number or depth.
+    `tarfile` parses only the headers of 512 bytes here, since it reads a whole archive without
+    bounds: one pax header of 256 MiB takes 769 MiB of memory, and 400 long names before a member
+    end in a RecursionError. With its reads limited to 64 KiB, 400 global headers in 26 MB still
+    take 271 MiB and 68 s (here 0.02 s), and malformed attributes are ignored.
     """
     attributes: dict[str, str] = {}  # from the headers that precede the member's own
     while True:
