@@ -1,7 +1,7 @@
 """The bytes of a text as it is stored: plain, compressed, or as a member of a tar or zip archive.
 
-Everything is a stream: nothing is written anywhere, and what a hostile file can make of a few
-bytes is bounded at each place where it could.
+Everything is a stream: nothing is written to disk, and each step that a hostile file could blow up
+is bounded.
 """
 
 import bz2
@@ -25,14 +25,14 @@ import zstandard
 Blocks = Iterator[bytes]  # of any size, empty ones too
 
 BLOCK_BYTES = 2**18
-PIECE_BYTES = 2**10  # fed at once: zstd may make 32 MiB of it, deflate 1 MiB
-MAX_WINDOW_BYTES = 2**27  # what unpacking may look back on: xz -9 wants 65 MiB, zstd --long 128
+PIECE_BYTES = 2**10  # fed at once: zstd may expand it to 32 MiB, deflate to 1 MiB
+MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd --long 128 MiB
 
-# Text packs 3 to 10 times, one sentence over and over 300 times.
+# Text compresses 3 to 10 times, a sentence that is repeated over and over 300 times.
 MAX_RATIO = 200
-ALLOWANCE_BYTES = 2**24  # above that, so that a small file may be as monotonous as it likes
+ALLOWANCE_BYTES = 2**24  # on top, so that a small file may be as repetitive as it likes
 
-MAX_HEADER_BYTES = 2**16  # of a tar member's name and attributes; a path has 4 KiB at most
+MAX_HEADER_BYTES = 2**16  # of a tar member's name and attributes; a path has at most 4 KiB
 MAX_DIRECTORY_BYTES = 2**20  # of a zip archive: about 10,000 members
 N_NAMES_SHOWN = 10
 MAX_NAME_SHOWN = 200  # characters; a hostile name can be 64 KiB long
@@ -41,31 +41,33 @@ ARCHIVE_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".zip"}
 
 
 class PackedError(Exception):
-    """Why a text cannot be read: the rest of a sentence that begins with its name."""
+    """Why a text cannot be read: the rest of a sentence that starts with its name."""
 
 
 def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
     """Yield the bytes of a file, or of one regular file in an archive, BLOCK_BYTES at a time.
 
-    If `sha256` is given, the stored bytes of a file that is no archive are compared with it as they
-    are read: what was hashed is what is read.
+    The suffix of the text's own name selects the decompression: .gz, .bz2, .xz, .zst. The format
+    of an archive is recognized by its first bytes. An archive that is compressed as a whole is
+    read to its end, where its checksum is.
 
-    The suffix of the text's own name says how it is unpacked: .gz, .bz2, .xz, .zst. What kind of
-    archive holds a member is seen from its first bytes. An archive that is compressed as a whole
-    is read to its end, where its checksum stands.
+    Args:
+        sha256: of the stored bytes of a file that is not an archive; they are compared with it
+            while they are read, so that what was hashed is what is read.
 
-    Raises: PackedError when it is damaged, cut short, unsafe, changed or without the member;
-        OSError.
+    Raises:
+        PackedError: the file is damaged, cut short, unsafe or changed, or lacks the member.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as stored:
         if member is None:
             if text_suffix(path.name) in ARCHIVE_SUFFIXES:
-                raise PackedError("is an archive; name the member that is meant")
+                raise PackedError("is an archive; name one of its members")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
             yield from _even(_unpack(blocks, path.suffix))
             return
         if PurePosixPath(member).is_absolute() or ".." in PurePosixPath(member).parts:
-            raise PackedError("has a name that leads out of the archive; it is not read")
+            raise PackedError("has a name that leads out of the archive, so it is not read")
         kind = _kind(stored)
         if kind == ".zip":
             blocks = _zip_member(stored, member)
@@ -75,7 +77,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
 
 
 def text_suffix(name: str) -> str:
-    """Return the suffix of what is packed: ".sgm" of "a.sgm.gz" and of "a.SGM"."""
+    """Return the suffix without that of the compression: ".sgm" of "a.sgm.gz" and of "a.SGM"."""
     path = Path(name)
     return Path(path.stem if _is_compression(path.suffix) else name).suffix.lower()
 
@@ -90,20 +92,20 @@ def _blocks(stored: BufferedReader) -> Blocks:
 
 
 def _verified(blocks: Blocks, sha256: str) -> Blocks:
-    """Pass `blocks` on, and raise at their end unless they have that hash."""
+    """Yield `blocks`, and raise at the end unless they have that hash."""
     seen = hashlib.sha256()
     for block in blocks:
         seen.update(block)
         yield block
     if seen.hexdigest() != sha256:
-        raise PackedError("was changed while it was used; run the same command again")
+        raise PackedError("was changed while it was in use; run the same command again")
 
 
 def _even(blocks: Blocks) -> Blocks:
-    """Yield the same bytes in blocks of BLOCK_BYTES, the last one shorter.
+    """Yield the same bytes in blocks of BLOCK_BYTES; the last one may be shorter.
 
-    A hostile file can unpack to a block of 32 MiB, or to millions of a few bytes: readers that
-    keep a block's lines, or parse anew what has no end yet, would need too much memory or time.
+    A hostile file can unpack to one block of 32 MiB, or to millions of a few bytes. Readers that
+    hold the lines of a block, or reparse an unfinished one, would need too much memory or time.
     """
     waiting = bytearray()
     for block in blocks:
@@ -116,7 +118,7 @@ def _even(blocks: Blocks) -> Blocks:
 
 
 def _kind(stored: BufferedReader) -> str:
-    """Return the suffix that an archive's first bytes deserve, or "" for a plain tar."""
+    """Return the suffix that the first bytes of an archive indicate; "" is a plain tar."""
     start = stored.peek(10)
     return next((suffix for suffix, begin in _SIGNATURES.items() if begin.match(start)), "")
 
@@ -134,7 +136,7 @@ _SIGNATURES = {
 
 
 class _Decompressor(Protocol):
-    """What bz2 and lzma have: one stream, whose output is asked for in portions."""
+    """The interface of bz2 and lzma: one stream, whose output is requested in portions."""
 
     @property
     def eof(self) -> bool: ...
@@ -146,7 +148,7 @@ class _Decompressor(Protocol):
 
 
 class _Greedy:
-    """A decompressor of zlib or zstandard, which puts out at once all that it can."""
+    """A decompressor of zlib or zstandard, which returns all its output at once."""
 
     needs_input = True
 
@@ -177,11 +179,10 @@ _DECOMPRESSION_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandar
 
 
 def _unpack(packed: Blocks, suffix: str) -> Blocks:
-    """Yield what comes out of compressed streams that lie end to end, as `cat` lays them.
+    """Decompress one stream, or several end to end as `cat` joins them.
 
-    The file objects of gzip, bz2, lzma and zstandard are not used: between them they take a
-    stream that is cut short, or a second one that is damaged, for the end of the text, and set
-    no bound to memory.
+    The file objects of gzip, bz2, lzma and zstandard are not used: one or another of them takes a
+    truncated stream, or a damaged second stream, for the end of the text, or has no memory limit.
     """
     if not _is_compression(suffix):
         yield from packed
@@ -200,7 +201,7 @@ def _unpack(packed: Blocks, suffix: str) -> Blocks:
             try:
                 unpacked = decompressor.decompress(fed, BLOCK_BYTES)
             except _DECOMPRESSION_ERRORS as error:
-                raise PackedError(f"is damaged, or not packed as {suffix} ({error})") from None
+                raise PackedError(f"is damaged, or is not a {suffix} file ({error})") from None
             n_out += len(unpacked)
             _check_ratio(n_in, n_out)
             yield unpacked
@@ -220,8 +221,8 @@ def _pieces(blocks: Blocks) -> Blocks:
 def _check_ratio(n_in: int, n_out: int) -> None:
     if n_out > MAX_RATIO * n_in + ALLOWANCE_BYTES:
         raise PackedError(
-            f"unpacks to {n_out:,} bytes from {n_in:,}, more than {MAX_RATIO} times as many; "
-            f"that is no text, and it is not read on"
+            f"decompresses from {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times as many; "
+            "that is not text, so reading stops"
         )
 
 
@@ -242,7 +243,7 @@ def _tar_member(archive: Blocks, member: str) -> Blocks:
     for entry in _tar_members(tape):
         if entry.name == member:
             if not entry.is_regular:
-                raise PackedError("is no regular file; it is not read")
+                raise PackedError("is not a regular file, so it is not read")
             yield from tape.take(entry.n_bytes)
             for _ in archive:
                 pass
@@ -255,18 +256,18 @@ def _tar_member(archive: Blocks, member: str) -> Blocks:
 def _missing(names: list[str]) -> PackedError:
     shown = ", ".join(name[:MAX_NAME_SHOWN] for name in names[:N_NAMES_SHOWN])
     shown += ", ..." if len(names) > N_NAMES_SHOWN else ""
-    return PackedError(f"is not there; the archive has {shown or 'no file'}")
+    return PackedError(f"does not exist; the archive has {shown or 'no file'}")
 
 
 class _Tape:
-    """Blocks from which any number of bytes can be taken."""
+    """A sequential reader of blocks, from which any number of bytes can be taken."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self._rest = memoryview(b"")
 
     def take(self, n_bytes: int) -> Blocks:
-        """Yield the next bytes, exactly so many."""
+        """Yield the next `n_bytes` bytes."""
         while n_bytes > 0:
             while not self._rest:
                 block = next(self._blocks, None)
@@ -278,25 +279,25 @@ class _Tape:
             yield bytes(taken)
 
     def skip(self, n_bytes: int) -> None:
-        """Pass over the next bytes."""
+        """Skip the next `n_bytes` bytes."""
         for _ in self.take(n_bytes):
             pass
 
 
 def _padded(n_bytes: int) -> int:
-    """Return how many bytes of tar's own blocks so many bytes fill."""
+    """Round up to a whole number of tar's blocks."""
     return n_bytes + -n_bytes % tarfile.BLOCKSIZE
 
 
 def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
-    """Yield the members; the tape is then at the member's data, which the next step skips.
+    """Yield each member with the tape at its data, which the next step skips.
 
     `tarfile` parses only the headers of 512 bytes here, since it reads a whole archive without
     bounds: one pax header of 256 MiB takes 769 MiB of memory, and 400 long names before a member
     end in a RecursionError. With its reads limited to 64 KiB, 400 global headers in 26 MB still
     take 271 MiB and 68 s (here 0.02 s), and malformed attributes are ignored.
     """
-    attributes: dict[str, str] = {}  # from the headers that precede the member's own
+    attributes: dict[str, str] = {}  # from the headers before the member's own
     while True:
         header = b"".join(tape.take(tarfile.BLOCKSIZE))
         if not any(header):
@@ -309,7 +310,7 @@ def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
             n_bytes = int(attributes.get("size", entry.size))
         except (tarfile.HeaderError, ValueError) as error:
             raise PackedError(
-                f"cannot be found: the archive is damaged, or no tar ({error})"
+                f"cannot be found: the archive is damaged, or is not a tar ({error})"
             ) from None
         if n_bytes < 0:
             raise PackedError(f"cannot be found: the archive is damaged (a size of {n_bytes:,})")
@@ -324,23 +325,23 @@ def _tar_members(tape: _Tape) -> Iterator[_TarMember]:
             n_bytes=n_bytes,
         )
         attributes = {}
-        if entry.isreg() or entry.type not in tarfile.SUPPORTED_TYPES:  # then data follow
+        if entry.isreg() or entry.type not in tarfile.SUPPORTED_TYPES:  # then data follows
             tape.skip(_padded(n_bytes))
 
 
 _PAX = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
-_IGNORED = (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK)  # comments; where a link leads
+_IGNORED = (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK)  # comments; the target of a link
 _SPARSE = {"GNU.sparse.major", "GNU.sparse.map", "GNU.sparse.size"}
 _RECORD_LENGTH = re.compile(rb"([1-9][0-9]{0,5}) ")
 _ATTRIBUTES = (*_PAX, *_IGNORED, tarfile.GNUTYPE_LONGNAME)
 
 
 def _attributes(tape: _Tape, kind: bytes, n_bytes: int) -> dict[str, str]:
-    """Return what a header says of the member that follows."""
+    """Return the attributes that a header gives to the next member."""
     if not 0 <= n_bytes <= MAX_HEADER_BYTES:
         raise PackedError(
-            f"cannot be found: the archive has a name of {n_bytes:,} bytes, where "
-            f"{MAX_HEADER_BYTES:,} are read at most"
+            f"cannot be found: the archive has a name of {n_bytes:,} bytes; the limit is "
+            f"{MAX_HEADER_BYTES:,}"
         )
     data = b"".join(tape.take(_padded(n_bytes)))[:n_bytes]
     if kind == tarfile.GNUTYPE_LONGNAME:
@@ -356,7 +357,7 @@ def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
         length = _RECORD_LENGTH.match(data, start)
         end = start + int(length[1]) if length else 0
         if length is None or not length.end() < end <= len(data):
-            raise PackedError("cannot be found: the archive is damaged (bad attributes)")
+            raise PackedError("cannot be found: the archive is damaged (malformed attributes)")
         record = data[length.end() : end - 1].decode("utf-8", "surrogateescape")
         key, _, value = record.partition("=")
         yield key, value
@@ -367,7 +368,7 @@ def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
 
 
 class _SmallReads(BufferedReader):
-    """A file that refuses to be read in large parts: zipfile reads its directory in one."""
+    """A file that refuses large reads: zipfile reads the directory of an archive in one."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_DIRECTORY_BYTES:
@@ -376,7 +377,7 @@ class _SmallReads(BufferedReader):
 
 
 def _zip_member(stored: BufferedReader, member: str) -> Blocks:
-    """Yield the bytes of a member; at its end the archive's checksum of it is compared."""
+    """Yield the bytes of a member; zipfile compares its checksum at the end."""
     n_archive = os.fstat(stored.fileno()).st_size
     try:
         with (
@@ -395,7 +396,7 @@ def _zip_member(stored: BufferedReader, member: str) -> Blocks:
         raise PackedError(f"cannot be read from its zip archive ({reason})") from None
 
 
-# What zipfile raises when bytes are altered, or of what it cannot do, like decrypting.
+# What zipfile raises for altered bytes, or for what it does not support, such as encryption.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
@@ -413,10 +414,10 @@ def _zip_info(archive: zipfile.ZipFile, member: str) -> zipfile.ZipInfo:
     info = next((entry for entry in entries if entry.filename.removeprefix("./") == member), None)
     if info is None:
         raise _missing([entry.filename for entry in entries if not entry.is_dir()])
-    kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where no Unix has packed it
+    kind = stat.S_IFMT(info.external_attr >> 16)  # 0 if it was not packed on Unix
     if info.is_dir() or kind not in (0, stat.S_IFREG):
-        raise PackedError("is no regular file; it is not read")
+        raise PackedError("is not a regular file, so it is not read")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        # zipfile sets no bound to what bz2 and LZMA put out at once.
-        raise PackedError("is packed in a way other than deflate; pack the archive anew")
+        # zipfile does not limit the output of bz2 and LZMA.
+        raise PackedError("is compressed, but not by deflate; repack the archive")
     return info

@@ -1,4 +1,4 @@
-"""The public corpora that a recipe may name: where their files lie, how large, with which hash."""
+"""The catalog of public corpora: the addresses, sizes and hashes of their files."""
 
 import difflib
 import tomllib
@@ -19,7 +19,7 @@ class _Entry(BaseModel):
 
 
 class RemoteFile(_Entry):
-    """A download, and what was published of its bytes: None is what nobody published."""
+    """A download, and what was published about its bytes; None was not published."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
     n_bytes: Count | None = None
@@ -29,12 +29,12 @@ class RemoteFile(_Entry):
     @model_validator(mode="after")
     def _one_hash(self) -> Self:
         if self.sha256 is not None and self.md5 is not None:
-            raise ValueError("a file whose sha256 is known needs no md5")
+            raise ValueError("a file has either a `sha256` or an `md5`")
         return self
 
 
 class _Text(_Entry):
-    """One side as the catalog file writes it: a download by name, or a path beside the catalog."""
+    """One side in the catalog file: the name of a download, or a path relative to the catalog."""
 
     file: str | None = None
     path: str | None = None
@@ -59,7 +59,7 @@ class _Corpus(_Entry):
                 raise ValueError(f"the texts of {pair} are {', '.join(sides)}")
         for pair in self.n_pairs:
             if pair not in self.texts:
-                raise ValueError(f"there are n_pairs of {pair}, and no texts")
+                raise ValueError(f"{pair} has n_pairs, but no texts")
         return self
 
 
@@ -73,7 +73,7 @@ class _File(_Entry):
             for sides in entry.texts.values():
                 for text in sides.values():
                     if text.file is not None and text.file not in self.files:
-                        raise ValueError(f"{name} reads a file {text.file} that is not listed")
+                        raise ValueError(f"{name} names the file {text.file}, which is not listed")
         return self
 
 
@@ -85,7 +85,7 @@ class CatalogText(_Entry):
 
 
 class CatalogCorpus(_Entry):
-    """A corpus in one direction. `n_pairs` is None where no count is known."""
+    """A corpus in one direction; `n_pairs` is None if its count is unknown."""
 
     name: str
     licence: str
@@ -100,7 +100,8 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         """Read and check the file.
 
-        Raises: UserError when it is missing, or not as a catalog should be.
+        Raises:
+            UserError: it is missing or malformed.
         """
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +113,7 @@ class Catalog:
             place = ".".join(map(str, first["loc"]))
             raise UserError(f"the catalog {path} is wrong at {place}: {first['msg']}") from None
         except ValueError as error:  # not TOML, or not UTF-8
-            raise UserError(f"the catalog {path} is no TOML file: {error}") from None
+            raise UserError(f"the catalog {path} is not a TOML file: {error}") from None
         self._folder = path.parent
         self._files = file.files
         self._corpora = file.corpora
@@ -123,19 +124,19 @@ class Catalog:
         return list(self._corpora)
 
     def pairs(self, name: str) -> list[tuple[str, str]]:
-        """Return the pairs of languages of a corpus, as the catalog writes them."""
+        """Return the language pairs of a corpus, as the catalog writes them."""
         pairs = (pair.split("-") for pair in self._corpora[name].texts)
         return [(first, second) for first, second in pairs]
 
     def corpus(self, name: str, src_lang: str, tgt_lang: str) -> CatalogCorpus:
         """Return a corpus in one direction.
 
-        Raises: UserError when the name is unknown, with the nearest one, or the corpus does not
-            have both languages, with the pairs that it has.
+        Raises:
+            UserError: the name is unknown, or the corpus lacks one of the languages.
         """
         if name not in self._corpora:
             near = difflib.get_close_matches(name, self._corpora, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._corpora)}"
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self._corpora)}"
             raise UserError(f"the catalog has no corpus {name!r} ({hint})")
         entry = self._corpora[name]
         for pair in (f"{src_lang}-{tgt_lang}", f"{tgt_lang}-{src_lang}"):
@@ -163,7 +164,7 @@ def load_catalog() -> Catalog:
 
 
 def data_dir() -> Path:
-    """Return the folder of the catalog and the demo corpus, in a checkout or an installed wheel."""
+    """Return the folder of the catalog and the demo corpora, in a checkout or in a wheel."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "data"
     return installed if installed.is_dir() else package.parent / "data"

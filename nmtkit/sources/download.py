@@ -1,7 +1,7 @@
-"""Downloads: resumed after a cut, and never used before their bytes are right.
+"""Downloads: resumed after an interruption, and never used before their bytes are verified.
 
-Right is what was published of a file. Where nobody published its sha256, right is also what it held
-at its first download, as the lock file tells.
+A file must match what was published about it. If no sha256 was published, it must also match its
+first download, which the lock file records.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
 TIMEOUT_S = 30.0  # without a byte
-MAX_ATTEMPTS = 5  # in a row that bring no byte
+MAX_ATTEMPTS = 5  # in a row that receive no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
-MAX_SAID = 200  # characters of what a server says, in a message of ours
-MAY_PASS = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that another try may mend
-FIRST_BYTES = {  # of a file with this suffix, and where they stand
+MAX_QUOTED = 200  # characters of a server's message that one of ours quotes
+TRANSIENT = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that a retry may cure
+FIRST_BYTES = {  # of a file with this suffix, and their offset
     ".gz": (0, b"\x1f\x8b"),
     ".tgz": (0, b"\x1f\x8b"),
     ".zip": (0, b"PK"),
@@ -36,19 +36,19 @@ FIRST_BYTES = {  # of a file with this suffix, and where they stand
 }
 
 
-class _PassingError(Exception):
-    """What another try may mend."""
+class _TransientError(Exception):
+    """A failure that a retry may cure."""
 
 
 class _WrongBytesError(Exception):
-    """Not the bytes of the file: what is seen, and what would be right.
+    """The bytes are not those of the file: what was found, and what was expected.
 
-    `way_out` says what to do where right is only what came first.
+    `way_out` says what to do if only the first download says what to expect.
     """
 
-    def __init__(self, seen: str, right: str, way_out: str = "") -> None:
-        super().__init__(seen, right)
-        self.seen, self.right, self.way_out = seen, right, way_out
+    def __init__(self, seen: str, expected: str, way_out: str = "") -> None:
+        super().__init__(seen, expected)
+        self.seen, self.expected, self.way_out = seen, expected, way_out
 
 
 def obtain(
@@ -60,12 +60,16 @@ def obtain(
     timeout_s: float = TIMEOUT_S,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """Return a path to the file's verified bytes: in the mirror, downloaded before, or by now.
+    """Return the path of the verified file, which is downloaded unless it is here or in the mirror.
 
-    `mirror` holds files as HOST/PATH of their URLs. `progress` is told of bytes that are there and
-    as they arrive, and of fewer than none when some that arrived had to be dropped.
+    Args:
+        mirror: a folder that holds files as HOST/PATH of their URLs.
+        progress: called with the number of bytes that are present or arrive; the number is
+            negative if some have to be discarded.
 
-    Raises: UserError when the file cannot be had, holds other bytes, or finds no room.
+    Raises:
+        UserError: the file is not available, has other bytes than expected, or does not fit on
+            the disk.
     """
     progress = progress or (lambda _: None)
     if mirror is not None and not mirror.is_dir():
@@ -87,7 +91,7 @@ def obtain(
 
 
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
-    """Return the path that `obtain` would verify and return, if it needs no network for that."""
+    """Return the path that `obtain` would verify and return without the network, if any."""
     places = [_place(file, downloads_dir)]
     if mirror is not None:
         places.insert(0, _mirrored(file, mirror))
@@ -95,52 +99,55 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
 
 
 def is_here(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> bool:
-    """Say whether `obtain` would need no network."""
+    """Return whether `obtain` would need no network."""
     return find(file, downloads_dir, mirror) is not None
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
-    """Return how much of an unfinished download has arrived."""
+    """Return how many bytes of an unfinished download have arrived."""
     return _size(_part_of(_place(file, downloads_dir)))
 
 
 def known_sha256(file: RemoteFile, downloads_dir: Path) -> str | None:
-    """Return the sha256 that was published, or else that of the first download, if there was one.
+    """Return the published sha256, or else that of the first download, if there was one.
 
-    Raises: UserError when the lock file is damaged.
+    Raises:
+        UserError: the lock file is damaged.
     """
     return _known(file, downloads_dir).sha256
 
 
 def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
-    """Return the length that was published, or else that of the first download, if there was one.
+    """Return the published length, or else that of the first download, if there was one.
 
-    Raises: UserError when the lock file is damaged.
+    Raises:
+        UserError: the lock file is damaged.
     """
     return _known(file, downloads_dir).n_bytes
 
 
 def identity(file: RemoteFile, downloads_dir: Path) -> str:
-    """Return the sha256 that the file's bytes are known by.
+    """Return the sha256 that identifies the file.
 
-    Raises: UserError when nobody published it and the file was never downloaded.
+    Raises:
+        UserError: it was not published, and the file was never downloaded.
     """
     sha256 = known_sha256(file, downloads_dir)
     if sha256 is None:
         raise UserError(
-            f"the sha256 of {file.url} is known only after its first download, for nobody "
-            "published it; run `nmtkit prepare` first"
+            f"the sha256 of {file.url} was not published, so it is unknown before the first "
+            "download; run `nmtkit prepare` first"
         )
     return sha256
 
 
 class _Known(NamedTuple):
-    """What is known of a file's bytes before they are here."""
+    """What is known about a file before it is downloaded."""
 
     n_bytes: int | None
     sha256: str | None
     md5: str | None
-    way_out: str  # where it is only the first download that differs from what is there now
+    way_out: str  # what to do if only the first download differs from the file as it is now
 
     @property
     def has_hash(self) -> bool:
@@ -172,14 +179,14 @@ def _size(path: Path) -> int:
 
 
 def _host_and_path(file: RemoteFile) -> list[str]:
-    """Return host and path of the URL as names of folders and of the file."""
+    """Return the host and path of the URL as names of folders and of the file."""
     url = urlsplit(file.url)
     names = [url.netloc, *url.path.strip("/").split("/")]
     assert not {"", ".", ".."} & set(names), file.url
     return names
 
 
-# Are these the right bytes?
+# Verification
 
 
 def _verify_stored(
@@ -189,18 +196,18 @@ def _verify_stored(
         _verify(path, file, downloads_dir)
         progress(_size(path))
     except _WrongBytesError as wrong:
-        right = (
-            f"had {wrong.right} at its first download" if wrong.way_out else f"has {wrong.right}"
-        )
+        has = "had {} at its first download" if wrong.way_out else "has {}"
         raise UserError(
-            f"{path} has {wrong.seen} where {file.url} {right}; remove it{wrong.way_out}"
+            f"{path} has {wrong.seen}, but {file.url} {has.format(wrong.expected)}; remove it"
+            f"{wrong.way_out}"
         ) from None
 
 
 def _verify(path: Path, file: RemoteFile, downloads_dir: Path) -> None:
-    """Compare with what was published and with the first download; this one may be the first.
+    """Compare a file with what was published and with the first download, which this may be.
 
-    Raise _WrongBytesError where they differ.
+    Raises:
+        _WrongBytesError: they differ.
     """
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
@@ -222,20 +229,20 @@ def _verify(path: Path, file: RemoteFile, downloads_dir: Path) -> None:
 
 def _way_out(downloads_dir: Path) -> str:
     return (
-        f", or remove its entry from {lockfile.place(downloads_dir)} if the file was changed where "
-        "it comes from and you accept the new one"
+        f", or remove its entry from {lockfile.place(downloads_dir)} if its publisher changed the "
+        "file and you accept the new one"
     )
 
 
 def _check_first_bytes(path: Path, file: RemoteFile) -> None:
-    """Know an archive by its first bytes: what has no hash may be a page that says sorry."""
+    """Check the signature of an archive: without a hash, it could be a web page of an error."""
     suffix = PurePosixPath(_host_and_path(file)[-1]).suffix
-    start, right = FIRST_BYTES.get(suffix, (0, b""))
+    start, expected = FIRST_BYTES.get(suffix, (0, b""))
     with path.open("rb") as stream:
         stream.seek(start)
-        seen = stream.read(len(right))
-    if seen != right:
-        raise _WrongBytesError(f"the bytes {seen!r}", f"{right!r}, as {suffix} files have")
+        seen = stream.read(len(expected))
+    if seen != expected:
+        raise _WrongBytesError(f"the bytes {seen!r}", f"{expected!r}, as {suffix} files have")
 
 
 def _hash(path: Path, name: str) -> str:
@@ -243,7 +250,7 @@ def _hash(path: Path, name: str) -> str:
         return hashlib.file_digest(stream, name).hexdigest()
 
 
-# Getting them
+# Downloading
 
 
 def _download(
@@ -254,11 +261,11 @@ def _download(
     timeout_s: float,
     sleep: Callable[[float], None],
 ) -> None:
-    """Fetch the file, verify it, and only then give it its name."""
+    """Fetch the file, verify it, and only then move it to `path`."""
     known = _known(file, downloads_dir)
     part = _Part(path, known.n_bytes, progress)
     if not known.has_hash:
-        part.discard()  # of what an earlier run left, nothing would tell whether it is sound
+        part.discard()  # nothing could verify what an earlier run left
     if known.n_bytes is not None:
         check_room(path.parent, known.n_bytes - part.n_bytes, file.url)
     failures, most_bytes = 0, part.n_bytes
@@ -266,7 +273,7 @@ def _download(
         try:
             _try(file, known, part, downloads_dir, timeout_s)
             return
-        except _PassingError as reason:
+        except _TransientError as reason:
             failures = 0 if part.n_bytes > most_bytes else failures + 1
             most_bytes = max(most_bytes, part.n_bytes)
             if failures == MAX_ATTEMPTS:
@@ -277,13 +284,18 @@ def _download(
 
 
 def _by_hand(file: RemoteFile) -> str:
-    return f"give --mirror DIR where DIR/{'/'.join(_host_and_path(file))} is the file"
+    return f"save it as DIR/{'/'.join(_host_and_path(file))} and give --mirror DIR"
 
 
 def _try(
     file: RemoteFile, known: _Known, part: "_Part", downloads_dir: Path, timeout_s: float
 ) -> None:
-    """Fetch what is missing and publish the file; raise _PassingError where that fails."""
+    """Fetch what is missing and publish the file.
+
+    Raises:
+        _TransientError: a retry may succeed.
+        UserError: no retry can.
+    """
     is_whole_answer = False
     if part.n_bytes != part.n_total:
         is_whole_answer = _fetch(file, known, part, timeout_s)
@@ -295,16 +307,17 @@ def _try(
             before = "at its first download" if wrong.way_out else "expected"
             raise UserError(
                 f"{file.url} sends other bytes than {before}: {wrong.seen} instead of "
-                f"{wrong.right}; they were not kept: look at what is there by now{wrong.way_out}"
+                f"{wrong.expected}; they were deleted: check what the address serves now"
+                f"{wrong.way_out}"
             ) from None
-        raise _PassingError("the parts of the download do not fit together") from None
+        raise _TransientError("the parts of the download do not fit together") from None
     part.publish()
 
 
 class _Part:
-    """What has arrived of a file, and which version of it the server called that.
+    """The part of a file that has arrived, and the server's name for its version.
 
-    The version, an ETag or a date, lets a later try ask for the rest of the same bytes.
+    The version, an ETag or a date, lets a later attempt request the rest of the same bytes.
     """
 
     def __init__(self, path: Path, n_total: int | None, progress: Callable[[int], None]) -> None:
@@ -312,7 +325,7 @@ class _Part:
         self._version_path = path.with_name(f"{path.name}.version")
         self._progress = progress
         self.path = _part_of(path)
-        self.n_total = n_total  # bytes of the whole file; None until somebody tells
+        self.n_total = n_total  # bytes of the whole file; None while unknown
         progress(self.n_bytes)
 
     @property
@@ -321,17 +334,17 @@ class _Part:
 
     @property
     def version(self) -> str:
-        """Return what If-Range takes; empty when the server named no version."""
+        """Return the value for If-Range; it is empty if the server named no version."""
         path = self._version_path
         return path.read_text(encoding="latin-1") if path.exists() else ""
 
     def begin(self, version: str) -> None:
-        """Drop what is there and note which version comes."""
+        """Discard what has arrived, and record the version that comes next."""
         self.discard()
         self._version_path.write_text(version, encoding="latin-1")
 
     def append(self, blocks: Iterator[bytes]) -> None:
-        """Add blocks, of which one too many shows that there are too many."""
+        """Append blocks, and stop after the first one that exceeds the expected length."""
         with self.path.open("ab") as stream:
             for block in blocks:
                 stream.write(block)
@@ -345,15 +358,19 @@ class _Part:
         self._version_path.unlink(missing_ok=True)
 
     def publish(self) -> None:
-        self._version_path.unlink(missing_ok=True)  # first: nobody looks for it afterwards
+        self._version_path.unlink(missing_ok=True)  # first: nothing would clean it up afterwards
         replace_file(self.path, self._final_path)
 
 
 def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bool:
-    """Ask once for what is missing and keep what comes.
+    """Request what is missing once, and keep what arrives.
 
-    Return whether the file came whole, and surely so, in this one answer. Raise _PassingError when
-    it is not whole, and UserError when the server has another file or none.
+    Returns:
+        Whether this one response certainly held the whole file.
+
+    Raises:
+        _TransientError: the file is still incomplete.
+        UserError: the server has another file or none.
     """
     with _ask(file, part, timeout_s) as response:
         _refuse_page(response, file)
@@ -364,8 +381,8 @@ def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bo
         is_bounded = n_total is not None or response.chunked
         if not is_bounded:
             raise UserError(
-                f"{file.url} comes without its length, and nobody published it, so that a cut "
-                f"would not be seen; {_by_hand(file)}"
+                f"{file.url} comes without its length, which was not published either, so that a "
+                f"truncated download would go unnoticed; {_by_hand(file)}"
             )
         if not resumed:
             part.begin(_version(response))
@@ -375,10 +392,10 @@ def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bo
         part.append(_blocks(response))
     if n_total is not None and part.n_bytes > n_total:
         part.discard()
-        raise UserError(f"{file.url} sends more than the {n_total:,} bytes that are expected")
+        raise UserError(f"{file.url} sends more than the expected {n_total:,} bytes")
     if part.n_bytes < (n_total or 1):
         of_total = f" of {n_total:,}" if n_total else ""
-        raise _PassingError(f"cut off after {part.n_bytes:,}{of_total} bytes")
+        raise _TransientError(f"cut off after {part.n_bytes:,}{of_total} bytes")
     return not resumed and is_bounded
 
 
@@ -386,29 +403,29 @@ def _ask(file: RemoteFile, part: _Part, timeout_s: float) -> http.client.HTTPRes
     headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
     if part.n_bytes and part.version:
         headers |= {"Range": f"bytes={part.n_bytes}-", "If-Range": part.version}
-    request = Request(file.url, headers=headers)  # noqa: S310 - a catalog has http and https alone
+    request = Request(file.url, headers=headers)  # noqa: S310 - a catalog has only http and https
     try:
         response: http.client.HTTPResponse = urlopen(request, timeout=timeout_s)  # noqa: S310
     except HTTPError as error:
         error.close()
         reason = f"HTTP {error.code} {_one_line(error.reason)}"
-        if error.code not in MAY_PASS:
-            raise UserError(f"{file.url} is not to be had: {reason}; {_by_hand(file)}") from None
+        if error.code not in TRANSIENT:
+            raise UserError(f"{file.url} is not available: {reason}; {_by_hand(file)}") from None
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.discard()  # the server has no such rest: another file
-        raise _PassingError(reason) from None
+            part.discard()  # the server has no such range: it has another file
+        raise _TransientError(reason) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _PassingError(_reason(error)) from None
+        raise _TransientError(_reason(error)) from None
     return response
 
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield what the server sends; a broken connection passes, a broken disk does not."""
+    """Yield the body; a broken connection is transient, a broken disk is not."""
     try:
         while block := response.read1(BLOCK):
             yield block
     except (OSError, http.client.HTTPException) as error:
-        raise _PassingError(_reason(error)) from None
+        raise _TransientError(_reason(error)) from None
 
 
 def _reason(error: Exception) -> str:
@@ -416,25 +433,25 @@ def _reason(error: Exception) -> str:
 
 
 def _one_line(said: object) -> str:
-    """What a server said, fit to stand in a sentence."""
-    return " ".join(str(said).split())[:MAX_SAID]
+    """Shorten what a server said to fit into a sentence."""
+    return " ".join(str(said).split())[:MAX_QUOTED]
 
 
 def _continues(response: http.client.HTTPResponse, part: _Part) -> bool:
-    """Say whether the answer goes on where the part ends, rather than starting afresh."""
+    """Return whether the response continues where the part ends, rather than starting over."""
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return False
     if not response.headers.get("Content-Range", "").startswith(f"bytes {part.n_bytes}-"):
         part.discard()
-        raise _PassingError("the server sent another range than asked for")
+        raise _TransientError("the server sent another range than requested")
     if _version(response) not in ("", part.version):
         part.discard()
-        raise _PassingError("the file changed between two tries")
+        raise _TransientError("the file changed between two attempts")
     return True
 
 
 def _announced(response: http.client.HTTPResponse, *, resumed: bool) -> int | None:
-    """Return the bytes of the whole file, if the answer tells."""
+    """Return the length of the whole file, if the response gives it."""
     told = response.headers.get("Content-Range" if resumed else "Content-Length", "")
     n_bytes = told.rpartition("/")[2]
     return int(n_bytes) if n_bytes.isdecimal() else None
@@ -443,25 +460,25 @@ def _announced(response: http.client.HTTPResponse, *, resumed: bool) -> int | No
 def _check_length(
     announced: int | None, file: RemoteFile, known: _Known, part: _Part, *, resumed: bool
 ) -> None:
-    """Refuse another file before it is fetched."""
+    """Refuse a file of another length before it is fetched."""
     expected = part.n_total if resumed else known.n_bytes
     if announced == 0:
-        raise _PassingError("an empty answer")
+        raise _TransientError("an empty response")
     if announced is None or expected in (None, announced):
         return
     part.discard()
     if resumed:
-        raise _PassingError("the file changed between two tries")
+        raise _TransientError("the file changed between two attempts")
     raise UserError(
-        f"{file.url} sends {announced:,} bytes where {expected:,} are expected; it is another file "
-        f"by now, or a page that says why there is none: look at it{known.way_out}"
+        f"{file.url} sends {announced:,} bytes, not the expected {expected:,}; it is another file "
+        f"now, or a page that explains why there is none: look at it{known.way_out}"
     )
 
 
 def _refuse_page(response: http.client.HTTPResponse, file: RemoteFile) -> None:
     if response.headers.get_content_type() == "text/html":
         raise UserError(
-            f"{file.url} sends a web page in the place of the file; look at what it says, or "
+            f"{file.url} sends a web page instead of the file; look at what it says, or "
             f"{_by_hand(file)}"
         )
 

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face Hub, through the library `datasets` and its cache on disk."""
+"""Data sets of the Hugging Face Hub, through the library `datasets` and its cache on the disk."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ ROWS_PER_BATCH = 1_000
 def read_rows(
     repository: str, revision: str, subset: str, split: str, languages: tuple[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (src, tgt) of every row of the column `translation`, in order, from mapped files.
+    """Yield (src, tgt) of every row, in order, from the column `translation`.
 
-    A line feed becomes a space. The repository is downloaded once; no network is needed while the
-    cache holds it. The environment variables of `datasets` apply, such as HF_HOME, HF_HUB_OFFLINE
-    and HF_DATASETS_OFFLINE.
+    The files are memory-mapped, and a line feed becomes a space. The repository is downloaded once;
+    no network is needed while the cache holds it. The environment variables of `datasets` apply,
+    such as HF_HOME, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE.
 
     Args:
         repository: such as "wmt/wmt14".
@@ -48,7 +48,7 @@ def _import_datasets() -> Any:
     import datasets
     import huggingface_hub
 
-    for library in (datasets, huggingface_hub):  # what matters is raised, not printed
+    for library in (datasets, huggingface_hub):  # print nothing: errors are raised
         library.utils.disable_progress_bars()
         library.utils.logging.set_verbosity(CRITICAL)
     return datasets
@@ -56,20 +56,20 @@ def _import_datasets() -> Any:
 
 @contextmanager
 def _errors(datasets: Any, where: str) -> Iterator[None]:
-    """Make one sentence of what the libraries raise."""
+    """Turn what the libraries raise into a UserError."""
     try:
         yield
     except UserError:
         raise
     except ConnectionError as error:
         raise UserError(
-            f"{where} is not in the cache, and the Hugging Face Hub is not reached: "
+            f"{where} is not in the cache, and the Hugging Face Hub is unreachable: "
             f"{_first_line(error)}; load it once while online"
         ) from None
-    except datasets.exceptions.DatasetGenerationError as error:  # says nothing itself
+    except datasets.exceptions.DatasetGenerationError as error:  # has no useful message itself
         reason = _first_line(error.__cause__ or error)
         raise UserError(f"cannot load {where}: {reason}") from None
-    except Exception as error:  # noqa: BLE001 - the libraries below have none in common
+    except Exception as error:  # noqa: BLE001 - the libraries have no common base class
         raise UserError(f"cannot load {where}: {_first_line(error)}") from None
 
 
@@ -97,7 +97,7 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
 
 
 def _rows(builder: Any, split: str, where: str) -> Any:
-    """Return the rows of a split, downloaded if need be, in batches of Arrow's."""
+    """Return the rows of a split as Arrow tables, downloaded if necessary."""
     splits = list(builder.info.splits or builder.config.data_files or ())
     if split not in splits:
         raise UserError(f"{where} has no split {split}; it has {', '.join(splits) or 'none'}")

@@ -1,7 +1,7 @@
-"""The lock file of downloads: what a file held at its first download, where nobody published that.
+"""The lock file of downloads: the hash and size of each file at its first download.
 
-Whoever sees a file first says what it is; everyone after is held to it. An entry goes only when a
-person removes it.
+It serves files whose sha256 was not published: the first download determines the content, and every
+later one must match it. Only the user removes an entry.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from nmtkit.sources.catalog import Sha256
 
 
 class Record(BaseModel):
-    """What a file held at its first download."""
+    """A file as it was at its first download."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -30,22 +30,24 @@ _Records = TypeAdapter(dict[str, Record])
 
 
 def place(downloads_dir: Path) -> Path:
-    """Return where the lock file of these downloads lies."""
+    """Return the path of the lock file."""
     return downloads_dir / "lock.json"
 
 
 def find(url: str, downloads_dir: Path) -> Record | None:
-    """Return what the file held at its first download, if there was one.
+    """Return the record of the file's first download, if there was one.
 
-    Raises: UserError when the lock file is damaged.
+    Raises:
+        UserError: the lock file is damaged.
     """
     return _read(place(downloads_dir)).get(url)
 
 
 def note(url: str, seen: Record, downloads_dir: Path) -> Record:
-    """Note what a file holds; return what stands now: the first note, whoever made it.
+    """Record a download unless it was recorded before, and return the first record.
 
-    Raises: UserError when the lock file is damaged.
+    Raises:
+        UserError: the lock file is damaged.
     """
     downloads_dir.mkdir(parents=True, exist_ok=True)
     path = place(downloads_dir)
@@ -66,8 +68,8 @@ def _read(path: Path) -> dict[str, Record]:
         first = error.errors()[0]
         where = " at " + ".".join(map(str, first["loc"])) if first["loc"] else ""
         raise UserError(
-            f"{path} is damaged{where} ({first['msg']}); mend it, or remove it to trust the "
-            "files once more that it knows"
+            f"{path} is damaged{where} ({first['msg']}); repair it, or remove it to trust the next "
+            "download of each file"
         ) from None
 
 
@@ -80,7 +82,7 @@ def _write(path: Path, records: dict[str, Record]) -> None:
 
 @contextmanager
 def waiting_lock(path: Path) -> Iterator[None]:
-    """Wait until no other process holds `path`, and hold it; a killed one holds nothing."""
+    """Wait for the lock on `path`, and hold it; the lock of a killed process is released."""
     with path.open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

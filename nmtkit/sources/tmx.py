@@ -1,18 +1,18 @@
-"""Translation memories: TMX 1.4, read as a stream and with nothing of XML that can do harm."""
+"""Translation memories: TMX 1.4, read as a stream and without the dangerous features of XML."""
 
 import re
 from collections.abc import Iterator
 from xml.parsers import expat
 
 from nmtkit.errors import UserError
+from nmtkit.sources.sgm import MAX_SEGMENT_CHARACTERS
 
-MAX_SEGMENT_BYTES = 2**24  # as of a line of text
-MAX_TAG_BYTES = 2**20  # or of a comment; with each block expat reads it anew from its beginning
+MAX_TAG_BYTES = 2**20  # or of a comment; expat rescans it from its start for each block
 MAX_NAMES = 1_000  # of tags and attributes, all of which expat keeps; TMX has about 50
-MAX_DEPTH = 100  # tags in tags; a segment stands in four
+MAX_DEPTH = 100  # of nested tags; a segment is inside four
 
-# Inline elements. What stands in codes of the original document's format is no text, but a
-# sub-flow in them, like a footnote or a title, is.
+# Inline elements. The content of codes, which belong to the format of the original document, is not
+# text, but a sub-flow in them, such as a footnote or a title, is.
 TEXT = {"seg", "hi", "sub"}
 CODES = {"bpt", "ept", "it", "ph", "ut"}
 
@@ -20,12 +20,16 @@ CODES = {"bpt", "ept", "it", "ph", "ut"}
 def read_units(
     blocks: Iterator[bytes], where: str, src_lang: str, tgt_lang: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield (src, tgt) of every unit with both languages, whitespace made single.
+    """Yield (src, tgt) of every unit that has both languages, whitespace collapsed.
 
-    A language is compared by its primary subtag, and the first segment in it counts. Messages
-    name the file by `where`.
+    Languages are compared by their primary subtags: "en-US" is "en". The first segment in a
+    language counts.
 
-    Raises: UserError when the file is no well-formed TMX, or its document type has declarations.
+    Args:
+        where: how messages name the file.
+
+    Raises:
+        UserError: the file is not well-formed TMX, or its document type has declarations.
     """
     parser = expat.ParserCreate()
     units = _Units(primary_subtag(src_lang), primary_subtag(tgt_lang))
@@ -50,26 +54,26 @@ def read_units(
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise UserError(
-            f"{where}, line {error.lineno:,}: {reason}; the file is damaged or no XML, or in "
-            f"another encoding than it says"
+            f"{where}, line {error.lineno:,}: {reason}; the file is damaged, is not XML, or has "
+            f"another encoding than it declares"
         ) from None
-    except (LookupError, ValueError) as error:  # Python knows more encodings than expat, not all
+    except (LookupError, ValueError) as error:  # an encoding that neither expat nor Python has
         raise UserError(f"{where}: {error}; convert the file to UTF-8") from None
     except _RefusedError as error:
         raise UserError(f"{where}, line {parser.CurrentLineNumber:,}: {error}") from None
 
 
 def primary_subtag(lang: str) -> str:
-    """Return the language itself: "en" of "en-US", "EN_gb" or "en"."""
+    """Return the language alone: "en" of "en-US", "EN_gb" or "en"."""
     return re.split("[-_]", lang.lower(), maxsplit=1)[0]
 
 
 class _RefusedError(Exception):
-    """What is wrong at the line that is being read."""
+    """Why the file is refused at the current line."""
 
 
 class _Units:
-    """What the parser has read: whole pairs, and the unit that it is in."""
+    """The parser's handlers, which collect the finished pairs and the current unit."""
 
     def __init__(self, src_lang: str, tgt_lang: str) -> None:
         self._src_lang, self._tgt_lang = src_lang, tgt_lang
@@ -81,16 +85,16 @@ class _Units:
         self._is_text = [False]  # of each element that is open
 
     def take(self) -> list[tuple[str, str]]:
-        """Return the pairs since the last call."""
+        """Return the pairs that were finished since the last call."""
         pairs, self._pairs = self._pairs, []
         return pairs
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Enter an element."""
+        """Handle a start tag."""
         if len(self._is_text) == 1 and tag != "tmx":
-            raise _RefusedError(f"no translation memory: it begins with <{tag[:80]}>, not <tmx>")
+            raise _RefusedError(f"not a translation memory: it starts with <{tag[:80]}>, not <tmx>")
         if len(self._is_text) > MAX_DEPTH:
-            raise _RefusedError(f"more than {MAX_DEPTH} tags in one another")
+            raise _RefusedError(f"more than {MAX_DEPTH} nested tags")
         self._is_text.append(tag in TEXT or (tag not in CODES and self._is_text[-1]))
         if tag == "tu":
             self._segments = {}
@@ -102,7 +106,7 @@ class _Units:
             self._add(" ")
 
     def end(self, tag: str) -> None:
-        """Leave an element."""
+        """Handle an end tag."""
         self._is_text.pop()
         if tag == "tu":
             if {self._src_lang, self._tgt_lang} <= self._segments.keys():
@@ -114,25 +118,28 @@ class _Units:
             self._add(" ")
 
     def text(self, characters: str) -> None:
-        """Take what stands between tags."""
+        """Handle the text between two tags."""
         if self._is_text[-1]:
             self._add(characters)
 
     def _add(self, characters: str) -> None:
         self._words.append(characters)
         self._n_characters += len(characters)
-        if self._n_characters > MAX_SEGMENT_BYTES:
-            raise _RefusedError(f"a segment longer than {MAX_SEGMENT_BYTES:,} characters")
+        if self._n_characters > MAX_SEGMENT_CHARACTERS:
+            raise _RefusedError(f"a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
 
     def refuse_declarations(
         self, _name: str, _system: str | None, _public: str | None, has_declarations: int
     ) -> None:
-        """Stop: an entity may stand for gigabytes or another file, an attribute for megabytes."""
+        """Refuse declarations: an entity can expand to gigabytes, or include another file."""
         if has_declarations:
             raise _RefusedError(
-                "declarations in the document type are not read; remove what is between [ and ]"
+                "declarations in the document type are not supported; remove what is between "
+                "[ and ]"
             )
 
     def refuse_entity(self, name: str, *_: object) -> None:
-        """Stop: what the entity stands for is not in this file."""
-        raise _RefusedError(f"the entity {name[:80]} is not read; write out what it stands for")
+        """Refuse an entity that this file does not define."""
+        raise _RefusedError(
+            f"the entity {name[:80]} is not defined in the file; replace it by its text"
+        )

@@ -414,14 +414,14 @@ def test_other_bytes_are_refused_and_not_kept(site: Site) -> None:
 
 def test_another_length_is_refused_before_it_is_fetched(site: Site) -> None:
     site.serve(announces(300_001))
-    with pytest.raises(UserError, match="sends 300,001 bytes where 300,000 are expected"):
+    with pytest.raises(UserError, match="sends 300,001 bytes, not the expected 300,000"):
         site.obtain()
     assert site.kept == {}
 
 
 def test_an_endless_answer_is_refused(site: Site) -> None:
     site.serve(endless)
-    with pytest.raises(UserError, match="sends more than the 300,000 bytes"):
+    with pytest.raises(UserError, match="sends more than the expected 300,000 bytes"):
         site.obtain()
     assert site.kept == {}
 
@@ -447,7 +447,7 @@ def test_a_page_with_status_200_is_refused_and_what_was_there_is_kept(
 ) -> None:
     site = site.knowing(kind)
     site.serve(cut(70_000), html)
-    with pytest.raises(UserError, match=r"sends a web page in the place of the file; .* --mirror"):
+    with pytest.raises(UserError, match=r"sends a web page instead of the file; .* --mirror"):
         site.obtain()
     assert site.kept["corpus.tgz.part"] == 70_000
     assert site.lock == {}
@@ -467,7 +467,7 @@ def test_a_text_in_the_place_of_an_archive_is_refused_and_not_noted(site: Site) 
 @pytest.mark.parametrize("code", [403, 404, 410])
 def test_a_file_that_is_not_there_is_asked_for_once(site: Site, code: int) -> None:
     site.serve(status(code))
-    with pytest.raises(UserError, match=rf"{site.file.url} is not to be had: HTTP {code}"):
+    with pytest.raises(UserError, match=rf"{site.file.url} is not available: HTTP {code}"):
         site.obtain()
     assert len(site.requests) == 1
     site.serve(honest)
@@ -484,7 +484,7 @@ def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     site.serve(status(503))
     host = f"127.0.0.1:{site.server.server_port}"
     with pytest.raises(
-        UserError, match=rf"HTTP 503.* --mirror DIR where DIR/{host}/wmt/corpus.tgz"
+        UserError, match=rf"HTTP 503.* save it as DIR/{host}/wmt/corpus.tgz and give --mirror DIR"
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
@@ -521,7 +521,7 @@ def test_a_redirect_is_followed(site: Site, way: Behaviour) -> None:
 @pytest.mark.parametrize("way", [redirect, redirect_to_another_host, redirect_to_a_file])
 def test_a_redirect_that_leads_nowhere_is_told_in_one_sentence(site: Site, way: Behaviour) -> None:
     site.serve(way)
-    with pytest.raises(UserError, match=rf"^{site.file.url} is not to be had: HTTP 30[^\n]*$"):
+    with pytest.raises(UserError, match=rf"^{site.file.url} is not available: HTTP 30[^\n]*$"):
         site.obtain()
 
 
@@ -552,7 +552,7 @@ def test_two_at_once_download_once(site: Site, kind: str) -> None:
 def test_a_stored_file_is_verified_each_time(site: Site, content: bytes) -> None:
     site.serve(honest)
     site.obtain().write_bytes(content)
-    with pytest.raises(UserError, match=r"corpus\.tgz has .* where .*; remove it"):
+    with pytest.raises(UserError, match=r"corpus\.tgz has .*, but .*; remove it"):
         site.obtain()
 
 
@@ -631,7 +631,9 @@ def test_a_file_of_another_length_than_at_its_first_download_is_not_fetched(site
     site.serve(honest)
     site.obtain().unlink()
     site.serve(lambda handler: honest(handler, body=OTHER[:-1], etag='"two"'))
-    with pytest.raises(UserError, match=r"299,999 bytes where 300,000 .* entry from .*lock\.json"):
+    with pytest.raises(
+        UserError, match=r"299,999 bytes, not the expected 300,000; .* entry from .*lock\.json"
+    ):
         site.obtain()
 
 
@@ -649,14 +651,14 @@ def test_a_mirror_is_held_to_the_first_download(site: Site, tmp_path: Path) -> N
     site.serve(honest)
     site.obtain()
     site.mirrored(tmp_path / "mirror", OTHER)
-    with pytest.raises(UserError, match=rf"mirror/.* where .* had {SHA256} at its first download"):
+    with pytest.raises(UserError, match=rf"mirror/.*, but .* had {SHA256} at its first download"):
         site.obtain(mirror=tmp_path / "mirror")
 
 
 def test_a_mirror_may_be_the_first_to_have_a_file(site: Site, tmp_path: Path) -> None:
     site = site.knowing("nothing")
     site.mirrored(tmp_path / "mirror", b"<html>")
-    with pytest.raises(UserError, match=r"tgz has the bytes b'<h' where .* as \.tgz files have"):
+    with pytest.raises(UserError, match=r"tgz has the bytes b'<h', but .* as \.tgz files have"):
         site.obtain(mirror=tmp_path / "mirror")
     site.mirrored(tmp_path / "mirror", BODY)
     site.obtain(mirror=tmp_path / "mirror")
@@ -669,7 +671,7 @@ def test_a_mirror_may_be_the_first_to_have_a_file(site: Site, tmp_path: Path) ->
 def test_md5_is_checked_in_a_mirror_too(site: Site, tmp_path: Path) -> None:
     site = site.knowing("md5")
     site.mirrored(tmp_path / "mirror", OTHER)
-    with pytest.raises(UserError, match=f"has md5 .* where {site.file.url} has {MD5}; remove it"):
+    with pytest.raises(UserError, match=f"has md5 .*, but {site.file.url} has {MD5}; remove it"):
         site.obtain(mirror=tmp_path / "mirror")
     assert site.lock == {}
 
@@ -695,7 +697,7 @@ def test_a_damaged_lock_file_is_named(site: Site, content: str) -> None:
     site = site.knowing("nothing")
     site.downloads.mkdir()
     lockfile.place(site.downloads).write_text(content, encoding="utf-8", newline="\n")
-    with pytest.raises(UserError, match=r"^\S*lock\.json is damaged[^\n]*; mend it"):
+    with pytest.raises(UserError, match=r"^\S*lock\.json is damaged[^\n]*; repair it"):
         site.obtain()
 
 

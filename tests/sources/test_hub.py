@@ -244,4 +244,4 @@ def test_the_cache_is_not_taken_for_another_revision(gone: dict[str, str]) -> No
     )
     assert f"de-en of wmt/wmt14 at {OTHER_REVISION} is not in the cache" in other
     assert f"what the cache has is revision {REVISION}" in other
-    assert "is not in the cache, and the Hugging Face Hub is not reached" in nothing
+    assert "is not in the cache, and the Hugging Face Hub is unreachable" in nothing

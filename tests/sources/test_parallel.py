@@ -89,7 +89,7 @@ def test_a_file_that_changes_between_hashing_and_reading_is_refused(
     before = pair.identity(tmp_path)
     assert len(list(pair.pairs(no_download))) == 1
     write(paths[1], "two")
-    with pytest.raises(UserError, match=r"a\.de.* was changed while it was used; run the same"):
+    with pytest.raises(UserError, match=r"a\.de.* was changed while it was in use; run the same"):
         list(pair.pairs(no_download))
     assert pair.identity(tmp_path) == before
 

@@ -185,7 +185,9 @@ def test_a_line_of_more_than_16_mebibytes_is_refused(tmp_path: Path, n_bytes: in
 
 def test_what_is_wrong_with_a_member_is_said_of_it_and_its_archive(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.tgz", {"a.de": b"eins\n"})
-    with pytest.raises(UserError, match=r"^a\.en in .*a\.tgz is not there; the archive has a\.de$"):
+    with pytest.raises(
+        UserError, match=r"^a\.en in .*a\.tgz does not exist; the archive has a\.de$"
+    ):
         list(read_lines(TextFile(path, "a.en")))
     with pytest.raises(UserError, match=r"^cannot read a\.en in .*b\.tgz: No such file"):
         list(read_lines(TextFile(tmp_path / "b.tgz", "a.en")))
