@@ -1,1 +1,1 @@
-"""Text in, token ids out; no torch."""
+"""Sentence pairs in, token ids out. No torch."""

@@ -1,7 +1,7 @@
-"""Byte-pair encoding as subword-nmt defines it (section 5.1): the merges, and words split by them.
+"""Byte-pair encoding as subword-nmt defines it (section 5.1): merges, and words split by them.
 
-The last character of a word carries the mark "</w>" while merging. In the pieces that come out, all
-but a word's last end in "@@". Words are what stands between ASCII spaces, and hold no whitespace.
+While merging, the last character of a word carries the mark "</w>". In the resulting pieces, all
+but the last of a word end in "@@". Words are separated by ASCII spaces and hold no whitespace.
 """
 
 import sys
@@ -17,12 +17,12 @@ Pair = tuple[str, str]
 VERSION_LINE = "#version: 0.2"
 END_OF_WORD = "</w>"
 CONTINUES = "@@"
-MAX_BYTES = 2**23  # of a file of codes; 32,000 merges take 300 kB
-NEVER = sys.maxsize  # the rank of a pair that is no merge
+MAX_BYTES = 2**23  # of a codes file; 32,000 merges take 300 kB
+NEVER = sys.maxsize  # the rank of a pair that is not a merge
 
 
 def words_of(line: str) -> list[str]:
-    """Return what stands between ASCII spaces, as subword-nmt reads a line."""
+    """Split a line at ASCII spaces, as subword-nmt does."""
     return [word for word in line.strip("\r\n ").split(" ") if word]
 
 
@@ -36,7 +36,7 @@ def read_codes(path: Path) -> list[Pair]:
     """Read merges from a codes file of subword-nmt's version 0.2.
 
     Raises:
-        UserError: the file is missing, too large or no such file.
+        UserError: the file is missing, too large or malformed.
     """
     header, *lines = read_utf8(path, MAX_BYTES).removesuffix("\n").split("\n")
     if header.strip() != VERSION_LINE:
@@ -59,17 +59,17 @@ class Bpe:
         self._joined = ["".join(pair) for pair in merges]  # by rank
         self._parts: dict[str, Pair] = {}
         for rank, pair in enumerate(merges):
-            if self._rank.setdefault(pair, rank) == rank:  # a pair listed twice counts once
+            if self._rank.setdefault(pair, rank) == rank:  # the first of two equal pairs counts
                 self._parts.setdefault(self._joined[rank], pair)
 
     def split(self, word: str) -> tuple[str, ...]:
-        """Return the pieces of a word, all but the last ending in "@@"."""
+        """Split a word into pieces, of which all but the last end in "@@"."""
         rank = self._rank.get
         symbols = [*word[:-1], word[-1] + END_OF_WORD]
         ranks = list(map(rank, pairwise(symbols), repeat(NEVER)))
         while ranks and (best := min(ranks)) != NEVER:
             joined = self._joined[best]
-            while best in ranks:  # every place of this pair before the next pair, left to right
+            while best in ranks:  # every occurrence of this pair, left to right, before the next
                 i = ranks.index(best)
                 symbols[i] = joined
                 del symbols[i + 1], ranks[i]
@@ -83,7 +83,7 @@ class Bpe:
     def unmerge(self, piece: str) -> tuple[str, str] | None:
         """Return the two pieces that `piece` was merged from; None for a single character.
 
-        They are shorter than `piece`, whatever the codes say.
+        They are shorter than `piece`, even if the codes are malformed.
         """
         inner = piece.endswith(CONTINUES)
         symbol = piece.removesuffix(CONTINUES) if inner else piece + END_OF_WORD

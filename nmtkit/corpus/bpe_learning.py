@@ -1,8 +1,8 @@
 """Learn byte-pair encoding as subword-nmt defines it (section 5.1), from millions of words.
 
-All words stand end to end in one array, and a merge is a few array operations on the places of its
-pair. Only frequent pairs have their places listed. Once those are merged, the words are laid out
-anew and the pairs that are frequent by then are listed: round by round, and exact throughout.
+All words are stored end to end in one array, and a merge is a few array operations at the positions
+of its pair. Only the positions of frequent pairs are listed. When those pairs are merged, the words
+are compacted and the pairs that are frequent now are listed: round by round, and exact throughout.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,17 +19,17 @@ IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
 IdPair = tuple[int, int]
 
-BOUNDARY = 0  # the id of what stands before, between and after words
-INSIDE = -1  # stands where a symbol goes on that began further left
+BOUNDARY = 0  # the id of the separator before, between and after words
+INSIDE = -1  # fills the positions of a symbol after its first
 
-# A round lists the most frequent pairs, but none so rare that merges would make millions more to
-# list.
+# A round lists the most frequent pairs, but none so rare that its merges would add millions of
+# others to the list.
 MAX_LISTED = 2**15
 MAX_RATIO = 1000  # of the round's largest count to its smallest
 
 
 class _Largest(tuple[str, str]):
-    """A pair that a heap, which hands out its smallest entry, hands out largest first."""
+    """A pair with the order reversed, so that a heap returns the largest first."""
 
     __slots__ = ()
     __lt__ = tuple.__gt__
@@ -41,11 +41,11 @@ def learn_bpe(
     min_frequency: int = 2,
     progress: Callable[[int], None] | None = None,
 ) -> list[Pair]:
-    """Return the merges, most frequent pair first, ties going to the largest pair of strings.
+    """Return the merges, most frequent pair first; ties go to the largest pair of strings.
 
-    The list is shorter than `n_merges` when no pair is left that occurs `min_frequency` times.
-    The same merges as `subword-nmt learn-bpe`, whose own counts can go wrong where one string
-    comes about by two different merges; here the counts stay exact.
+    There are fewer than `n_merges` if no pair is left that occurs `min_frequency` times. The merges
+    are those of `subword-nmt learn-bpe`, except that its counts can become wrong if two different
+    merges produce the same string; here the counts stay exact.
     """
     merges: list[Pair] = []
     for pair in islice(_merges(_Words(word_counts), min_frequency), n_merges):
@@ -56,17 +56,17 @@ def learn_bpe(
 
 
 def _merges(words: "_Words", min_frequency: int) -> Iterator[Pair]:
-    """Merge round by round as long as a pair occurs `min_frequency` times."""
+    """Merge round by round while a pair occurs `min_frequency` times."""
     while (frequent := _FrequentPairs(words, min_frequency)).counts:
         yield from frequent.merges()
-        del frequent  # its places take as much memory as the words
+        del frequent  # its positions take as much memory as the words
         words.close_up()
 
 
 class _PairPlaces(NamedTuple):
-    """Different pairs of ids, how often each occurs, and where: at places[start:next start].
+    """Distinct pairs of ids, their counts, and their positions: places[start:next start].
 
-    A pair with a boundary is no pair, and counts 0.
+    A pair with a boundary is not a pair, so its count is 0.
     """
 
     first: IntArray  # (n_pairs,)
@@ -76,7 +76,7 @@ class _PairPlaces(NamedTuple):
     places: IntArray
 
     def at_least(self, count: int) -> Iterator[tuple[IdPair, int, IntArray]]:
-        """Yield each pair that occurs `count` times, how often it does, and its places."""
+        """Yield each pair that occurs at least `count` times, its count and its positions."""
         (i,) = (self.counts >= count).nonzero()
         pairs = zip(self.first[i].tolist(), self.second[i].tolist(), strict=True)
         spans = zip(self.starts[i].tolist(), self.starts[i + 1].tolist(), strict=True)
@@ -85,21 +85,21 @@ class _PairPlaces(NamedTuple):
 
 
 class _Words:
-    """All words end to end: the id of each symbol at the first of the places that it takes.
+    """All words end to end: the id of each symbol is at the first of the positions that it takes.
 
-    Its length is noted both at its first and at its last place, so that the symbols after and
-    before it are found without links.
+    Its length is stored at its first and at its last position, so that the next and the previous
+    symbol are found without links.
     """
 
     def __init__(self, word_counts: Mapping[str, int]) -> None:
         text = " ".join(("", *word_counts, "")).encode("utf-32-le")
         characters = np.frombuffer(text, "<u4").astype(np.int32)
         is_boundary = characters == ord(" ")
-        sizes = np.diff(np.flatnonzero(is_boundary))  # of a word and the boundary before it
+        sizes = np.diff(np.flatnonzero(is_boundary))  # of a word with the boundary before it
         counts = np.fromiter(word_counts.values(), np.int64, len(word_counts))
 
         characters *= 2
-        characters[:-1] += is_boundary[1:]  # the last one of a word is another symbol
+        characters[:-1] += is_boundary[1:]  # the last one of a word is a symbol of its own
         characters[is_boundary] = 0
         ids = np.zeros(characters.max() + 1, np.int32)
         ids[characters] = 1
@@ -117,25 +117,26 @@ class _Words:
         )
 
     def close_up(self) -> None:
-        """Lay the words out anew, each symbol at one place."""
+        """Compact the words, so that each symbol takes one position."""
         is_first = self._symbols != INSIDE
         self._weights = self._weights[is_first[:-1]]  # the last boundary has none
         self._symbols = self._symbols[is_first]
         self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
 
     def all_pairs(self) -> _PairPlaces:
-        """Return all pairs of words laid out anew."""
+        """Return all pairs of compacted words."""
         places = np.arange(len(self._symbols) - 1, dtype=np.int32)
         return self._grouped(self._symbols[:-1], self._symbols[1:], places)
 
     def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
-        """Join a pair into a new symbol; return its id and all pairs with it.
+        """Join a pair into a new symbol, and return its id and all pairs that contain it.
 
-        `places` are, in ascending order, all places of the pair, and some where it stood once.
+        Args:
+            places: all positions of the pair, ascending, and perhaps former ones.
         """
         first, second = pair
         symbols, lengths = self._symbols, self._lengths
-        places = places.astype(np.intp)  # which numpy looks up several times faster than int32
+        places = places.astype(np.intp)  # numpy indexes by it several times faster than by int32
         left = places[symbols[places] == first]
         right = left + lengths[left]
         found = symbols[right] == second
@@ -157,9 +158,12 @@ class _Words:
         return joined, self._grouped(firsts, seconds, np.concatenate((before, left)))
 
     def unify(self, id_: int) -> bool:
-        """Give a new symbol the id of an older one of the same string; return whether there is one.
+        """Give a new symbol the id of an older one of the same string, if there is one.
 
-        There only is where the text itself spells out the mark for the end of a word.
+        This happens only if the text itself contains the end-of-word mark.
+
+        Returns:
+            Whether there was an older symbol.
         """
         older = self._ids.setdefault(self.names[id_], id_)
         if older == id_:
@@ -168,7 +172,7 @@ class _Words:
         return True
 
     def _grouped(self, first: IntArray, second: IntArray, places: IntArray) -> _PairPlaces:
-        """Group places by the pair there, by sorting numbers of (first, second, place)."""
+        """Group positions by their pair, by sorting (first, second, position) as one number."""
         id_bits, place_bits = len(self.names).bit_length(), len(self._symbols).bit_length()
         assert place_bits <= 31, "too many words"
         assert 2 * id_bits + place_bits <= 63, "too many words and merges"
@@ -185,7 +189,7 @@ class _Words:
         np.not_equal(keys[1:], keys[:-1], out=is_start[1:-1])
         (starts,) = is_start.nonzero()
         pairs = keys[starts[:-1]]
-        del keys  # 8 bytes a place
+        del keys  # 8 bytes per position
         counts = np.add.reduceat(self._weights[places], starts[:-1], dtype=np.int64)
         first, second = pairs >> id_bits, pairs & ((1 << id_bits) - 1)
         counts[np.minimum(first, second) <= BOUNDARY] = 0
@@ -193,18 +197,18 @@ class _Words:
 
 
 class _FrequentPairs:
-    """The pairs of one round: their counts, exact, and their places.
+    """The pairs of one round, with their exact counts and their positions.
 
-    All others stay below the round's threshold: a merge makes pairs with its new symbol, which are
-    counted then, and every other count can only fall.
+    All others stay below the round's threshold: a merge creates only pairs with its new symbol,
+    which are counted then, and every other count can only fall.
     """
 
     def __init__(self, words: _Words, min_frequency: int) -> None:
         self._words = words
         self.counts: dict[IdPair, int] = {}
         self._places: dict[IdPair, IntArray] = {}
-        # Counts fall with every merge, and the heap is not told: an entry is checked when it
-        # comes out.
+        # Counts fall with every merge while the heap keeps the old ones: an entry is checked when
+        # it is popped.
         self._heap: list[tuple[int, _Largest, IdPair]] = []
         pairs = words.all_pairs()
         largest = np.sort(pairs.counts)[-MAX_LISTED:].tolist() or [0]
@@ -234,13 +238,13 @@ class _FrequentPairs:
         del self.counts[pair]
         joined, gained = self._words.merge(pair, self._places.pop(pair))
         if self._words.unify(joined):
-            self._heap.clear()  # pairs with the older symbol grew, listed or not: end the round
+            self._heap.clear()  # end the round: unlisted pairs may have become frequent
         else:
             self._lose(pair, joined, gained)
             self._list(gained)
 
     def _lose(self, pair: IdPair, joined: int, gained: _PairPlaces) -> None:
-        """Take from the counts what stood where now a pair with `joined` stands."""
+        """Subtract from the counts the pairs that those with `joined` have replaced."""
         first, second = pair
         counts = self.counts
         for left, right, count in zip(
@@ -252,7 +256,7 @@ class _FrequentPairs:
 
 
 def _alternate(touches_previous: BoolArray) -> BoolArray:
-    """Return which items to take from the left so that no two taken ones touch."""
+    """Select items greedily from the left so that no two selected ones touch."""
     number = np.arange(len(touches_previous) + 1)
     run_start = number.copy()
     run_start[1:][touches_previous] = 0

@@ -1,19 +1,19 @@
-"""Which training pairs are left out, as the Moses script clean-corpus-n.perl decides it."""
+"""Which training pairs are dropped, as the Moses script clean-corpus-n.perl decides."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 Reason = Literal["empty", "too_long", "too_short", "ratio", "long_word"]
 
-MAX_WORD_CHARACTERS = 1000  # the script's default; such a "word" is a table or a lost line break
+MAX_WORD_CHARACTERS = 1000  # the script's default; a longer "word" is a table or lacks line breaks
 
 
 @dataclass(frozen=True)
 class Cleaning:
     """Bounds on the two sides of a pair, in tokens. The script's own ratio is 9.
 
-    Two departures from the script: it also deletes every "|" from what it keeps, which matters
-    to phrase tables alone, and it dies on a "|" between factors, of which there are none here.
+    There are two differences from the script: it also deletes every "|" from the pairs it keeps,
+    which only phrase tables need, and it fails on a "|" between factors, which do not exist here.
     """
 
     min_tokens: int
@@ -21,7 +21,7 @@ class Cleaning:
     max_ratio: float
 
     def reason_to_drop(self, src_tokens: str, tgt_tokens: str) -> Reason | None:
-        """Return why both sides of a pair are left out, or None to keep them."""
+        """Return why a pair is dropped, or None to keep it."""
         src, tgt = src_tokens.split(), tgt_tokens.split()
         if not src or not tgt:
             return "empty"
@@ -37,5 +37,5 @@ class Cleaning:
 
 
 def _has_long_word(line: str, words: list[str]) -> bool:
-    """Say whether a word exceeds the limit, looking at words only where the line is that long."""
+    """Return whether a word exceeds the limit; a line within it need not be searched."""
     return len(line) > MAX_WORD_CHARACTERS and max(map(len, words)) > MAX_WORD_CHARACTERS

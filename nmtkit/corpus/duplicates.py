@@ -1,4 +1,4 @@
-"""Which pairs of a stream were there before, in 8 bytes a pair."""
+"""Find repeated pairs in a stream, in 8 bytes of memory per pair."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -8,13 +8,14 @@ import numpy.typing as npt
 
 Hashes = npt.NDArray[np.uint64]
 
-MIN_RECENT = 2**18  # hashes that wait in a set of Python's, some 20 MB, until they are merged
+MIN_RECENT = 2**18  # hashes that wait in a Python set, about 20 MB, before they are merged
 
 
 class SeenPairs:
-    """The pairs so far, known by 64 bits of BLAKE2 each.
+    """The pairs so far, as 64 bits of BLAKE2 each.
 
-    In n pairs, two different ones look alike with probability n^2 / 2^65: 36 million, 1 in 28,000.
+    Among n pairs, two different ones collide with probability n^2 / 2^65: with 36 million pairs,
+    1 in 28,000.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class SeenPairs:
         self._recent: set[int] = set()
 
     def repeated(self, pairs: Sequence[tuple[str, str]]) -> frozenset[int]:
-        """Note `pairs`; return the places of those that came before, here or in an earlier call."""
+        """Add `pairs`, and return the indices of those that occurred before, in any call."""
         hashes = [_hash(pair) for pair in pairs]
         before = self._among_sorted(np.array(hashes, np.uint64))
         repeated = []
@@ -31,7 +32,7 @@ class SeenPairs:
                 repeated.append(place)
             else:
                 self._recent.add(value)
-        # Merged when they are an eighth, so that every hash is moved a few times and no more.
+        # Merging only when they are an eighth of all moves each hash only a few times.
         if len(self._recent) > max(MIN_RECENT, len(self._sorted) // 8):
             recent = np.fromiter(self._recent, np.uint64, len(self._recent))
             self._sorted = np.concatenate([self._sorted, recent])
@@ -49,5 +50,5 @@ class SeenPairs:
 
 def _hash(pair: tuple[str, str]) -> int:
     src, tgt = pair
-    text = f"{len(src)} {src}{tgt}".encode()  # the length parts the sides
+    text = f"{len(src)} {src}{tgt}".encode()  # the length separates the sides
     return int.from_bytes(blake2b(text, digest_size=8).digest())

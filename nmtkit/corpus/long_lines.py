@@ -1,13 +1,13 @@
-"""Lines that are longer than a model can read, cut into pieces."""
+"""Split lines that are longer than a model can read."""
 
-# ruff: noqa: RUF001 - full-width signs end sentences too
+# ruff: noqa: RUF001 - full-width punctuation ends sentences too
 
 import re
 from collections.abc import Callable, Iterator
 
-# Longer text is cut before it is tokenized, since the time of BPE and of some rules of Moses grows
-# with the square of a word's length: on one core 4,096 characters take at most 0.1 s, 65,536 take
-# 25 s. The longest of 120,000 lines of news has 774 characters.
+# Longer text is split before it is tokenized, since the time of BPE and of some Moses rules is
+# quadratic in the length of a word: on one core, 4,096 characters take at most 0.1 s and 65,536
+# take 25 s. The longest of 120,000 lines of news has 774 characters.
 MAX_CHARACTERS = 4_096
 
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*(?=\s)|[。！？]")
@@ -17,12 +17,12 @@ _WORD_END = re.compile(r"(?<=\S)(?=\s)")
 def encode_in_pieces(
     text: str, encode: Callable[[str], list[int]], max_ids: int
 ) -> Iterator[list[int]]:
-    """Yield the ids of `text` at once or, where there are more than `max_ids`, piece by piece.
+    """Yield the ids of `text` in one piece or, if there are more than `max_ids`, in several.
 
-    What is too long is cut in two: at the end of a sentence, if there is any, else between two
-    words, else between two characters, and of these places at the one nearest to its middle. So
-    the time grows with the length alone. Blank pieces are left out. A single character is a piece
-    however many ids it has.
+    Text that is too long is split in two, as near to its middle as possible: at the end of a
+    sentence if there is one, else between two words, else between two characters. So the time is
+    linear in the length. Blank pieces are left out. A single character is one piece, however many
+    ids it has.
     """
     if len(text) <= MAX_CHARACTERS:
         ids = encode(text)
@@ -36,7 +36,7 @@ def encode_in_pieces(
 
 
 def _place_to_cut(text: str) -> int:
-    """Return the place to cut, which leaves something on either side of it."""
+    """Return where to split, with text on both sides."""
     middle = len(text) // 2
     for ends in (_SENTENCE_END, _WORD_END):
         places = [end.end() for end in ends.finditer(text)]

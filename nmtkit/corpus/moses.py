@@ -1,12 +1,13 @@
-"""The Moses text tools of the WMT data: raw line to tokens and back, as the Perl scripts do it.
+"""The Moses text tools of the WMT data: from raw lines to tokens and back, as the Perl scripts do.
 
-The tokenizer and detokenizer are sacremoses's, which follow the scripts of December 2017 (Moses
-3a0631a, the paper's time) except that they part Han, kana, Hangul and some Indic signs from the
-letters beside them. The two punctuation tools are tables that follow the scripts of 2023 (Moses
-3445289); sacremoses's normalizer departs from those in one German or French line of 30.
+The tokenizer and detokenizer are those of sacremoses, which follow the scripts of December 2017
+(Moses 3a0631a, the time of the paper), except that they separate Han, kana, Hangul and some Indic
+characters from adjacent letters. The two punctuation tools are tables that follow the scripts of
+2023 (Moses 3445289); the normalizer of sacremoses differs from them in one German or French line
+of 30.
 """
 
-# ruff: noqa: RUF001, RUF002, RUF003 - look-alike signs are what this file is about
+# ruff: noqa: RUF001, RUF002, RUF003 - look-alike characters are what this file is about
 
 import re
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ class Tokenization:
     """How the raw lines of one language become tokens.
 
     Args:
-        lang: two letters, as in `tokenizer.perl -l`
-        normalize_punctuation: run normalize-punctuation.perl first
-        lowercase: then lower-case
-        tokenizer: then "moses", tokenizer.perl, or "none", which only squeezes spaces
-        aggressive_hyphens: tokenizer.perl's `-a`, "well-known" to "well @-@ known"
+        lang: two letters, as in `tokenizer.perl -l`.
+        normalize_punctuation: run normalize-punctuation.perl first.
+        lowercase: then convert to lower case.
+        tokenizer: then apply "moses", tokenizer.perl, or "none", which only collapses spaces.
+        aggressive_hyphens: `-a` of tokenizer.perl, which turns "well-known" into "well @-@ known".
     """
 
     lang: str
@@ -37,9 +38,9 @@ class Tokenization:
     aggressive_hyphens: bool
 
     def tokenize(self, line: str) -> str:
-        """Turn a raw line into tokens with one space between; & < > | ' " [ ] become entities.
+        """Turn a raw line into tokens separated by one space; & < > | ' " [ ] become entities.
 
-        The stray space that tokenizer.perl leaves at the end of a line ending in `.'` is dropped.
+        The stray space that tokenizer.perl leaves at the end of a line ending in `.'` is removed.
         """
         if self.normalize_punctuation:
             line = normalize_punctuation(line, self.lang)
@@ -50,7 +51,7 @@ class Tokenization:
         return " ".join(line.split())
 
     def detokenize(self, tokens: str) -> str:
-        """Turn tokens into text as detokenizer.perl does; entities and "@-@" are undone."""
+        """Turn tokens into text as detokenizer.perl does; entities and "@-@" are reverted."""
         if self.tokenizer == "none":
             return tokens
         text: str = _detokenizer(self.lang).detokenize(tokens.split())
@@ -74,26 +75,28 @@ _FULL_STOP = re.compile("[。．] *")
 
 
 def replace_unicode_punctuation(line: str) -> str:
-    """Write curly quotes, the ellipsis and full-width signs in ASCII, but not „ and –.
+    """Replace curly quotes, the ellipsis and full-width characters by ASCII, but not „ and –.
 
-    As replace-unicode-punctuation.perl does.
+    It does what replace-unicode-punctuation.perl does.
     """
     return _FULL_STOP.sub(". ", line).translate(_UNICODE_PUNCTUATION)
 
 
 def normalize_punctuation(line: str, lang: str) -> str:
-    """Write quotes, dashes and the spaces around punctuation in one way.
+    """Unify quotes, dashes and the spaces around punctuation.
 
-    As normalize-punctuation.perl does: a space that a final parenthesis gets stays.
+    It does what normalize-punctuation.perl does: the space that it adds after a final parenthesis
+    stays.
     """
     for pattern, replacement in _punctuation_rules(lang, line.isascii()):
         line = pattern.sub(replacement, line)
     return line
 
 
-# In the script's order, less the rules that earlier ones leave nothing to do. Where two matches
-# share a character, as in "l’a’b", only the first counts: so no look-ahead in place of a group.
-# "  +" is the script's " +" without its idle matches, a third to half of the time.
+# In the order of the script, without the rules that earlier ones make superfluous. If two matches
+# share a character, as in "l’a’b", only the first counts: a look-ahead in place of a group would be
+# wrong. "  +" is the script's " +" without the matches that change nothing, which take a third to
+# half of the time.
 _COMMON_RULES = (
     ("\r", ""),
     (r"\(", " ("),
@@ -128,21 +131,21 @@ _COMMON_RULES = (
     ("  +", " "),
 )
 _ENGLISH_QUOTE_RULES = (('"([,.]+)', r'\1"'),)
-# The script means to spare a final `."`, but its [^<] takes the line's end for a character.
+# The script intends to keep a final `."`, but its [^<] matches the end of the line.
 _EUROPEAN_QUOTE_RULES = ((',"', '",'), (r'(\.+)"(\s*[^<]|\Z)', r'"\1\2'))
 _DECIMAL_COMMA = ("de", "es", "cz", "cs", "fr")
 
 
 @cache
 def _punctuation_rules(lang: str, ascii_only: bool) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Compile the rules of a language, less those that no ASCII line matches if `ascii_only`."""
+    """Compile the rules of a language; `ascii_only` omits those that no ASCII line matches."""
     rules = list(_COMMON_RULES)
     if lang == "en":
         rules += _ENGLISH_QUOTE_RULES
     elif lang not in ("cs", "cz"):
         rules += _EUROPEAN_QUOTE_RULES
     rules.append(("(\\d)\u00a0(\\d)", r"\1,\2" if lang in _DECIMAL_COMMA else r"\1.\2"))
-    # The script reads bytes: its \d and \s are those of ASCII.
+    # The script reads bytes, so its \d and \s match only ASCII.
     return tuple(
         (re.compile(pattern, re.ASCII), replacement)
         for pattern, replacement in rules

@@ -1,20 +1,21 @@
-"""tokenizer.perl as sacremoses has it, several times faster: a word is tokenized once, not always.
+"""tokenizer.perl as sacremoses implements it, several times faster: each word is tokenized once.
 
-A word is what stands between two spaces. What becomes of it, sacremoses alone says; this file says
-what may be remembered. Nearly all rules act inside a word; the others leave these cases:
+A word is the text between two spaces. Only sacremoses decides its tokens; this file decides which
+of them may be cached. Nearly all rules act inside a word; the others leave these cases:
 
-- The rules for commas and apostrophes look at one character on either side. At a line's ends there
-  is none, and of two apostrophes around one space the first may use it up. Such lines go to
-  sacremoses whole. So do those with control characters, which go and may leave two spaces, and
-  those with the name that runs of dots bear meanwhile. (`.'` at a line's end has its own rule.)
-- A full stop at a word's end looks at the next word's first character, which no rule changes: is
-  it a lower-case letter, one of 0 to 9, or neither?
+- The rules for commas and apostrophes look at one character on either side. At the ends of a line
+  there is none, and the first of two apostrophes around a space may consume it. Such lines go to
+  sacremoses as a whole. So do lines with control characters, whose removal may leave two spaces,
+  and lines with the placeholder that sacremoses uses for runs of dots. (`.'` at the end of a line
+  has a rule of its own.)
+- The rule for a full stop at the end of a word looks at the first character of the next word, which
+  no rule changes: is it a lower-case letter, one of 0 to 9, or neither?
 
-A new word is mostly an old one with other letters, as "house," and "tree,", or other digits. Two
-letters or more matter one by one only as a non-breaking prefix before a full stop and, in English,
-in "'s" after a numeral; one may stand between two apostrophes, where it matters that it is alone.
-Of two digits or more, the same is true. So the tokens of a word's shape, with one pair of letters
-or digits in place of all such, serve all words of that shape.
+A new word is mostly an old one with other letters, such as "house," and "tree,", or other digits.
+In a run of two or more letters, the individual letters matter only in a non-breaking prefix before
+a full stop and, in English, in "'s" after a numeral; a single letter may be between two
+apostrophes, where its being single matters. The same is true of digits. So all words of one shape,
+in which each run of letters or digits is replaced by one fixed pair, share the tokens of the shape.
 """
 
 import re
@@ -24,22 +25,22 @@ from typing import Any
 
 from sacremoses import MosesTokenizer
 
-# Full, the memory of a language takes tens of MB; then it starts anew.
+# A full cache of one language takes tens of MB; then it is cleared.
 _MAX_WORDS = 2**18
 _MAX_SHAPES = 2**14
-_MAX_CHARACTERS = 64  # longer words are not remembered
+_MAX_CHARACTERS = 64  # longer words are not cached
 
-# In no entity, and in no list of prefixes.
+# They occur in no entity and in no list of prefixes.
 _LETTERS, _DIGITS = "QQ", "00"
 
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f]")
-# Perl takes U+001C to U+001F for control characters, which go; Python takes them for spaces.
+# To Perl, U+001C to U+001F are control characters, which it removes; to Python, they are spaces.
 _PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 
 
 @cache
 def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]:
-    """Load a language's tokenizer, which turns a raw line into tokens with one space between."""
+    """Load the tokenizer of a language: it turns a raw line into tokens separated by one space."""
     moses = _sacremoses(lang)
     tokens_of = _Words(moses, aggressive_hyphens).__getitem__
     full_stop_minds = dict.fromkeys(moses.IsLower, " x") | dict.fromkeys("0123456789", " 0")
@@ -66,9 +67,9 @@ def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]
 
 
 def _sacremoses(lang: str) -> Any:
-    """Load sacremoses's tokenizer, the same but for speed."""
+    """Load the tokenizer of sacremoses, and make it faster."""
     moses = MosesTokenizer(lang)
-    # The same tests, on sets that are built once and not once a word.
+    # The same tests, on sets that are built once instead of once per word.
     lower, alpha = frozenset(moses.IsLower), frozenset(moses.IsAlpha)
     moses.islower = lower.issuperset
     moses.isanyalpha = lambda text: not alpha.isdisjoint(text)
@@ -77,9 +78,10 @@ def _sacremoses(lang: str) -> Any:
 
 
 class _Words(dict[str, str]):
-    """The tokens of each word, worked out when first asked for.
+    """The tokens of each word, computed on first use.
 
-    A key is a word, with " x" or " 0" after it if it ends in a full stop that minds what follows.
+    A key is a word, followed by " x" or " 0" if it ends in a full stop and the next word starts
+    with a lower-case letter or a digit.
     """
 
     def __init__(self, moses: Any, aggressive_hyphens: bool) -> None:
@@ -102,8 +104,8 @@ class _Words(dict[str, str]):
         return tokens
 
     def _tokenize(self, word: str) -> str:
-        """Fill in the template of the word's shape, or ask if each letter or digit may matter."""
-        pieces = self._run.split(word)  # every second one is a run of letters or of digits
+        """Fill in the template of the word's shape, or ask if single letters may matter."""
+        pieces = self._run.split(word)  # every second piece is a run of letters or of digits
         runs = pieces[1::2]
         if "." in word and not self._prefix_runs.isdisjoint(runs):
             return self._ask(word)
@@ -117,7 +119,7 @@ class _Words(dict[str, str]):
         return tokens.replace(_LETTERS, "%s").replace(_DIGITS, "%s")
 
     def _ask(self, word: str) -> str:
-        """Tokenize a word with sacremoses as it stands amid a line."""
+        """Tokenize a word with sacremoses, as in the middle of a line."""
         line = f"X {word}" if " " in word else f"X {word} X"
         tokens: str = self._moses.tokenize(
             line, aggressive_dash_splits=self._aggressive_hyphens, return_str=True

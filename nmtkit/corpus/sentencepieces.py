@@ -1,7 +1,7 @@
-"""Word-piece vocabularies (section 5.1, English-French), made by sentencepiece.
+"""Word-piece vocabularies (section 5.1, English-French), learned by sentencepiece.
 
-Deviation: the paper's word-piece code was never published; sentencepiece's BPE of the same size
-stands in for it. A character outside the vocabulary is spelt in bytes, so nothing is unknown.
+Deviation: the paper's word-piece code was never published; the BPE of sentencepiece, of the same
+size, replaces it. A character outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
 import io
@@ -20,11 +20,12 @@ MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
-    """Return a model of exactly `n_tokens` pieces, special symbols counted.
+    """Return a model of exactly `n_tokens` pieces, including the special symbols.
 
-    The same counts give the same bytes, whatever their order.
+    The same counts give the same bytes, in whatever order they come.
 
-    Raises: UserError when the text is too small for that many pieces.
+    Raises:
+        UserError: the text is too small for that many pieces.
     """
     model = io.BytesIO()
     try:
@@ -35,9 +36,9 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
             model_type="bpe",
             vocab_size=n_tokens,
             byte_fallback=True,
-            normalization_rule_name="identity",  # the text is normalized by now
-            max_sentence_length=2**20,  # bytes; longer words would be passed over in silence
-            num_threads=1,  # is written into the model
+            normalization_rule_name="identity",  # the text is already normalized
+            max_sentence_length=2**20,  # bytes; longer words would be skipped silently
+            num_threads=1,  # the number is written into the model
             minloglevel=2,
             pad_id=PAD_ID,
             bos_id=BOS_ID,
@@ -50,16 +51,16 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
         )
     except RuntimeError as error:
         raise UserError(
-            f"sentencepiece cannot make {n_tokens:,} pieces from {len(word_counts):,} different "
-            f"words ({error}); ask for another vocabulary size"
+            f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different "
+            f"words ({error}); choose another n_tokens in [subword]"
         ) from None
     return model.getvalue()
 
 
 def _tsv(word_counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield words and counts in an order that does not depend on where they were read."""
+    """Yield words and counts in an order that does not depend on the order of reading."""
     for word, count in sorted(word_counts.items(), key=lambda item: (-item[1], item[0])):
-        if "\t" not in word:  # in text that was not tokenized; spelt in bytes, then
+        if "\t" not in word:  # a word of untokenized text; it is encoded as bytes
             yield f"{word}\t{count}"
 
 
@@ -72,25 +73,25 @@ class SentencePieceSubword:
 
     @property
     def n_tokens(self) -> int:
-        """Return the size of the vocabulary, special symbols counted, padding rows not."""
+        """Return the size of the vocabulary, with special symbols but without padding rows."""
         return int(self._processor.get_piece_size())
 
     def encode(self, tokens: str) -> list[int]:
-        """Return the ids of space-separated tokens; no end symbol."""
+        """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = self._processor.encode(tokens, out_type=int)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the space-separated tokens of ids, special symbols left out."""
+        """Return the space-separated tokens of ids, without special symbols."""
         text: str = self._processor.decode([int(id_) for id_ in ids if id_ >= len(SPECIALS)])
-        return " ".join(text.split())  # bytes may spell a line break; a translation is one line
+        return " ".join(text.split())  # bytes may encode a line break; a translation is one line
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id, with the marks that say what joins; special symbols too."""
+        """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
     def save(self, directory: Path) -> list[Path]:
-        """Write the model as sentencepiece writes it, and return its file."""
+        """Write the model in sentencepiece's own format, and return its file."""
         path = directory / MODEL_FILE
         path.write_bytes(self._model)
         return [path]
@@ -100,15 +101,15 @@ class SentencePieceSubword:
         """Read what `save` wrote.
 
         Raises:
-            UserError: the file is missing or damaged, or another program made it.
+            UserError: the file is missing or damaged, or has other special symbols.
         """
         path = directory / MODEL_FILE
         model = read_bytes(path, MAX_BYTES)
         try:
             subword = cls(model)
-            subword.pieces(range(subword.n_tokens))  # that each is UTF-8
+            subword.pieces(range(subword.n_tokens))  # check that each is UTF-8
         except (RuntimeError, UnicodeDecodeError):
-            raise UserError(f"{path} is no sentencepiece model, or is damaged") from None
+            raise UserError(f"{path} is not a sentencepiece model, or is damaged") from None
         processor = subword._processor
         specials = processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()
         if specials != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):

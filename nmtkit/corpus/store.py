@@ -1,8 +1,9 @@
-"""Token ids of one side of a corpus on disk, memory-mapped: 4.5 million sentences open in no time.
+"""Token ids of one side of a corpus on disk, memory-mapped: 4.5 million sentences open instantly.
 
-A side named `train.src` is three files: `train.src.ids`, all sentences end to end, little-endian,
-2 bytes an id where the vocabulary allows it; `train.src.offsets`, where each sentence starts and
-the last one ends, int64; `train.src.json`, written last: what the other two must hold.
+A side named `train.src` consists of three files: `train.src.ids`, all sentences end to end, 2 bytes
+per id if the vocabulary allows it and else 4, little-endian; `train.src.offsets`, the start of each
+sentence and the end of the last one, int64; and `train.src.json`, written last, which describes
+the other two.
 """
 
 import json
@@ -31,14 +32,14 @@ def id_dtype(n_tokens: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class PackedIds:
-    """Some sentences end to end: what a worker process hands back, cheap to send."""
+    """Some sentences end to end, which a worker process can send back cheaply."""
 
     ids: IdArray  # (sum of lengths,)
     lengths: OffsetArray  # (n_sentences,)
 
 
 def pack(sequences: Sequence[Sequence[int]], n_tokens: int) -> PackedIds:
-    """Lay sentences of ids below `n_tokens` end to end."""
+    """Concatenate sentences of ids below `n_tokens`."""
     lengths = np.fromiter(map(len, sequences), OFFSET_DTYPE, len(sequences))
     ids = np.fromiter(chain.from_iterable(sequences), np.int64, int(lengths.sum()))
     assert not len(ids) or (ids.min() >= 0 and ids.max() < n_tokens), "an id outside the vocabulary"
@@ -53,7 +54,7 @@ class _Header:
 
 
 def reopen(path: Path, n_bytes: int) -> IO[bytes]:
-    """Open a file to write behind its first `n_bytes`; anything after them is cut off."""
+    """Open a file to write after its first `n_bytes`, and truncate it there."""
     path.touch()
     assert path.stat().st_size >= n_bytes, f"{path} is shorter than {n_bytes:,} bytes"
     file = path.open("r+b")
@@ -63,10 +64,10 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
 
 
 class IdsWriter:
-    """Writes sentences as they come; the files are whole when the `with` block ends well.
+    """Writes sentences as they come; the files are complete after the `with` block.
 
-    It continues after the first `n_sentences` with `n_ids` ids of an earlier writer; anything after
-    them is cut off.
+    It continues after the first `n_sentences`, of `n_ids` ids, of an earlier writer, and truncates
+    the files there.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class IdsWriter:
         return self
 
     def append(self, packed: PackedIds) -> None:
-        """Add sentences after those that are there."""
+        """Append sentences."""
         assert packed.ids.dtype == self._dtype
         assert len(packed.ids) == packed.lengths.sum()
         self._ids_file.write(packed.ids.tobytes())
@@ -97,11 +98,11 @@ class IdsWriter:
 
     @property
     def files(self) -> tuple[Path, Path]:
-        """What it writes to before the `with` block ends."""
+        """Return the files that are written before the `with` block ends."""
         return _path(self._prefix, "ids"), _path(self._prefix, "offsets")
 
     def flush(self) -> dict[str, int]:
-        """Hand what is written to the system, and return where another writer may continue."""
+        """Flush the files, and return where another writer can continue."""
         self._ids_file.flush()
         self._offsets_file.flush()
         return {"n_sentences": self._n_sentences, "n_ids": self._n_ids}
@@ -124,7 +125,7 @@ def write_ids(prefix: Path, sequences: Iterable[Sequence[int]], n_tokens: int) -
 
 
 class Ids:
-    """The sentences of one side, read from disk as they are asked for.
+    """The sentences of one side, read from disk on access.
 
     `ids` (n_ids,) holds them end to end; sentence i is `ids[offsets[i] : offsets[i + 1]]`.
     """
@@ -137,7 +138,8 @@ class Ids:
     def open(cls, prefix: Path) -> Self:
         """Map the files of a side.
 
-        Raises: UserError when one is missing, cut short, or does not fit the others.
+        Raises:
+            UserError: one of them is missing, truncated, or inconsistent with the others.
         """
         header = _read_header(_path(prefix, "json"))
         ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
@@ -151,18 +153,18 @@ class Ids:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> IdArray:
-        """Return sentence i, a view of the mapped file."""
+        """Return sentence i as a view of the mapped file."""
         assert 0 <= i < len(self)
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
     @property
     def lengths(self) -> OffsetArray:
-        """Return the number of ids of every sentence, the end symbol counted."""
+        """Return the number of ids of every sentence, including its end symbol."""
         return np.diff(self.offsets)
 
 
 def _path(prefix: Path, suffix: str) -> Path:
-    """Return a file of a side; `with_suffix` would cut the ".src" of "train.src"."""
+    """Return a file of a side; `with_suffix` would remove the ".src" of "train.src"."""
     return prefix.with_name(f"{prefix.name}.{suffix}")
 
 
@@ -175,7 +177,7 @@ def _read_header(path: Path) -> _Header:
                 return _Header(dtype, n, n_ids)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:  # neither JSON nor text
+    except ValueError:  # not JSON, or not UTF-8
         pass
     raise UserError(f"{path} is damaged: it does not describe token ids; prepare the corpus again")
 
@@ -188,7 +190,7 @@ def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     if n_bytes != length * dtype.itemsize:
         expected = length * dtype.itemsize
-        raise UserError(f"{path} is damaged: {n_bytes:,} bytes where {expected:,} are expected")
+        raise UserError(f"{path} is damaged: {n_bytes:,} bytes, not the expected {expected:,}")
     if length == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)
     return np.asarray(np.memmap(path, dtype, mode="r"))

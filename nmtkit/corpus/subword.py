@@ -15,8 +15,8 @@ CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
 MAX_VOCABULARY_BYTES = 2**23  # 37,000 pieces take 400 kB
 MAX_DIGITS = 18  # of a count
-# Of each generation of remembered words, about 60 MB. The words of the older one that were not met
-# again are forgotten; so frequent words stay, and nearly every running word is among them.
+# Of each of two generations, about 60 MB. When the newer one is full, it replaces the older one,
+# whose words are forgotten unless they occurred again: so frequent words stay in the cache.
 MAX_CACHED_WORDS = 2**18
 
 
@@ -25,16 +25,16 @@ class Subword(Protocol):
 
     @property
     def n_tokens(self) -> int:
-        """Return the size of the vocabulary, special symbols counted, padding rows not."""
+        """Return the size of the vocabulary, with special symbols but without padding rows."""
 
     def encode(self, tokens: str) -> list[int]:
-        """Return the ids of space-separated tokens; no end symbol."""
+        """Return the ids of space-separated tokens, without an end symbol."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the space-separated tokens of ids, special symbols left out."""
+        """Return the space-separated tokens of ids, without special symbols."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id, with the marks that say what joins; special symbols too."""
+        """Return the piece of each id, with the marks that tell how pieces join."""
 
     def save(self, directory: Path) -> list[Path]:
         """Write what `load_subword` reads, and return the files."""
@@ -44,7 +44,7 @@ class BpeSubword:
     """Byte-pair encoding, with every unit of the training text in the vocabulary."""
 
     def __init__(self, merges: Sequence[Pair], pieces: Mapping[str, int]) -> None:
-        """Take the merges and the counts of pieces in id order, special symbols left out."""
+        """Take the merges and the counts of the pieces in id order, without special symbols."""
         self._merges = merges
         self._counts = pieces
         self._bpe = Bpe(merges)
@@ -55,11 +55,11 @@ class BpeSubword:
 
     @property
     def n_tokens(self) -> int:
-        """Return the size of the vocabulary, special symbols counted, padding rows not."""
+        """Return the size of the vocabulary, with special symbols but without padding rows."""
         return len(self._pieces)
 
     def encode(self, tokens: str) -> list[int]:
-        """Return the ids of space-separated tokens; no end symbol."""
+        """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
         cached = self._cache.get
         for word in words_of(tokens):
@@ -76,9 +76,9 @@ class BpeSubword:
         return ids
 
     def _known(self, piece: str) -> list[int]:
-        """Return the id of a piece, or the ids of what it was merged from where it has none.
+        """Return the id of a piece or, if it has none, the ids of the pieces it was merged from.
 
-        This is subword-nmt's own way with a vocabulary; no piece of the training text needs it.
+        subword-nmt treats a vocabulary in the same way; no piece of the training text needs it.
         """
         ids, rest = [], [piece]
         while rest:
@@ -92,16 +92,16 @@ class BpeSubword:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the space-separated tokens of ids, special symbols left out."""
+        """Return the space-separated tokens of ids, without special symbols."""
         text = " ".join(self._pieces[id_] for id_ in ids if id_ >= len(SPECIALS))
         return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the text of each id, with the marks that say what joins; special symbols too."""
+        """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._pieces[id_] for id_ in ids]
 
     def save(self, directory: Path) -> list[Path]:
-        """Write the codes and the vocabulary, and return their files."""
+        """Write the codes and the vocabulary, and return the two files."""
         codes, vocabulary = directory / CODES, directory / VOCABULARY
         write_codes(codes, self._merges)
         rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
@@ -120,10 +120,10 @@ class BpeSubword:
 
 
 def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:
-    """Count the pieces of the training text, most frequent first, ties in order of the pieces.
+    """Count the pieces of the training text, most frequent first, ties in alphabetical order.
 
-    Every character of the text is there inside and at the end of a word, be it with count 0, so
-    that none is ever unknown.
+    Every character of the text is included both inside and at the end of a word, even with count 0,
+    so that none is ever unknown.
     """
     counts: Counter[str] = Counter()
     for word, count in word_counts.items():

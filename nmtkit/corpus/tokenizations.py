@@ -1,4 +1,4 @@
-"""How both sides of a corpus are tokenized, as a file beside it and in each of its bundles."""
+"""How both sides of a corpus are tokenized: a file in the prepared corpus and in each bundle."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A chunk of raw pairs becomes clean tokens: the work of one process while text is prepared."""
+"""Turn a chunk of raw pairs into clean tokens: the work of one process of `prepare`."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import Any
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.moses import Tokenization
 
-LINES_PER_CHUNK = 2_000  # tenths of a second of work: enough to outweigh sending them to a process
-KEPT_AT_FIRST = 4  # samples of a corpus's first chunk; then one of its chunks 2, 4, 8, ..
+LINES_PER_CHUNK = 2_000  # tenths of a second of work: much more than sending them to a process
+KEPT_AT_FIRST = 4  # samples of the first chunk of a corpus; then one of chunks 2, 4, 8, ...
 DROPPED_OF_A_REASON = 3  # samples
 
 Pair = tuple[str, str]
@@ -16,17 +16,17 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class RawChunk:
-    """Some consecutive pairs of one corpus."""
+    """Consecutive pairs of one corpus."""
 
     corpus: int  # its number
     index: int  # of the chunk in the corpus
     pairs: list[Pair]
-    duplicates: frozenset[int]  # places of pairs that came before
+    duplicates: frozenset[int]  # indices of the pairs that occurred before
 
 
 @dataclass
 class Tokenized:
-    """A chunk of pairs, tokenized; of those that were dropped the reasons and examples remain."""
+    """The tokenized pairs of a chunk, and the reasons and examples of those that were dropped."""
 
     corpus: int
     pairs: list[Pair] = field(default_factory=list)
@@ -80,12 +80,12 @@ class Tokenize:
 
 
 def words_of(pair: Pair) -> list[str]:
-    """The words of both sides."""
+    """Return the words of both sides."""
     return f"{pair[0]} {pair[1]}".split(" ")
 
 
 def _wanted_samples(index: int) -> int:
-    """How many kept pairs of a chunk are shown: fewer and fewer as the corpus goes on."""
+    """Return how many kept pairs of a chunk become samples: ever fewer as the corpus goes on."""
     if index == 0:
         return KEPT_AT_FIRST
-    return int((index + 1) & index == 0)  # chunk 2, 4, 8, ..
+    return int((index + 1) & index == 0)  # chunks 2, 4, 8, ...

@@ -29,7 +29,7 @@ class RemoteFile(_Entry):
     @model_validator(mode="after")
     def _one_hash(self) -> Self:
         if self.sha256 is not None and self.md5 is not None:
-            raise ValueError("a file has either a `sha256` or an `md5`")
+            raise ValueError("a file has a `sha256` or an `md5`, not both")
         return self
 
 

@@ -68,8 +68,8 @@ def _read(path: Path) -> dict[str, Record]:
         first = error.errors()[0]
         where = " at " + ".".join(map(str, first["loc"])) if first["loc"] else ""
         raise UserError(
-            f"{path} is damaged{where} ({first['msg']}); repair it, or remove it to trust the next "
-            "download of each file"
+            f"{path} is damaged{where} ({first['msg']}); repair it, or remove it to trust the "
+            "files as they are now"
         ) from None
 
 

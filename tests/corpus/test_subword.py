@@ -279,7 +279,7 @@ def test_sentencepiece_has_the_size_asked_for() -> None:
 
 
 def test_a_vocabulary_too_large_for_the_text_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot make 9,000 pieces from 19 different words"):
+    with pytest.raises(UserError, match="cannot learn 9,000 pieces from 19 different words"):
         learn_sentencepieces(word_counts(TEXT), 9000)
 
 

@@ -165,7 +165,11 @@ def test_a_catalog_of_ones_own_is_read(tmp_path: Path) -> None:
         ("n_bytes = 7", "n_bytes = 0", r"files\.a\.n_bytes"),
         ("0" * 64, "0" * 63, r"files\.a\.sha256"),
         ("sha256", "md5", r"files\.a\.md5"),
-        ("[corpora.tiny]", f'md5 = "{"0" * 32}"\n[corpora.tiny]', "either a `sha256` or an `md5`"),
+        (
+            "[corpora.tiny]",
+            f'md5 = "{"0" * 32}"\n[corpora.tiny]',
+            "a `sha256` or an `md5`, not both",
+        ),
         ('"free"', '"free"\nn_pairs = 3', r"corpora\.tiny\.n_pairs"),
         ('"free"', '"free"\nn_pairs = { de-en = 0 }', r"corpora\.tiny\.n_pairs\.de-en"),
         ('"free"', '"free"\nn_pairs = { en-de = 3 }', "en-de has n_pairs, but no texts"),
