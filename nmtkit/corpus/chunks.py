@@ -1,14 +1,19 @@
-"""Work on a long stream of pairs with several processes, in order and in bounded memory."""
+"""Work on a long stream of chunks with several processes, in order and in bounded memory.
+
+When memory is so short that a worker dies while it starts, or that a thread cannot start,
+concurrent.futures and multiprocessing.Pool wait forever. Here each worker has its own pipe, which
+closes when the worker ends, and the parent needs no thread.
+"""
 
 import os
 import signal
 import threading
-from collections import deque
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
 from nmtkit.errors import UserError
@@ -16,7 +21,7 @@ from nmtkit.errors import UserError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Two chunks a worker keep it busy while the parent writes what came back.
+# Chunks being worked on, or done and waiting for an earlier one: a slow chunk delays no other.
 CHUNKS_IN_FLIGHT_PER_WORKER = 2
 
 
@@ -36,46 +41,104 @@ def map_chunks(
     worker once, so it may be an object that carries models and keeps caches. What it raises is
     raised here.
 
-    Raises: UserError when a worker is killed.
+    Raises:
+        UserError: a worker was killed.
     """
     assert workers >= 1
     if workers == 1:
         yield from map(function, chunks)
         return
-    # "spawn" starts clean processes: nothing of the parent's threads and locks is copied.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker, (function,))
-    in_flight: deque[Future[Result]] = deque()
+    with _started(workers) as idle:
+        for worker in idle:
+            worker.send(function)
+        numbered = enumerate(chunks)
+        busy: dict[Connection, tuple[int, _Worker]] = {}  # with the number of its chunk
+        results: dict[int, Result] = {}  # by the chunk's number
+        next_number = 0
+        while True:
+            room = CHUNKS_IN_FLIGHT_PER_WORKER * workers - len(busy) - len(results)
+            for number, chunk in islice(numbered, min(len(idle), room)):
+                worker = idle.pop()
+                worker.send(chunk)
+                busy[worker.connection] = number, worker
+            # What is done is fetched before a result is yielded: its worker gets a new chunk first.
+            done = wait(busy, 0 if next_number in results else None) if busy else []
+            for connection in busy.keys() & done:
+                number, worker = busy.pop(connection)
+                results[number] = worker.receive()
+                idle.append(worker)
+            if not done:
+                if next_number not in results:
+                    return
+                yield results.pop(next_number)
+                next_number += 1
+
+
+class _Worker:
+    """A process that works on one chunk at a time."""
+
+    def __init__(self) -> None:
+        # "spawn" starts clean processes: nothing of the parent's threads and locks is copied.
+        context = get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()  # now the pipe ends when the process does
+
+    def send(self, message: object) -> None:
+        with _told_if_killed():
+            self.connection.send(message)
+
+    def receive(self) -> Any:
+        with _told_if_killed():
+            result, error = self.connection.recv()
+        if error is not None:
+            raise error
+        return result
+
+
+@contextmanager
+def _started(n: int) -> Iterator[list[_Worker]]:
+    """Start `n` workers, and end them whatever they do."""
+    workers: list[_Worker] = []
     try:
-        for chunk in chunks:
-            in_flight.append(pool.submit(_run, chunk))
-            if len(in_flight) == CHUNKS_IN_FLIGHT_PER_WORKER * workers:
-                yield in_flight.popleft().result()
-        while in_flight:
-            yield in_flight.popleft().result()
-    except BrokenProcessPool:
-        raise UserError(
-            f"one of {workers} worker processes was killed, perhaps for want of memory; "
-            f"run again with fewer --workers"
-        ) from None
+        workers.extend(_Worker() for _ in range(n))
+        yield [*workers]
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for worker in workers:
+            worker.process.kill()
+        for worker in workers:
+            worker.process.join()
 
 
-_function: Callable[[Any], Any]  # a worker process's own
+@contextmanager
+def _told_if_killed() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise UserError(
+            "a worker process was killed, perhaps for lack of memory; run again with fewer "
+            "--workers"
+        ) from None
 
 
-def _start_worker(function: Callable[[Any], Any]) -> None:
-    global _function  # noqa: PLW0603 - the pool offers a worker no other place to keep it
-    _function = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends the pool
-    end_with_parent()
+def _work(connection: Connection) -> None:
+    """Be a worker: receive the function, then chunk after chunk."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
+        end_with_parent()
+        function = connection.recv()
+        while True:
+            connection.send((function(connection.recv()), None))
+    except EOFError:  # the parent is gone
+        pass
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised in the parent
+        error.add_note(traceback.format_exc())
+        connection.send((None, error))
 
 
 def end_with_parent() -> None:
-    """Let this process, a worker of a pool, end when its parent does.
-
-    Waiting for work it would never notice that the parent was killed.
-    """
+    """End this process when its parent ends, whatever it is doing or waiting for."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 
@@ -84,7 +147,3 @@ def _wait_for_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _run(chunk: Any) -> Any:
-    return _function(chunk)
