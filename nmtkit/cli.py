@@ -1,24 +1,23 @@
-"""The command line: one thin function a command.
+"""The command line: one thin function per command.
 
-What is slow to import is imported inside them, so that `--help` is instant.
+Slow imports are inside the functions, so that `--help` is instant.
 """
 
 import errno
 import io
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmtkit.errors import Stopped, Told, UserError
+from nmtkit.errors import AlreadyReported, Stopped, UserError
+from nmtkit.machine import Machine, Precision
 from nmtkit.training import lifeline
 from nmtkit.visible import visible
 
 if TYPE_CHECKING:
-    from nmtkit.machine import Machine
     from nmtkit.stages.chain import Chain
 
 app = typer.Typer(
@@ -34,59 +33,58 @@ RecipeName = Annotated[
     str,
     typer.Argument(
         metavar="RECIPE",
-        help="A recipe's name (see `nmtkit recipes`) or a path such as ./mine.toml.",
+        help="The name of a recipe (see `nmtkit recipes`), or a path such as ./mine.toml.",
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
 ]
-
-
-class Precision(StrEnum):
-    """Of activations."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-
-RunsDir = Annotated[Path, typer.Option(help="Where artifacts and downloads lie.")]
+RunsDir = Annotated[Path, typer.Option(help="The folder of artifacts and downloads.")]
 Mirror = Annotated[
     Path | None,
-    typer.Option(help="A folder with downloads as HOST/PATH, read in place of the network."),
+    typer.Option(help="A folder of downloads as HOST/PATH, read instead of the network."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 MaxTokens = Annotated[
     int | None,
-    typer.Option(min=1, help="Most tokens a side of a micro-batch; lower it if memory is short."),
+    typer.Option(
+        min=1, help="Maximum number of tokens per side of a micro-batch; lower it to save memory."
+    ),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes that prepare text; all cores if not given.")
+    int | None,
+    typer.Option(min=1, help="Number of processes that prepare text; one per core by default."),
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, help="Processes that train; all CUDA devices if not given, 1 on a CPU."),
+    typer.Option(
+        min=1, help="Number of processes that train; by default one per CUDA device, or 1 on a CPU."
+    ),
 ]
 DType = Annotated[
     Precision,
-    typer.Option(help="Of activations in training; auto: bfloat16 where the GPU has it."),
+    typer.Option(
+        help="Data type of activations in training; auto: bfloat16 if the GPU supports it."
+    ),
 ]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="Train to the same bits each time, if slower.")
+    bool, typer.Option("--deterministic", help="Train to the same bits every time; slower.")
 ]
 TensorBoard = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Also write training's metrics for TensorBoard.")
+    Path | None,
+    typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 RUNS = Path("runs")
 CTRL_C = 130  # exit code: 128 + SIGINT
+CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 STDIN, STDOUT, STDERR = 0, 1, 2
-AGAIN = "run the same command again: nothing that was finished is lost"
+AGAIN = "run the same command again; finished work is kept"
 OUT_OF_MEMORY = (
-    "out of memory; give it more, or use less: fewer --workers or --processes, lower --max-tokens, "
-    f"a smaller model or beam; then {AGAIN}"
+    "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
+    f"beam, or more memory; then {AGAIN}"
 )
 
 # What torch and Python call it in a RuntimeError.
@@ -104,7 +102,7 @@ def prepare(
     """Download, tokenize, clean, split into subwords, and write token ids."""
     from nmtkit.stages import prepare as stage
 
-    machine = _machine(runs_dir, mirror=mirror, workers=workers)
+    machine = Machine(runs_dir, mirror=mirror, workers=workers)
     _tell(stage.run(_chain(recipe, overrides, machine)).path)
 
 
@@ -120,11 +118,11 @@ def train(
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
 ) -> None:
-    """Train the model on the prepared corpus; a stopped run is gone on with."""
+    """Train the model on the prepared corpus, or resume a stopped run."""
     from nmtkit.stages import train as stage
     from nmtkit.training.distributed import is_worker
 
-    machine = _machine(
+    machine = Machine(
         runs_dir,
         device=device,
         max_tokens=max_tokens,
@@ -145,17 +143,17 @@ def inspect(
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write it as a page, with charts.")
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with charts.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a prepared corpus holds: lengths, vocabulary, unknown tokens, samples."""
+    """Show what a prepared corpus contains: lengths, vocabulary, unknown tokens, samples."""
     from nmtkit import progress
     from nmtkit.commands import inspect as command
     from nmtkit.reporting.page import write_page
     from nmtkit.reporting.tables import print_inspection
 
-    inspection = command.inspect(_chain(recipe, overrides, _machine(runs_dir)))
+    inspection = command.inspect(_chain(recipe, overrides, Machine(runs_dir)))
     if html is not None:
         write_page(inspection, html)
     print_inspection(inspection, as_json=as_json)
@@ -165,10 +163,10 @@ def inspect(
 
 @app.command()
 def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS) -> None:
-    """Average the last checkpoints into a bundle that translates."""
+    """Average the last checkpoints into a bundle that can translate."""
     from nmtkit.stages import average as stage
 
-    _tell(stage.run(_chain(recipe, overrides, _machine(runs_dir))).path)
+    _tell(stage.run(_chain(recipe, overrides, Machine(runs_dir))).path)
 
 
 @app.command()
@@ -192,7 +190,7 @@ def translate(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
         )
     if recipe is not None:
-        _tell(stage.run(_chain(recipe, overrides, _machine(runs_dir, device=device))).path)
+        _tell(stage.run(_chain(recipe, overrides, Machine(runs_dir, device=device))).path)
     elif bundle is not None:
         from nmtkit.recipe import load_decoding
 
@@ -202,7 +200,7 @@ def translate(
                 "one of them is closed; redirect it to a file"
             )
 
-        machine = _machine(runs_dir, device=device)
+        machine = Machine(runs_dir, device=device)
         stage.translate_stream(bundle, load_decoding(overrides or []), machine)
 
 
@@ -220,13 +218,13 @@ def score(
     runs_dir: RunsDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Count BLEU each way: for a recipe's translation, or for two files of plain text."""
+    """Compute all kinds of BLEU for a recipe's translation, or for two files of plain text."""
     from nmtkit.artifacts import read_json, verify
     from nmtkit.reporting.tables import print_scores
     from nmtkit.stages import score as stage
 
     if references is None:
-        artifact = verify(stage.run(_chain(recipe_or_hypotheses, overrides, _machine(runs_dir))))
+        artifact = verify(stage.run(_chain(recipe_or_hypotheses, overrides, Machine(runs_dir))))
         scores = read_json(artifact.path / stage.SCORES)
     elif lang is None:
         raise UserError(
@@ -254,10 +252,10 @@ def run(
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
 ) -> None:
-    """Run all stages, skipping what is fresh, and report the results."""
+    """Run all stages that are not done yet, and report the results."""
     from nmtkit.commands.run import run_all
 
-    machine = _machine(
+    machine = Machine(
         runs_dir,
         mirror=mirror,
         device=device,
@@ -275,11 +273,11 @@ def run(
 def status(
     recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS, as_json: Json = False
 ) -> None:
-    """Show which stages are done, and where their artifacts lie."""
+    """Show which stages are done, and where their artifacts are."""
     from nmtkit.reporting.tables import print_status
     from nmtkit.stages.chain import states
 
-    print_status(recipe, states(_chain(recipe, overrides, _machine(runs_dir))), as_json=as_json)
+    print_status(recipe, states(_chain(recipe, overrides, Machine(runs_dir))), as_json=as_json)
 
 
 @app.command()
@@ -298,11 +296,11 @@ def corpora(
     mirror: Mirror = None,
     as_json: Json = False,
 ) -> None:
-    """List the public corpora that a recipe may name: pairs, licence, files, and what is here."""
+    """List the public corpora that a recipe can name: pairs, licence, files, what is downloaded."""
     from nmtkit.commands import corpora as command
     from nmtkit.reporting.tables import print_corpora
 
-    print_corpora(command.corpora(_machine(runs_dir, mirror=mirror)), as_json=as_json)
+    print_corpora(command.corpora(Machine(runs_dir, mirror=mirror)), as_json=as_json)
 
 
 @app.command()
@@ -315,29 +313,32 @@ def plan(
     max_tokens: MaxTokens = None,
     as_json: Json = False,
 ) -> None:
-    """Say what would run, what it downloads, and what it costs on this machine; change nothing."""
+    """Show what would run, what it would download and cost on this machine; change nothing."""
     from nmtkit.commands import plan as command
     from nmtkit.reporting.tables import print_plan
 
-    machine = _machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
+    machine = Machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
     chain = _chain(recipe, overrides, machine)
     print_plan(command.plan(chain), as_json=as_json)
 
 
 bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-BENCHED = ("wmt14-en-de-base", "wmt14-en-de-big", "multi30k-en-de")  # the last one small, for a CPU
+BENCHED = ("wmt14-en-de-base", "wmt14-en-de-big", "multi30k-en-de")  # the last is for a CPU
 
 
 @bench.command("train")
 def bench_train(
     recipes: Annotated[
-        list[str] | None, typer.Argument(metavar="[RECIPE]...", help="Whose models to train.")
+        list[str] | None,
+        typer.Argument(metavar="[RECIPE]...", help="The recipes whose models to train."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help=f"{', '.join(BENCHED)}, and what each technique gains.")
+        bool, typer.Option("--all", help=f"{', '.join(BENCHED)}, and the gain of each technique.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0.1, help="To train each, after a start.")] = 30.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to train each, after warming up.")
+    ] = 30.0,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     device: Device = "auto",
@@ -346,13 +347,13 @@ def bench_train(
     as_json: Json = False,
 ) -> None:
     """Measure training: target tokens/s, MFU, memory, and where a step's time goes."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else torch's profiler speaks
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler prints messages
     from nmtkit.commands.bench import bench_training
     from nmtkit.reporting.tables import print_training_speeds
 
     if every == bool(recipes):
-        raise UserError("`nmtkit bench train` takes recipes or --all; give one of them")
-    machine = _machine(runs_dir, device=device, max_tokens=max_tokens, dtype=dtype)
+        raise UserError("`nmtkit bench train` takes either recipes or --all; use one of them")
+    machine = Machine(runs_dir, device=device, max_tokens=max_tokens, dtype=dtype)
     speeds = [
         speed
         for recipe in recipes or BENCHED
@@ -363,34 +364,7 @@ def bench_train(
     print_training_speeds(speeds, as_json=as_json)
 
 
-def _machine(
-    runs_dir: Path,
-    *,
-    mirror: Path | None = None,
-    device: str = "auto",
-    max_tokens: int | None = None,
-    workers: int | None = None,
-    processes: int | None = None,
-    dtype: Precision = Precision.AUTO,
-    deterministic: bool = False,
-    tensorboard: Path | None = None,
-) -> "Machine":
-    from nmtkit.machine import Machine, default_workers
-
-    return Machine(
-        runs_dir,
-        mirror,
-        device,
-        max_tokens,
-        workers or default_workers(),
-        processes,
-        deterministic,
-        dtype.value,
-        tensorboard,
-    )
-
-
-def _chain(recipe: str, overrides: list[str] | None, machine: "Machine") -> "Chain":
+def _chain(recipe: str, overrides: list[str] | None, machine: Machine) -> "Chain":
     from nmtkit.recipe import load_recipe
     from nmtkit.stages.chain import Chain
 
@@ -398,15 +372,15 @@ def _chain(recipe: str, overrides: list[str] | None, machine: "Machine") -> "Cha
 
 
 def _tell(path: Path) -> None:
-    typer.echo(os.fsencode(path))  # a path need not be UTF-8
+    typer.echo(os.fsencode(path))  # a path may not be UTF-8
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence and a non-zero exit."""
+    """Run the command line; a user's mistake ends in one sentence and a non-zero exit code."""
     _fill_closed_streams()
     lifeline.hold()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Whatever the locale says; what is no Unicode in a path is shown as an escape.
+        # Whatever the locale is; bytes of a path that are not Unicode are printed as escapes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
     try:
         app()
@@ -415,19 +389,16 @@ def main() -> None:
     except Stopped as stop:
         typer.echo(f"nmtkit: {stop}", err=True)
         sys.exit(stop.exit_code)
-    except Told as told:
-        sys.exit(told.exit_code)
+    except AlreadyReported as end:
+        sys.exit(end.exit_code)
     except SystemExit as end:
-        if end.code == CTRL_C:  # typer makes this of KeyboardInterrupt, without a word
+        if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
+            sys.exit(CLOSED_PIPE)
+        if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
             typer.echo(
-                "nmtkit: stopped; what was finished is kept, and the same command goes on from "
-                "there",
-                err=True,
+                "nmtkit: stopped; finished work is kept, and the same command resumes", err=True
             )
         raise
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # nobody reads on: not our mistake
-        sys.exit(141)
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
     except MemoryError:
@@ -439,19 +410,19 @@ def main() -> None:
 
 
 def _fill_closed_streams() -> None:
-    """Put /dev/null where a standard stream is closed: the next file would get its descriptor.
+    """Open /dev/null in place of each closed standard stream.
 
-    What a library then prints to it would be written into that file.
+    The next file to be opened would get its descriptor, and whatever a library prints.
     """
     for descriptor in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
 
 
 def _explain(error: OSError) -> str:
-    # The system names no file where one that is open can't be written or read.
+    # The system does not name a file that is open already.
     where = visible(
         f"({error.filename})"
         if error.filename

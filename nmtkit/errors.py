@@ -1,13 +1,13 @@
-"""What is shown to a person without a traceback."""
+"""What is shown to the user without a traceback."""
 
 from nmtkit.visible import visible
 
 
 class UserError(Exception):
-    """A mistake that the user can mend.
+    """A mistake that the user can fix.
 
-    The message is one sentence: what is wrong, where, the value seen, what to do. It is one line
-    without control characters, although it may quote a hostile file.
+    The message is one sentence: what is wrong, where, the value seen, what to do. It is a single
+    line without control characters, even if it quotes a hostile file.
     """
 
     def __init__(self, message: str) -> None:
@@ -15,22 +15,22 @@ class UserError(Exception):
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """Work was stopped by a signal and can be gone on with."""
+    """A signal stopped work that can be resumed."""
 
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
 
-class Told(Exception):  # noqa: N818 - a way to end
-    """This process ends without a word, because another one has said why."""
+class AlreadyReported(Exception):  # noqa: N818 - says nothing of its own
+    """This process exits without a message, because another one has printed it."""
 
     def __init__(self, exit_code: int) -> None:
-        super().__init__(f"ends with exit code {exit_code}")
+        super().__init__(f"exit code {exit_code}")
         self.exit_code = exit_code
 
 
 def shown(value: object) -> str:
-    """How a message shows a value that somebody else wrote: on one line, and cut where long."""
+    """Return an untrusted value as a message shows it: on one line, and shortened."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

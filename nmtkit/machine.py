@@ -1,7 +1,8 @@
-"""Facts of the machine: they change the speed of a result, never the result."""
+"""Facts of the machine, which change the speed of a result but never the result."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,25 +11,47 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-# Most tokens a side of a micro-batch. On a CPU Multi30k trains 8 % faster with 4,096 than 1,024. A
-# GPU wants long rows; its figure is an estimate for the base model, not yet measured on any GPU.
+# Most tokens per side of a micro-batch. On a CPU, Multi30k trains 8 % faster with 4,096 than with
+# 1,024. A GPU needs long rows; its figure is an estimate for the base model, not yet measured.
 CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
 
 
+# Fields that `nmtkit train` has no option for.
+OF_PREPARE = ("mirror", "workers")
+
+
+class Precision(StrEnum):
+    """The data type of activations in training."""
+
+    AUTO = "auto"  # bfloat16 if the GPU supports it
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
 @dataclass(frozen=True)
 class Machine:
-    """Where to work and with what."""
+    """Where to work and with what. Each field is the command-line option of the same name."""
 
     runs_dir: Path
-    mirror: Path | None
-    device: str  # "auto", or a name that torch knows
-    max_tokens: int | None  # of a micro-batch; None: what fits this machine
-    workers: int  # processes that prepare text
-    processes: int | None = None  # that train; None: one for each CUDA device, else one
-    deterministic: bool = False  # train with algorithms that give the same bits each time
-    dtype: str = "auto"  # of activations in training: "float32" or "bfloat16"
+    mirror: Path | None = None  # a folder of downloads, read instead of the network
+    device: str = "auto"  # or a name that torch knows
+    max_tokens: int | None = None  # per side of a micro-batch; None: what fits this machine
+    workers: int | None = None  # processes that prepare text; None: one per core
+    processes: int | None = None  # that train; None: one per CUDA device, or a single one on a CPU
+    dtype: Precision = Precision.AUTO
+    deterministic: bool = False  # train with algorithms that give the same bits every time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
+
+    def train_options(self) -> list[str]:
+        """Return the options that describe this machine to another `nmtkit train`."""
+        options = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default and field.name not in OF_PREPARE:
+                name = f"--{field.name.replace('_', '-')}"
+                options.append(name if value is True else f"{name}={value}")
+        return options
 
     @property
     def downloads_dir(self) -> Path:
@@ -36,12 +59,12 @@ class Machine:
         return self.runs_dir / "downloads"
 
     def torch_device(self) -> "torch.device":
-        """The device to compute on.
+        """Return the device to compute on.
 
         Raises:
-            UserError: it does not exist here.
+            UserError: this machine does not have it.
         """
-        import torch  # 1.6 s that `nmtkit --help` does without
+        import torch  # takes 1.6 s, which `nmtkit --help` does not need
 
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,24 +76,25 @@ class Machine:
         except (RuntimeError, AssertionError):
             pass
         raise UserError(
-            f"--device {self.device} is not to be had on this machine; leave it out, or say cpu"
+            f"--device {self.device} is not available on this machine; use --device cpu, or leave "
+            "the option out"
         )
 
     def torch_dtype(self) -> "torch.dtype":
-        """The precision of activations in training: by default bfloat16 where the GPU has it."""
+        """Return the data type of activations in training."""
         import torch
 
-        if self.dtype != "auto":
-            return torch.bfloat16 if self.dtype == "bfloat16" else torch.float32
+        if self.dtype != Precision.AUTO:
+            return torch.bfloat16 if self.dtype == Precision.BFLOAT16 else torch.float32
         on_cuda = self.torch_device().type == "cuda"
         has_bfloat16 = on_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
         return torch.bfloat16 if has_bfloat16 else torch.float32
 
     def n_processes(self) -> int:
-        """How many processes train, each with a device of its own, or with a part of the CPU.
+        """Return how many processes train, each on its own device, or on a share of the CPU.
 
         Raises:
-            UserError: there are not as many devices.
+            UserError: there are not that many devices.
         """
         import torch
 
@@ -81,12 +105,20 @@ class Machine:
         if self.processes is not None and self.processes > n_devices:
             raise UserError(
                 f"--processes {self.processes} is more than the {n_devices} CUDA devices of "
-                f"--device {self.device}; lower it, or leave it out"
+                f"--device {self.device}; lower it, or leave the option out"
             )
         return self.processes or n_devices
 
+    def n_workers(self) -> int:
+        """Return how many processes prepare text."""
+        if self.workers is not None:
+            return self.workers
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
     def tokens_per_micro_batch(self, device: "torch.device") -> int:
-        """The most tokens a side that one forward and backward pass takes at a time."""
+        """Return how many tokens per side one forward and backward pass takes at most."""
         if self.max_tokens is not None:
             return self.max_tokens
         if device.type != "cuda":
@@ -95,8 +127,3 @@ class Machine:
 
         gib = int(torch.cuda.get_device_properties(device).total_memory / 2**30)
         return gib * GPU_TOKENS_PER_GIB
-
-
-def default_workers() -> int:
-    """One process for each core that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from nmtkit.errors import UserError
-from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine, default_workers
+from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine
 
-MACHINE = Machine(Path("runs"), mirror=None, device="auto", max_tokens=None, workers=1)
+MACHINE = Machine(Path("runs"))
 
 
 def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,13 +26,13 @@ def test_cpu_is_always_there() -> None:
 
 @pytest.mark.parametrize("name", ["cuda:99", "meta", "mps", "xpu", "toaster", "cpu:x", ""])
 def test_device_that_is_not_there_is_one_sentence(name: str) -> None:
-    with pytest.raises(UserError, match=f"^--device {name} is not to be had .* say cpu$"):
+    with pytest.raises(UserError, match=f"^--device {name} is not available .* use --device cpu, "):
         replace(MACHINE, device=name).torch_device()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_gpu_is_refused_where_there_is_none() -> None:
-    with pytest.raises(UserError, match="--device cuda is not to be had"):
+    with pytest.raises(UserError, match="--device cuda is not available"):
         replace(MACHINE, device="cuda").torch_device()
 
 
@@ -47,9 +47,10 @@ def test_micro_batch_is_what_the_user_says_or_what_fits(monkeypatch: pytest.Monk
 
 
 def test_there_is_a_worker_for_each_core_of_this_process() -> None:
-    assert 1 <= default_workers() <= (os.cpu_count() or 1)
+    assert 1 <= MACHINE.n_workers() <= (os.cpu_count() or 1)
     if hasattr(os, "sched_getaffinity"):
-        assert default_workers() == len(os.sched_getaffinity(0))
+        assert MACHINE.n_workers() == len(os.sched_getaffinity(0))
+    assert replace(MACHINE, workers=77).n_workers() == 77
 
 
 def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(

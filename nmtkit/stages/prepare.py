@@ -84,7 +84,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     tokenized = time.monotonic()
     subword = _learn_once(chain.recipe, journal, draft, clean)
     learned = time.monotonic()
-    _encode_all(clean, journal, draft / "train", subword, chain.machine.workers)
+    _encode_all(clean, journal, draft / "train", subword, chain.machine.n_workers())
     langs = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
     for split, text in held_out.items():
         text.write(draft / split, langs, subword)
@@ -94,7 +94,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     summary = {"train": clean.counts, "vocabulary": subword.n_tokens, **_sizes(draft)}
     artifacts.write_json(draft / "counts.json", summary)
     return {
-        "workers": chain.machine.workers,
+        "workers": chain.machine.n_workers(),
         "tokenizing_seconds": round(tokenized - begin, 3),
         "learning_seconds": round(learned - tokenized, 3),
         "encoding_seconds": round(time.monotonic() - learned, 3),
@@ -242,7 +242,7 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
             task.advance(sum(count["pairs"] for count in clean.counts))
             chunks = islice(_raw_chunks(chain), clean.chunks, None)
             work = _tokenize(chain, held_out)
-            for tokenized in map_chunks(work, chunks, workers=chain.machine.workers):
+            for tokenized in map_chunks(work, chunks, workers=chain.machine.n_workers()):
                 src.write("".join(f"{pair[0]}\n" for pair in tokenized.pairs).encode("utf-8"))
                 tgt.write("".join(f"{pair[1]}\n" for pair in tokenized.pairs).encode("utf-8"))
                 clean.add(tokenized)

@@ -13,7 +13,7 @@ from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.store import Ids
 from nmtkit.decoding.bundle import bundle_of
-from nmtkit.errors import Stopped, Told
+from nmtkit.errors import AlreadyReported, Stopped
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.cost import PEAK_FLOPS, checkpoints_bytes
 from nmtkit.model.transformer import Transformer
@@ -50,9 +50,9 @@ SLACK = 1.05
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the checkpoints of the recipe; what a stopped run left is gone on with.
+    """Publish the checkpoints of the recipe, resuming a stopped run.
 
-    Where the machine has several devices, processes are started that do it, one for each.
+    If the machine has several devices, start one process for each.
     """
     if existing := chain.find("train"):
         return existing
@@ -60,7 +60,8 @@ def run(chain: Chain) -> Artifact:
     if not is_worker() and (n_processes := machine.n_processes()) > 1:
         chain.need("prepare")
         progress.say(f"train: {n_processes} processes")
-        launch(n_processes, _arguments(chain))
+        overrides = [f"--set={override}" for override in chain.overrides]
+        launch(n_processes, ["train", *machine.train_options(), *overrides, "--", chain.command])
         return chain.need("train")
     with join(machine.torch_device()) as group:
         return _run(chain, group)
@@ -70,23 +71,6 @@ def open_pairs(prepared: Path, split: str) -> Pairs:
     """The token ids of a split."""
     src, tgt = (Ids.open(prepared / f"{split}.{side}") for side in ("src", "tgt"))
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets)
-
-
-def _arguments(chain: Chain) -> list[str]:
-    """What a process of several is told on its command line."""
-    machine = chain.machine
-    arguments = ["train", chain.command, "--runs-dir", str(machine.runs_dir)]
-    arguments += ["--device", machine.device]
-    for override in chain.overrides:
-        arguments += ["--set", override]
-    if machine.max_tokens is not None:
-        arguments += ["--max-tokens", str(machine.max_tokens)]
-    if machine.tensorboard is not None:
-        arguments += ["--tensorboard", str(machine.tensorboard)]
-    arguments += ["--dtype", machine.dtype]
-    if machine.deterministic:
-        arguments += ["--deterministic"]
-    return arguments
 
 
 def _run(chain: Chain, group: Group) -> Artifact:
@@ -315,7 +299,7 @@ def _stop(signals: list[signal.Signals], group: Group, where: str) -> None:
     """End because a signal came, to this process or another one."""
     number = signals[0] if signals else signal.SIGTERM
     if not group.is_first:
-        raise Told(128 + number)
+        raise AlreadyReported(128 + number)
     raise Stopped(
         f"stopped by {number.name} {where}, which is saved; the same command goes on from there",
         exit_code=128 + number,

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from nmtkit.errors import Told, UserError
+from nmtkit.errors import AlreadyReported, UserError
 
 Item = TypeVar("Item")
 
@@ -202,13 +202,13 @@ def is_worker() -> bool:
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """Take this process's place among those that torchrun started; alone, it is the only one.
+    """Join the processes that torchrun started, or be the only one if it started none.
 
-    Of a UserError on several processes one is raised as such, the others as `Told`; torchrun ends
-    the processes that wait in vain, and those that it starts anew end at once.
+    If several processes raise a UserError, the first raises it and the others `AlreadyReported`.
+    torchrun ends the processes that still wait; those that it starts again exit at once.
 
     Raises:
-        UserError: the environment variables describe no place, or nothing answers there.
+        UserError: the environment variables are wrong, or nothing answers at MASTER_ADDR.
     """
     if not is_worker():
         yield Group(0, 1, device)
@@ -237,7 +237,7 @@ def join(device: torch.device) -> Iterator[Group]:
             f"MASTER_ADDR {address!r} and MASTER_PORT {port} cannot be used ({why}); {UNSET_RANK}"
         ) from None
     if store.check([FAILED]):
-        raise Told(1)
+        raise AlreadyReported(1)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         # torchrun's store outlives a restart, and what the lost processes wrote there is void.
@@ -251,7 +251,7 @@ def join(device: torch.device) -> Iterator[Group]:
         dist.destroy_process_group()  # after an error it might wait for the others
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:
-            raise Told(1) from None
+            raise AlreadyReported(1) from None
         raise
 
 
@@ -281,4 +281,4 @@ def _or_lost() -> Iterator[None]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise Told(LOST) from error
+        raise AlreadyReported(LOST) from error

@@ -24,7 +24,7 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
-from nmtkit.errors import Told, UserError
+from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.training import lifeline
 from nmtkit.training.signals import on_stop_signal
 
@@ -40,7 +40,7 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
     A stop signal is passed on to them.
 
     Raises:
-        Told: a process said what is wrong, or that it was stopped.
+        AlreadyReported: a process said what is wrong, or that it was stopped.
         UserError: processes were lost too often.
     """
     for name in logging.root.manager.loggerDict:  # each has a level of its own
@@ -66,7 +66,7 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
         with on_stop_signal(_pass_on):
             result = agent.run()
     except SignalException as stop:
-        raise Told(128 + stop.sigval) from None
+        raise AlreadyReported(128 + stop.sigval) from None
     if result.is_failed():
         _explain([failure.exitcode for failure in result.failures.values()])
 
@@ -125,7 +125,7 @@ class _OneMachine(RendezvousHandler):
 def _explain(exit_codes: Sequence[int]) -> NoReturn:
     """Raise what the end of the processes comes to."""
     if 1 in exit_codes:
-        raise Told(1)
+        raise AlreadyReported(1)
     killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
     how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
     raise UserError(

@@ -32,7 +32,7 @@ SMALL = [
 
 
 def chain_of(runs_dir: Path, *overrides: str) -> Chain:
-    machine = Machine(runs_dir, mirror=None, device="cpu", max_tokens=None, workers=1)
+    machine = Machine(runs_dir, device="cpu", workers=1)
     return Chain(load_recipe("demo", [*SMALL, *overrides]), machine, "demo")
 
 
@@ -86,7 +86,7 @@ def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^the training of demo was killed.* --max-tokens$"):
         bench_training(Deadly(chain.recipe, chain.machine, "demo"), 0.1, each_technique=False)
     nowhere = Chain(chain.recipe, replace(chain.machine, device="cuda:99"), "demo")
-    with pytest.raises(UserError, match=r"^--device cuda:99 is not to be had"):
+    with pytest.raises(UserError, match=r"^--device cuda:99 is not available"):
         bench_training(nowhere, 0.1, each_technique=False)
 
 

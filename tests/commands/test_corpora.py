@@ -19,7 +19,7 @@ from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 
 
 def machine(tmp_path: Path, mirror: Path | None = None) -> Machine:
-    return Machine(tmp_path / "runs", mirror, device="cpu", max_tokens=None, workers=1)
+    return Machine(tmp_path / "runs", mirror, device="cpu", workers=1)
 
 
 def entry(name: str, tmp_path: Path, mirror: Path | None = None) -> CorpusEntry:

@@ -21,7 +21,7 @@ SMALL_MODEL = [f"model.{change}" for change in TINY]
 
 
 def chain_of(name: str, tmp_path: Path, *overrides: str, mirror: Path | None = None) -> Chain:
-    machine = Machine(tmp_path / "runs", mirror, device="cpu", max_tokens=None, workers=1)
+    machine = Machine(tmp_path / "runs", mirror, device="cpu", workers=1)
     return Chain(load_recipe(name, [*SMALL_MODEL, *overrides]), machine, name)
 
 

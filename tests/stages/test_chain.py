@@ -31,7 +31,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
 
 
 def chain_of(recipe: Recipe, runs_dir: Path, command: str = "demo") -> Chain:
-    machine = Machine(runs_dir, mirror=None, device="cpu", max_tokens=None, workers=1)
+    machine = Machine(runs_dir, device="cpu", workers=1)
     return Chain(recipe, machine, command)
 
 

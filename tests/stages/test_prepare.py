@@ -40,7 +40,7 @@ def chain_of(folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus
         **corpus,
     }
     document["subword"]["n_merges"] = 3
-    machine = Machine(folder / runs, mirror=None, device="cpu", max_tokens=None, workers=1)
+    machine = Machine(folder / runs, device="cpu", workers=1)
     return Chain(Recipe.model_validate(document), machine, "test")
 
 

@@ -199,7 +199,7 @@ def _attempt(work: Work, folder: Path, order: str, die_at: int | None, telling: 
 
 def run_stage(stage: str, folder: Path) -> None:
     """Run one stage of the tiny recipe, quietly."""
-    machine = Machine(Path("runs"), mirror=None, device="cpu", max_tokens=None, workers=1)
+    machine = Machine(Path("runs"), device="cpu", workers=1)
     STAGES[stage](Chain(load_recipe(str(folder / RECIPE), SHORT), machine, RECIPE))
 
 

@@ -4,9 +4,12 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from system.command import (
     PATIENCE_S,
@@ -253,3 +256,20 @@ def test_scores_of_newstest2014_are_the_published_ones(shared_data: Path, tmp_pa
     assert round(scores["tokenized_bleu"]["score"], 2) == tokenized
     compounds = expected["compound_split_bleu_as_the_script"]["score"]
     assert round(scores["compound_split_bleu"]["score"], 2) == compounds
+
+
+# nmtkit COMMAND | head
+
+
+@pytest.mark.parametrize("command", ["recipes", "translate"])
+def test_a_closed_pipe_ends_a_command_like_sigpipe(finished: Finished, command: str) -> None:
+    options = ("--bundle", _bundle(finished)) if command == "translate" else ()
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "nmtkit", command, *options],
+        check=False, cwd=finished.folder, env=environment(),
+        input=b"a b\n", stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE_S,
+    )  # fmt: skip
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (128 + signal.SIGPIPE, b"")

@@ -203,7 +203,7 @@ def _translate_in_parts_of_eight(
         return whole(bundle, lines, *args)
 
     whole = Bundle.translate
-    machine = Machine(folder / "runs", mirror=None, device="cpu", max_tokens=None, workers=1)
+    machine = Machine(folder / "runs", device="cpu", workers=1)
     with monkeypatch.context() as patch:
         patch.setitem(translate.LINES_PER_PART, "cpu", 8)
         patch.setattr(Bundle, "translate", translate_part)
