@@ -19,6 +19,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from models import tiny
 from safetensors.torch import load_file, save, save_file
 from system.command import done, nmtkit, sentence
 
@@ -40,26 +41,13 @@ from nmtkit.decoding.bundle import (
 from nmtkit.errors import UserError
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
 
 CPU = torch.device("cpu")
 LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]
 DECODING = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
-CONFIG = ModelConfig(
-    n_layers=1,
-    d_model=12,
-    d_ff=20,
-    n_heads=2,
-    d_k=6,
-    d_v=5,
-    dropout=0.1,
-    positions="sinusoid",
-    max_positions=16,
-    norm="post",
-    tie_embeddings=True,
-    vocabulary_multiple=8,
-)
+CONFIG = tiny(n_layers=1, n_heads=2, d_k=6, d_v=5, max_positions=16, vocabulary_multiple=8)
 
 
 def tokenization(lang: str) -> Tokenization:

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from models import tiny
 from torch import Tensor
 
 from nmtkit.decoding import translator
@@ -14,7 +15,6 @@ from nmtkit.errors import UserError
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer
-from nmtkit.recipe import ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 N_TOKENS, N_ROWS = 23, 32
@@ -23,20 +23,7 @@ EXTRA = 4
 
 def peaked_model(seed: int = 11) -> Transformer:
     """A random model whose choices are clear: no rounding decides between two of them."""
-    config = ModelConfig(
-        n_layers=2,
-        d_model=12,
-        d_ff=20,
-        n_heads=3,
-        d_k=4,
-        d_v=5,
-        dropout=0.1,
-        positions="sinusoid",
-        max_positions=8,
-        norm="post",
-        tie_embeddings=False,
-        vocabulary_multiple=8,
-    )
+    config = tiny(d_v=5, dropout=0.1, max_positions=8, tie_embeddings=False, vocabulary_multiple=8)
     torch.manual_seed(seed)
     model = Transformer(config, N_ROWS)
     for parameter in model.parameters():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import BASE, tiny
 from torch.utils.flop_counter import FlopCounterMode
 
 from nmtkit.model.cost import count_parameters, update_flops
@@ -18,21 +19,7 @@ N_ROWS = 40_960  # 37,000 tokens rounded up to the multiple of 8,192 that Table 
 
 
 def base(**changes: Any) -> ModelConfig:
-    values: dict[str, Any] = {
-        "n_layers": 6,
-        "d_model": 512,
-        "d_ff": 2_048,
-        "n_heads": 8,
-        "d_k": 64,
-        "d_v": 64,
-        "dropout": 0.1,
-        "positions": "sinusoid",
-        "max_positions": 256,
-        "norm": "post",
-        "tie_embeddings": True,
-        "vocabulary_multiple": 8_192,
-    }
-    return ModelConfig(**{**values, **changes})
+    return tiny(**{**BASE, **changes})
 
 
 def actual_parameters(config: ModelConfig, n_rows: int) -> int:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from models import tiny
 from torch import Tensor
 
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import ModelConfig
 
 V = 29
 FORBIDDEN = [0, 3, 27, 28]
@@ -19,22 +19,9 @@ STEPS = 7  # past max_positions
 
 
 def random_model(**changes: Any) -> Transformer:
-    values: dict[str, Any] = {
-        "n_layers": 2,
-        "d_model": 10,
-        "d_ff": 18,
-        "n_heads": 3,
-        "d_k": 4,
-        "d_v": 7,
-        "dropout": 0.4,
-        "positions": "sinusoid",
-        "max_positions": 5,
-        "norm": "post",
-        "tie_embeddings": True,
-        "vocabulary_multiple": 1,
-    }
+    values = {"d_model": 10, "d_ff": 18, "d_v": 7, "dropout": 0.4, "max_positions": 5}
     torch.manual_seed(3)
-    model = Transformer(ModelConfig(**{**values, **changes}), V)
+    model = Transformer(tiny(**{**values, **changes}), V)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
     return model.eval()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from models import BASE, tiny
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -23,24 +24,6 @@ from nmtkit.recipe import ModelConfig
 
 V = 23
 SRC_LENGTHS, TGT_LENGTHS = [5, 1, 8, 3, 2], [4, 6, 1, 7, 2]
-
-
-def tiny(**changes: Any) -> ModelConfig:
-    values: dict[str, Any] = {
-        "n_layers": 2,
-        "d_model": 12,
-        "d_ff": 20,
-        "n_heads": 3,
-        "d_k": 4,
-        "d_v": 4,
-        "dropout": 0.0,
-        "positions": "sinusoid",
-        "max_positions": 9,
-        "norm": "post",
-        "tie_embeddings": True,
-        "vocabulary_multiple": 1,
-    }
-    return ModelConfig(**{**values, **changes})
 
 
 def model_of(config: ModelConfig) -> Transformer:
@@ -270,7 +253,6 @@ def heads(n_heads: int, width: int) -> dict[str, int]:
     return {"n_heads": n_heads, "d_k": width, "d_v": width}
 
 
-BASE = {"n_layers": 6, "d_model": 512, "d_ff": 2048, **heads(8, 64)}
 TABLE_3 = [  # row, what differs from base, millions of parameters in the paper
     ("base", {}, 65),
     ("A 1 head", heads(1, 512), 65),

@@ -1,25 +1,12 @@
 """Speed, MFU and time left, by hand."""
 
 import pytest
+from models import tiny
 
 from nmtkit.model.cost import update_flops
-from nmtkit.recipe import ModelConfig
 from nmtkit.reporting.speed import Speed
 
-CONFIG = ModelConfig(
-    n_layers=2,
-    d_model=16,
-    d_ff=24,
-    n_heads=2,
-    d_k=8,
-    d_v=8,
-    dropout=0.0,
-    positions="sinusoid",
-    max_positions=9,
-    norm="post",
-    tie_embeddings=True,
-    vocabulary_multiple=1,
-)
+CONFIG = tiny()
 
 
 def speed(peak_flops: float) -> Speed:

@@ -1,0 +1,34 @@
+"""The models that tests build."""
+
+from typing import Any
+
+from nmtkit.recipe import ModelConfig
+
+# The size of the paper's base model (Table 3).
+BASE: dict[str, Any] = {
+    "n_layers": 6,
+    "d_model": 512,
+    "d_ff": 2_048,
+    "n_heads": 8,
+    "d_k": 64,
+    "d_v": 64,
+}
+
+
+def tiny(**changes: Any) -> ModelConfig:
+    """A model that takes milliseconds, with `changes`."""
+    values: dict[str, Any] = {
+        "n_layers": 2,
+        "d_model": 12,
+        "d_ff": 20,
+        "n_heads": 3,
+        "d_k": 4,
+        "d_v": 4,
+        "dropout": 0.0,
+        "positions": "sinusoid",
+        "max_positions": 9,
+        "norm": "post",
+        "tie_embeddings": True,
+        "vocabulary_multiple": 1,
+    }
+    return ModelConfig(**{**values, **changes})
