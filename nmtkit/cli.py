@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmtkit.errors import AlreadyReported, Stopped, UserError
+from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
 from nmtkit.machine import Machine, Precision
 from nmtkit.training import lifeline
 from nmtkit.visible import visible
@@ -86,9 +86,6 @@ OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     f"beam, or more memory; then {AGAIN}"
 )
-
-# What torch and Python call it in a RuntimeError.
-NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "can't start new thread")
 
 
 @app.command()
@@ -401,10 +398,8 @@ def main() -> None:
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
-    except MemoryError:
-        sys.exit(f"nmtkit: {OUT_OF_MEMORY}")
-    except RuntimeError as error:
-        if not any(words in str(error) for words in NO_MEMORY):
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
         sys.exit(f"nmtkit: {OUT_OF_MEMORY}")
 

@@ -34,3 +34,14 @@ def shown(value: object) -> str:
     """Return an untrusted value as a message shows it: on one line, and shortened."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether `error` means that memory ran out, on any device.
+
+    torch raises a RuntimeError for it, of a type of its own on a GPU alone.
+    """
+    says_so = ("out of memory", "DefaultCPUAllocator", "std::bad_alloc")
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in says_so)
+    )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.decoding.beam_search import Hypothesis, beam_search
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
@@ -66,7 +66,7 @@ def translate_ids(
         try:
             found = search([sources[i] for i in numbers])
         except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if len(numbers) == 1:
                 raise UserError(
@@ -85,12 +85,6 @@ def translate_ids(
         n_done += len(numbers)
         progress(len(numbers))
     return [hypothesis for hypothesis in best if hypothesis is not None]
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Tell it from other errors; on a CPU torch has no type for it."""
-    is_said = "DefaultCPUAllocator: " in str(error) or "std::bad_alloc" in str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said
 
 
 def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:

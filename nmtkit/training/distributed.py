@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from nmtkit.errors import AlreadyReported, UserError
+from nmtkit.errors import AlreadyReported, UserError, is_out_of_memory
 
 Item = TypeVar("Item")
 
@@ -278,7 +278,7 @@ def _or_lost() -> Iterator[None]:
     """End this process without a word if another one is gone: torchrun knows which, and why."""
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise AlreadyReported(LOST) from error

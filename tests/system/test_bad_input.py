@@ -254,6 +254,8 @@ def test_want_of_memory_is_told_in_one_sentence(workplace: Path, workers: str) -
         "MemoryError()",
         "OSError(12, 'Cannot allocate memory')",
         'RuntimeError("DefaultCPUAllocator: can\'t allocate memory")',
+        "RuntimeError('std::bad_alloc')",
+        'RuntimeError("can\'t start new thread")',
     ],
 )
 def test_out_of_memory_anywhere_is_one_sentence(raised: str) -> None:
