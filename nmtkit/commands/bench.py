@@ -2,9 +2,9 @@
 
 import resource
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,27 +15,22 @@ import torch
 from nmtkit import artifacts, progress
 from nmtkit.corpus.chunks import end_with_parent
 from nmtkit.errors import UserError
-from nmtkit.model.cost import PEAK_FLOPS, update_flops
-from nmtkit.model.transformer import Transformer
+from nmtkit.model.cost import PEAK_FLOPS, count_parameters, update_flops
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs
-from nmtkit.symbols import SPECIALS
-from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Ints, Pairs, updates
-from nmtkit.training.distributed import GradientSums, Group
-from nmtkit.training.loop import Metrics, enough_memory, train_step
+from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs, trainer_of
+from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.batches import Pairs
+from nmtkit.training.distributed import Group
+from nmtkit.training.made_up import made_up_pairs
+from nmtkit.training.metrics import Metrics
 from nmtkit.training.profile import time_parts
-from nmtkit.training.work import ahead, work_of
+from nmtkit.training.trainer import Trainer, enough_memory
+from nmtkit.training.work import Work
 
 UNTIMED_STEPS = 2  # they also pay for setting up
 STATUS = Path("/proc/self/status")
 PEAK_SECONDS = 1.0  # of products, of which the fastest is the peak
-# Made-up text, for speed alone: about the lengths of WMT14 English-German in subwords. In news the
-# logarithm of target over source length has a standard deviation of 0.16.
-MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
-RATIO_SPREAD = 0.16
-MADE_UP_PAIRS = 100_000
 
 
 def bench_training(chain: Chain, seconds: float, *, each_technique: bool) -> list[TrainingSpeed]:
@@ -83,23 +78,18 @@ def _bench(
     )
     peak_before = _peak_flops(group.device)
     _forget_the_last(group.device)
-    begin = time.perf_counter()
     n_rows = recipe.model.rows_for(n_tokens)
-    trial = _Trial(chain, pairs, n_rows, group, acceleration)
-    for _ in range(UNTIMED_STEPS):
-        trial.step()
-    started = time.perf_counter()
-    timed: list[Metrics] = []
-    while time.perf_counter() - started < seconds:
-        timed.append(trial.step())
-    spent = time.perf_counter() - started
-    src_tokens, tgt_tokens = (
-        sum(getattr(step, name) for step in timed) for name in ("src_tokens", "tgt_tokens")
-    )
+    begin = time.perf_counter()
+    trainer = trainer_of(chain, group, pairs, n_rows, acceleration)
+    coming = _begun(trainer)
+    start_seconds = time.perf_counter() - begin
+    timed, spent = _train_for(seconds, trainer, coming)
+    src_tokens = sum(metrics.src_tokens for metrics in timed)
+    tgt_tokens = sum(metrics.tgt_tokens for metrics in timed)
     length = round(float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean()))
     flops = update_flops(recipe.model, n_rows, src_tokens, tgt_tokens, length) / spent
     peak_bytes = _peak_bytes(group.device)
-    parts = trial.parts(spent / len(timed))
+    parts = _parts(trainer, coming, spent / len(timed))
     # A shared machine has fast minutes and slow ones: the training saw what lies between the two.
     peak_flops, peak_of = max(peak_before, _peak_flops(group.device))
     return TrainingSpeed(
@@ -108,7 +98,7 @@ def _bench(
         device=_name(group.device),
         threads=torch.get_num_threads(),
         text=whose_text,
-        n_parameters=trial.n_parameters,
+        n_parameters=count_parameters(recipe.model, n_rows).total,
         steps=len(timed),
         tgt_tokens_per_update=tgt_tokens / len(timed),
         tgt_tokens_per_second=tgt_tokens / spent,
@@ -116,78 +106,56 @@ def _bench(
         mfu=flops / peak_flops,
         peak_of=peak_of,
         peak_bytes=peak_bytes,
-        start_seconds=started - begin,
-        fill=trial.fill(),
-        parts={name: part / sum(parts.values()) for name, part in parts.items()},
+        start_seconds=start_seconds,
+        fill=_fill(acceleration, coming),
+        parts=parts,
     )
 
 
-class _Trial:
-    """A training of which nothing is kept."""
+def _begun(trainer: Trainer) -> Iterator[Work]:
+    """The work of the steps after the untimed ones."""
+    trainer.rehearse(1)
+    coming = trainer.coming()
+    for work in islice(coming, UNTIMED_STEPS):
+        trainer.step(work)
+    return coming
 
-    def __init__(
-        self, chain: Chain, pairs: Pairs, n_rows: int, group: Group, acceleration: Acceleration
-    ) -> None:
-        self._config, self._acceleration = chain.recipe.training, acceleration
-        torch.manual_seed(self._config.seed)
-        model = Transformer(chain.recipe.model, n_rows, acceleration.dtype).to(group.device)
-        self._model = model
-        self._gradients = GradientSums(model, group)
-        self._backward = Backward(model, self._config.label_smoothing, acceleration)
-        self._optimizer = torch.optim.Adam(model.parameters(), fused=True)
-        max_tokens = most_tokens(chain, group)
-        coming = updates(
-            pairs,
-            seed=self._config.seed,
-            max_length=model.config.max_positions,
-            src_tokens=self._config.src_tokens_per_update,
-            tgt_tokens=self._config.tgt_tokens_per_update,
-            like_lengths=self._config.batches == "like-length",
-        )
-        capacity = acceleration.capacity(max_tokens, model.config.max_positions)
-        make = partial(work_of, pairs, group, max_tokens=max_tokens, capacity=capacity)
-        model.train()
-        _, batch = make(next(coming)).batches[0]
-        self._backward.add(batch, 0.0)  # as training begins: it compiles, and captures the graph
-        self._work = ahead(coming, make)
-        self._n_steps = 0
-        self.n_parameters = sum(parameter.numel() for parameter in model.parameters())
 
-    def step(self) -> Metrics:
-        """Make an update."""
-        self._n_steps += 1
-        return train_step(
-            self._model,
-            self._optimizer,
-            self._gradients,
-            self._backward,
-            next(self._work),
-            self._config,
-            step=self._n_steps,
-        )
+def _train_for(
+    seconds: float, trainer: Trainer, coming: Iterator[Work]
+) -> tuple[list[Metrics], float]:
+    """The steps that were made, and the seconds that they took, waiting for work included."""
+    timed: list[Metrics] = []
+    started = time.perf_counter()
+    while (spent := time.perf_counter() - started) < seconds:
+        timed.append(trainer.step(next(coming)))
+    return timed, spent
 
-    def parts(self, seconds: float) -> dict[str, float]:
-        """The seconds of each part of a step, of which one takes `seconds`.
 
-        The profiler can't tell what is what in a graph, so that the step is made without it.
-        """
-        self._backward.captured = False
-        if self._acceleration.captured:
-            self.step()
-        return time_parts(lambda: self.step().seconds, seconds, self._gradients.group.device)
+def _parts(trainer: Trainer, coming: Iterator[Work], seconds: float) -> dict[str, float]:
+    """The share that each part has in a step, of which one takes `seconds`.
 
-    def fill(self) -> float:
-        """The share of real tokens in a few updates' rows, or in attention's rectangles."""
-        real = places = 0
-        for work in islice(self._work, 10):
-            real += work.src_tokens + work.tgt_tokens
-            for _, batch in work.batches:
-                for layout in (batch.src_layout, batch.tgt_layout):
-                    if self._acceleration.static:
-                        places += layout.n_tokens
-                    else:
-                        places += sum(each.mask.numel() for each in layout.rectangles)
-        return real / places
+    The profiler can't tell what is what in a graph, so that the step is made without it.
+    """
+    trainer.backward.captured = False
+    if trainer.acceleration.captured:
+        trainer.step(next(coming))
+    parts = time_parts(lambda: trainer.step(next(coming)).seconds, seconds, trainer.group.device)
+    return {name: part / sum(parts.values()) for name, part in parts.items()}
+
+
+def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
+    """The share of real tokens in a few updates' rows, or in attention's rectangles."""
+    real = places = 0
+    for work in islice(coming, 10):
+        real += work.src_tokens + work.tgt_tokens
+        for _, batch in work.batches:
+            for layout in (batch.src_layout, batch.tgt_layout):
+                if acceleration.static:
+                    places += layout.n_tokens
+                else:
+                    places += sum(each.mask.numel() for each in layout.rectangles)
+    return real / places
 
 
 def _text(chain: Chain) -> tuple[Pairs, int, str]:
@@ -196,16 +164,7 @@ def _text(chain: Chain) -> tuple[Pairs, int, str]:
         counts = artifacts.read_json(prepared.path / "counts.json")
         return open_pairs(prepared.path, "train"), int(counts["vocabulary"]), "the recipe's"
     n_tokens = chain.recipe.expected_vocabulary()
-    generator = np.random.default_rng(0)
-    sizes = generator.gamma(LENGTH_SPREAD**-2, LENGTH_SPREAD**2, MADE_UP_PAIRS)
-    sides = []
-    for mean in MEAN_LENGTHS:
-        drawn = mean * sizes * generator.lognormal(0.0, RATIO_SPREAD / 2**0.5, MADE_UP_PAIRS)
-        lengths: Ints = drawn.round().astype(np.int64).clip(1, chain.recipe.model.max_positions)
-        offsets = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
-        ids = generator.integers(len(SPECIALS), n_tokens, offsets[-1]).astype(np.uint32)
-        sides += [ids, offsets]
-    return Pairs(*sides), n_tokens, "made up"
+    return made_up_pairs(n_tokens, chain.recipe.model.max_positions), n_tokens, "made up"
 
 
 def _peak_flops(device: torch.device) -> tuple[float, str]:

@@ -1,16 +1,22 @@
 """What a recipe would do and cost on this machine; changes nothing."""
 
-import time
+from dataclasses import replace
 
-from nmtkit import artifacts
+from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.model.cost import checkpoints_bytes, count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.sources.download import is_here, known_bytes
 from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs, trainer_of
+from nmtkit.training.distributed import Group
+from nmtkit.training.made_up import made_up_pairs
+from nmtkit.training.metrics import Metrics
+from nmtkit.training.trainer import enough_memory
 
 TYPICAL_LENGTH = 30  # subwords of a sentence of news; it only enters attention's small share
-PROBE_TOKENS = 1_024  # a side, in the two passes that measure this machine
+PROBE_SECONDS = 2.0  # of steps that measure this machine, at least
+FIRST_PAIRS = 8  # of the first of them: some 250 tokens a side
 
 
 def plan(chain: Chain) -> Plan:
@@ -37,7 +43,7 @@ def plan(chain: Chain) -> Plan:
         training.tgt_tokens_per_update,
         TYPICAL_LENGTH,
     )
-    speed, device = _measure(chain, n_rows)
+    speed, device = _measure(chain, prepared, n_rows)
     downloads = _downloads(chain)
     to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
     return Plan(
@@ -96,31 +102,34 @@ def _disk_bytes(chain: Chain, n_parameters: int) -> int:
     return text + checkpoints + 4 * n_parameters
 
 
-def _measure(chain: Chain, n_rows: int) -> tuple[float, str]:
-    """Target tokens/s of a forward and backward pass of the recipe's own model, and the device."""
-    import numpy as np
-    import torch
+def _measure(chain: Chain, prepared: Artifact | None, n_rows: int) -> tuple[float, str]:
+    """Target tokens/s of the steps that `train` would make here, and the device.
 
-    from nmtkit.model.transformer import Transformer
-    from nmtkit.symbols import SPECIALS
-    from nmtkit.training.acceleration import batch_losses
-    from nmtkit.training.batches import Pairs, pack
+    They are as large as the recipe's, or what a slow machine can do of one in seconds.
+    """
+    group = Group(0, 1, chain.machine.torch_device())
+    progress.say(f"plan: timing a few steps of training on {group.device}")
+    if prepared is not None:
+        pairs = open_pairs(prepared.path, "train")
+    else:
+        pairs = made_up_pairs(n_rows, chain.recipe.model.max_positions)
+    with enough_memory(group.device, most_tokens(chain, group)):
+        trainer = trainer_of(chain, group, pairs, n_rows, acceleration_of(chain, group))
+        update = next(trainer.updates())
+        n_pairs = FIRST_PAIRS
 
-    device = chain.machine.torch_device()
-    model = Transformer(chain.recipe.model, n_rows, chain.machine.torch_dtype()).to(device)
-    n_pairs = PROBE_TOKENS // TYPICAL_LENGTH
-    ids = (
-        np.random.default_rng(0)
-        .integers(len(SPECIALS), n_rows, n_pairs * TYPICAL_LENGTH)
-        .astype(np.uint32)
+        def step() -> Metrics:
+            part = replace(update, pairs=update.pairs[:n_pairs])
+            return trainer.step(trainer.work_of(1, part))
+
+        step()  # also pays for setting up
+        timed = [step()]
+        while sum(metrics.seconds for metrics in timed) < PROBE_SECONDS:
+            if n_pairs < len(update.pairs):
+                n_pairs *= 4
+                timed.clear()
+            timed.append(step())
+    tgt_tokens, seconds = (
+        sum(getattr(metrics, name) for metrics in timed) for name in ("tgt_tokens", "seconds")
     )
-    offsets = np.arange(n_pairs + 1, dtype=np.int64) * TYPICAL_LENGTH
-    batch = pack(Pairs(ids, offsets, ids, offsets), np.arange(n_pairs)).to(device)
-    seconds = float("inf")
-    for _ in range(2):  # the first one also pays for setting up
-        begin = time.perf_counter()
-        batch_losses(model, batch, 0.1)[0].backward()  # type: ignore[no-untyped-call]
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds = min(seconds, time.perf_counter() - begin)
-    return n_pairs * TYPICAL_LENGTH / seconds, str(device)
+    return tgt_tokens / seconds, str(group.device)

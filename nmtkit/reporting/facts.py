@@ -50,7 +50,7 @@ class Plan:
             ("disk, downloads included", f"about {self.disk_bytes / 2**30:.1f} GiB"),
             ("parameters", f"{about}{self.n_parameters:,}"),
             ("arithmetic of training", f"{about}{self.training_flops:.2e} FLOPs"),
-            ("speed here", f"{speed} on {self.device}, from two trial passes"),
+            ("speed here", f"{speed} on {self.device}, from a few trial steps"),
             ("training here", f"about {_duration(self.training_seconds)}"),
         ]
 

@@ -26,15 +26,10 @@ from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import (
-    METRICS,
-    DevScore,
-    Metrics,
-    enough_memory,
-    read_metrics,
-    train,
-)
+from nmtkit.training.loop import DevScore, train
+from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.signals import on_stop_signal
+from nmtkit.training.trainer import Trainer, enough_memory
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model.json"
@@ -88,37 +83,28 @@ def _run(chain: Chain, group: Group) -> Artifact:
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     recipe, machine, device = chain.recipe, chain.machine, group.device
     artifact = artifacts.verify(chain.need("prepare"))
-    prepared = artifact.path
+    prepared, max_steps = artifact.path, recipe.training.max_steps
     n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
-    max_tokens = most_tokens(chain, group)
+    signals: list[signal.Signals] = []
     with (
         _deterministic() if machine.deterministic else nullcontext(),
-        enough_memory(device, max_tokens),
+        enough_memory(device, most_tokens(chain, group)),
     ):
-        torch.manual_seed(recipe.training.seed)
         acceleration = acceleration_of(chain, group)
-        model = Transformer(recipe.model, n_rows, acceleration.dtype).to(device)
+        trainer = trainer_of(chain, group, open_pairs(prepared, "train"), n_rows, acceleration)
         if group.is_first:
-            _set_up(draft, recipe, model, n_rows)
+            _set_up(draft, recipe, trainer.model, n_rows)
         group.wait()
-        _say_what_begins(model, group, acceleration, max_tokens)
-        train_pairs = open_pairs(prepared, "train")
-        max_steps = recipe.training.max_steps
-        signals: list[signal.Signals] = []
+        _say_what_begins(trainer)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
-            _reporter(chain, model, train_pairs, group) as report,
+            _reporter(chain, trainer) as report,
         ):
             done = train(
-                model,
-                train_pairs,
+                trainer,
                 open_pairs(prepared, "dev"),
-                recipe.training,
-                directory=draft / CHECKPOINTS,
+                draft / CHECKPOINTS,
                 aside=draft.with_suffix(".damaged"),
-                group=group,
-                max_tokens=max_tokens,
-                acceleration=acceleration,
                 evaluate=_evaluation(chain, artifact),
                 report=report,
                 say=progress.say,
@@ -154,6 +140,17 @@ def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> Non
         (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
 
 
+def trainer_of(
+    chain: Chain, group: Group, pairs: Pairs, n_rows: int, acceleration: Acceleration
+) -> Trainer:
+    """What trains the recipe's model, at its first step."""
+    recipe = chain.recipe
+    torch.manual_seed(recipe.training.seed)
+    model = Transformer(recipe.model, n_rows, acceleration.dtype).to(group.device)
+    max_tokens = most_tokens(chain, group)
+    return Trainer(model, pairs, recipe.training, group, acceleration, max_tokens)
+
+
 def acceleration_of(chain: Chain, group: Group) -> Acceleration:
     """All that this machine allows for the recipe's model."""
     return Acceleration.of(
@@ -175,14 +172,13 @@ def most_tokens(chain: Chain, group: Group) -> int:
     return min(share, chain.machine.tokens_per_micro_batch(group.device))
 
 
-def _say_what_begins(
-    model: Transformer, group: Group, acceleration: Acceleration, max_tokens: int
-) -> None:
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+def _say_what_begins(trainer: Trainer) -> None:
+    group = trainer.group
+    n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
     progress.say(
         f"train: {n_parameters:,} parameters on {of_several}{group.device.type}, "
-        f"{acceleration.precision}, {max_tokens:,} tokens a side of a micro-batch"
+        f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
     )
     if group.n_restarts:
         progress.say(
@@ -210,11 +206,9 @@ def _evaluation(chain: Chain, prepared: Artifact) -> Callable[[Transformer], Dev
 
 
 @contextmanager
-def _reporter(
-    chain: Chain, model: Transformer, pairs: Pairs, group: Group
-) -> Iterator[Callable[[Metrics], None]]:
+def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], None]]:
     """Show each step, on the terminal and, if asked for, in TensorBoard."""
-    if not group.is_first:
+    if not trainer.group.is_first:
         yield lambda _metrics: None
         return
     total = chain.recipe.training.max_steps
@@ -223,7 +217,7 @@ def _reporter(
         progress.task("train", unit="steps", total=total) as task,
         EventWriter(folder) if folder is not None else nullcontext() as events,
     ):
-        speed = _speed(model, pairs, group)
+        speed = _speed(trainer)
         n_done = 0
 
         def report(metrics: Metrics) -> None:
@@ -251,13 +245,14 @@ def _reporter(
         yield report
 
 
-def _speed(model: Transformer, pairs: Pairs, group: Group) -> Speed:
+def _speed(trainer: Trainer) -> Speed:
+    model, group = trainer.model, trainer.group
     is_cuda = group.device.type == "cuda"
     name = torch.cuda.get_device_name(group.device) if is_cuda else "CPU"
     return Speed(
         model.config,
         len(model.output_matrix),
-        length=round(float(pairs.tgt_lengths.mean())),
+        length=round(float(trainer.pairs.tgt_lengths.mean())),
         peak_flops=group.size * PEAK_FLOPS.get(name, 0.0),
     )
 

@@ -40,6 +40,9 @@ class Progress(Record):
     skipped: Number = 0  # of the steps, those whose loss or gradient was not finite
 
 
+BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
+
+
 def save_checkpoint(
     directory: Path, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress
 ) -> Path:

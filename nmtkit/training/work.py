@@ -18,6 +18,7 @@ Made = TypeVar("Made")
 class Work:
     """What one process computes of an update."""
 
+    step: int  # of the optimizer, from 1
     update: Update
     src_tokens: int  # of all processes
     tgt_tokens: int
@@ -25,11 +26,18 @@ class Work:
 
 
 def work_of(
-    pairs: Pairs, group: Group, update: Update, *, max_tokens: int, capacity: Capacity | None
+    step: int,
+    update: Update,
+    pairs: Pairs,
+    group: Group,
+    *,
+    max_tokens: int,
+    capacity: Capacity | None,
 ) -> Work:
     """Split `update` into micro-batches and pack those that are this process's, on its device."""
     numbered = list(enumerate(micro_batches(pairs, update.pairs, max_tokens, capacity)))
     return Work(
+        step,
         update,
         int(pairs.src_lengths[update.pairs].sum()),
         int(pairs.tgt_lengths[update.pairs].sum()),

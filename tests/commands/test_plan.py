@@ -1,5 +1,6 @@
 """What a plan says, and that it leaves nothing behind."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 
 from nmtkit import artifacts
 from nmtkit.commands.plan import plan
+from nmtkit.corpus.store import write_ids
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
@@ -15,7 +17,12 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import load_recipe
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.symbols import EOS_ID
+from nmtkit.training.metrics import Metrics
+from nmtkit.training.trainer import Trainer
+from nmtkit.training.work import Work
 
+STEP = Trainer.step
 TINY = ["n_layers=1", "d_model=8", "d_ff=9", "n_heads=2", "d_k=3", "d_v=5", "vocabulary_multiple=8"]
 SMALL_MODEL = [f"model.{change}" for change in TINY]
 
@@ -23,6 +30,20 @@ SMALL_MODEL = [f"model.{change}" for change in TINY]
 def chain_of(name: str, tmp_path: Path, *overrides: str, mirror: Path | None = None) -> Chain:
     machine = Machine(tmp_path / "runs", mirror, device="cpu", workers=1)
     return Chain(load_recipe(name, [*SMALL_MODEL, *overrides]), machine, name)
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Metrics]:
+    """The steps that a plan makes; it measures for a short time only."""
+    steps: list[Metrics] = []
+
+    def step(trainer: Trainer, work: Work) -> Metrics:
+        steps.append(STEP(trainer, work))
+        return steps[-1]
+
+    monkeypatch.setattr(Trainer, "step", step)
+    monkeypatch.setattr("nmtkit.commands.plan.PROBE_SECONDS", 0.1)
+    return steps
 
 
 def listing(folder: Path) -> dict[str, int]:
@@ -58,6 +79,34 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
     assert planned.disk_bytes > 12 * planned.n_parameters
 
 
+def test_speed_is_of_steps_as_large_as_the_recipes(
+    tmp_path: Path, made: list[Metrics], capfd: pytest.CaptureFixture[str]
+) -> None:
+    chain = chain_of("demo", tmp_path)
+    planned = plan(chain)
+    largest = chain.recipe.training.tgt_tokens_per_update
+    assert 0.9 * largest < made[-1].tgt_tokens <= largest
+    timed = [metrics for metrics in made if metrics.tgt_tokens == made[-1].tgt_tokens]
+    seconds = sum(metrics.seconds for metrics in timed)
+    assert planned.tgt_tokens_per_second == sum(metrics.tgt_tokens for metrics in timed) / seconds
+    assert capfd.readouterr().err == "plan: timing a few steps of training on cpu\n"
+
+
+def test_a_slow_machine_is_measured_with_smaller_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow: list[Metrics] = []
+
+    def step(trainer: Trainer, work: Work) -> Metrics:
+        slow.append(replace(STEP(trainer, work), seconds=7.0))
+        return slow[-1]
+
+    monkeypatch.setattr(Trainer, "step", step)
+    planned = plan(chain_of("demo", tmp_path))
+    assert len(slow) == 2
+    assert planned.tgt_tokens_per_second == slow[-1].tgt_tokens / 7.0 < 500 / 7.0
+
+
 def test_plan_writes_nothing(tmp_path: Path) -> None:
     before = listing(tmp_path)
     plan(chain_of("demo", tmp_path))
@@ -69,6 +118,8 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
 
     def build(draft: Path) -> dict[str, Any]:
         artifacts.write_json(draft / "counts.json", {"vocabulary": 33})
+        for side in ("src", "tgt"):
+            write_ids(draft / f"train.{side}", [[7, 32, EOS_ID]] * 9, 33)
         return {}
 
     chain.make("prepare", build)

@@ -20,7 +20,7 @@ from nmtkit.decoding.bundle import bundle_of
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.training.loop import read_metrics
+from nmtkit.training.metrics import read_metrics
 from nmtkit.training.signals import SAME_SIGNAL_S
 from system.command import (
     RECIPE,

@@ -146,7 +146,7 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
     (update,) = itertools.islice(
         updates(corpus(), seed=3, max_length=LONGEST, src_tokens=120, tgt_tokens=120), 1
     )
-    work = work_of(corpus(), group, update, max_tokens=MAX_TOKENS, capacity=capacity)
+    work = work_of(1, update, corpus(), group, max_tokens=MAX_TOKENS, capacity=capacity)
     of_batches = [backward.add(batch, 1 / work.tgt_tokens).cpu() for _, batch in work.batches]
     found = [parameter.grad for parameter in model.parameters()]
     return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]

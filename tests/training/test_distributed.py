@@ -29,8 +29,8 @@ from nmtkit.training import work as work_module
 from nmtkit.training.batches import Batch, Ints, Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
-from nmtkit.training.loop import METRICS, Metrics, read_metrics
 from nmtkit.training.loss import Losses
+from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
@@ -138,7 +138,7 @@ def start(part: Part, n_processes: int, *, max_restarts: int = 0) -> subprocess.
     counts = [f"--nproc-per-node={n_processes}", f"--max-restarts={max_restarts}"]
     return subprocess.Popen(
         [*torchrun, *counts, __file__, json.dumps(asdict(part))],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
     )
 

@@ -16,32 +16,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models import tiny
 from torch import Tensor
 
 from nmtkit.errors import UserError
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import ModelConfig, TrainingConfig
+from nmtkit.recipe import TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.training import acceleration, loop
-from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, pack, updates
+from nmtkit.training import acceleration
+from nmtkit.training import trainer as trainer_module
+from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, updates
 from nmtkit.training.checkpoint import Progress, checkpoints
-from nmtkit.training.distributed import GradientSums, Group
-from nmtkit.training.loop import (
-    MAX_SKIPPED,
-    METRICS,
-    DevScore,
-    Metrics,
-    enough_memory,
-    perplexity,
-    read_metrics,
-    train,
-    train_step,
-)
+from nmtkit.training.distributed import Group
+from nmtkit.training.loop import MAX_SKIPPED, DevScore, perplexity, train
 from nmtkit.training.loss import Losses
+from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer
 
 V = 23
 CPU = torch.device("cpu")
@@ -69,20 +62,7 @@ FLOAT32 = Acceleration()
 
 def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
     torch.manual_seed(seed)
-    config = ModelConfig(
-        n_layers=1,
-        d_model=16,
-        d_ff=24,
-        n_heads=2,
-        d_k=8,
-        d_v=8,
-        dropout=dropout,
-        positions="sinusoid",
-        max_positions=9,
-        norm="post",
-        tie_embeddings=True,
-        vocabulary_multiple=1,
-    )
+    config = tiny(n_layers=1, d_model=16, d_ff=24, n_heads=2, d_k=8, d_v=8, dropout=dropout)
     return Transformer(config, V)
 
 
@@ -122,16 +102,12 @@ def run(
 ) -> Progress:
     """Train `model`; a stop is asked for once `stop_after` steps of this run are done."""
     asked = iter(range(1, config.max_steps + 1))
+    trainer = Trainer(model, pairs or corpus(), config, group, how, max_tokens)
     return train(
-        model,
-        pairs or corpus(),
+        trainer,
         corpus(20, seed=2),
-        config,
-        directory=directory,
+        directory,
         aside=directory.with_suffix(".damaged"),
-        group=group,
-        max_tokens=max_tokens,
-        acceleration=how,
         evaluate=evaluate,
         report=report,
         say=say,
@@ -220,32 +196,6 @@ def test_metrics_line_that_a_kill_cut_short_is_written_again(
     metrics = tmp_path / METRICS
     metrics.write_bytes(metrics.read_bytes()[:-n_cut])
     undisturbed.compare_with_rest_of(tmp_path)
-
-
-def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
-    """The same sentences twice in one update: only dropout can make their losses differ."""
-    update = next(updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120))
-    batch = pack(corpus(), update.pairs)
-    found: list[Tensor] = []
-
-    class Recording(Backward):
-        def add(self, batch: Batch, scale: float) -> Tensor:
-            found.append(super().add(batch, scale))
-            return found[-1]
-
-    for dropout in (0.0, 0.2):
-        model = model_of(dropout=dropout)
-        train_step(
-            model,
-            torch.optim.Adam(model.parameters(), fused=True),
-            GradientSums(model, ALONE),
-            Recording(model, 0.1, FLOAT32),
-            Work(update, 240, 240, [(0, batch), (1, batch)]),
-            config_of(),
-            step=1,
-        )
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[2], found[3])
 
 
 @pytest.mark.parametrize(
@@ -469,37 +419,9 @@ def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
     assert losses(tmp_path) == []
 
 
-def allocate_too_much() -> None:
-    torch.empty(2**60, dtype=torch.uint8)
-
-
-def refuse_as_a_gpu_does() -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-def allocate_too_much_in_python() -> None:
-    bytearray(2**60)
-
-
-@pytest.mark.parametrize(
-    "fail", [allocate_too_much, refuse_as_a_gpu_does, allocate_too_much_in_python]
-)
-def test_short_memory_is_told_in_one_sentence(fail: Callable[[], None]) -> None:
-    with (
-        pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"),
-        enough_memory(CPU, 75),
-    ):
-        fail()
-
-
-def test_other_errors_are_not_taken_for_short_memory() -> None:
-    with pytest.raises(RuntimeError, match="shapes cannot be"), enough_memory(CPU, 75):
-        torch.ones(2, 3) @ torch.ones(2, 3)
-
-
 def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturbed) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "hardest_micro_batch", lambda *_: ())
+        patch.setattr(trainer_module, "hardest_micro_batch", lambda *_: ())
         undisturbed.compare_with_rest_of(tmp_path)
 
 
@@ -584,14 +506,14 @@ LONG = config_of(max_steps=150, checkpoint_every_steps=7)
 DRIVER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 import test_loop
-test_loop.run(Path(sys.argv[2]), test_loop.model_of(dropout=0.2), test_loop.LONG)
+test_loop.run(Path(sys.argv[1]), test_loop.model_of(dropout=0.2), test_loop.LONG)
 """
 
 
 def start_training(directory: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", DRIVER, Path(__file__).parent, directory])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", DRIVER, directory], env=environment)
 
 
 @pytest.mark.slow

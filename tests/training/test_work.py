@@ -22,7 +22,7 @@ def test_processes_share_an_update_whose_micro_batches_keep_their_numbers(size: 
         updates(pairs, seed=3, max_length=9, src_tokens=120, tgt_tokens=110), 1
     )
     of_ranks = [
-        work_of(pairs, Group(rank, size, meta), update, max_tokens=MAX_TOKENS, capacity=None)
+        work_of(1, update, pairs, Group(rank, size, meta), max_tokens=MAX_TOKENS, capacity=None)
         for rank in range(size)
     ]
     n_src, n_tgt = (

@@ -1,0 +1,99 @@
+"""`metrics.jsonl`: what each step of a training was, a line each."""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nmtkit import artifacts
+from nmtkit.training.distributed import Group
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One line; losses are per target token, in nats."""
+
+    step: int
+    epoch: int
+    loss: float  # label-smoothed
+    nll: float  # not smoothed
+    gradient_norm: float
+    skipped: bool  # because the loss or the gradient is not finite: no weight and no moment changed
+    learning_rate: float
+    src_tokens: int
+    tgt_tokens: int
+    seconds: float  # of this step
+    dev_perplexity: float | None = None
+    dev_sacrebleu: float | None = None
+    dev_sacrebleu_how: str | None = None
+
+    def line(self) -> str:
+        """It as JSON, which has no number that is not finite: null."""
+        values = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in vars(self).items()
+        }
+        return json.dumps(values) + "\n"
+
+
+class _Line(BaseModel):
+    """What is relied on in a line of the file, which no hash guards."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    step: Annotated[int, Field(gt=0)]
+    skipped: bool
+    src_tokens: Annotated[int, Field(gt=0)]
+    tgt_tokens: Annotated[int, Field(gt=0)]
+    seconds: Annotated[float, Field(ge=0)]
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of the file, by step; one that a kill cut short or that is damaged is left out."""
+    if not path.is_file():
+        return []
+    found = {}
+    for line in path.read_bytes().split(b"\n"):
+        with suppress(ValidationError):
+            step = _Line.model_validate_json(line).step
+            found[step] = json.loads(line)
+    return [found[step] for step in sorted(found)]
+
+
+@contextmanager
+def continue_metrics(
+    path: Path, step: int, group: Group, say: Callable[[str], None]
+) -> Iterator[IO[str]]:
+    """Open the file to append to; lines of steps after `step`, whose work was lost, are dropped.
+
+    What processes other than the first write goes nowhere.
+    """
+    if not group.is_first:
+        with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
+            yield nowhere
+        return
+    found = read_metrics(path)
+    kept = [line for line in found if line["step"] <= step]
+    if found and not step:
+        say(
+            f"train: step {found[-1]['step']:,} was reached and no checkpoint is in {path.parent}; "
+            "training begins at the first step"
+        )
+    if len(kept) < step:
+        say(f"train: {path} tells of {len(kept):,} of {step:,} steps; the others are not measured")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".partial")
+    draft.write_text(
+        "".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8", newline="\n"
+    )
+    artifacts.replace_file(draft, path)  # so that a kill can't lose the lines of steps that count
+    with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
+        yield file

@@ -1,0 +1,176 @@
+"""One step of training (section 5): the gradient of an update, then Adam's."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmtkit.errors import UserError, is_out_of_memory
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import TrainingConfig
+from nmtkit.training.acceleration import Acceleration, Backward
+from nmtkit.training.batches import Pairs, Update, hardest_micro_batch, pack, updates
+from nmtkit.training.checkpoint import BEGINNING, Progress
+from nmtkit.training.distributed import GradientSums, Group
+from nmtkit.training.metrics import Metrics
+from nmtkit.training.schedule import learning_rate
+from nmtkit.training.work import Work, ahead, work_of
+
+PROBED_UPDATES = 5_000  # bounds the planning; a longer run holds few harder micro-batches
+
+
+class Trainer:
+    """A model, its optimizer, and the corpus that it is trained on, as one process of a group."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        pairs: Pairs,
+        config: TrainingConfig,
+        group: Group,
+        acceleration: Acceleration,
+        max_tokens: int,
+    ) -> None:
+        """Train `model`, as it is.
+
+        Args:
+            acceleration: how gradients are computed; it changes the result by rounding alone.
+            max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the
+                result by rounding alone.
+        """
+        self.model, self.pairs, self.config, self.group = model, pairs, config, group
+        self.acceleration, self.max_tokens = acceleration, max_tokens
+        self.optimizer = torch.optim.Adam(
+            model.parameters(),
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        self._gradients = GradientSums(model, group)
+        self.backward = Backward(model, config.label_smoothing, acceleration)
+        self._capacity = acceleration.capacity(max_tokens, model.config.max_positions)
+
+    def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
+        """Yield the updates that follow, without end."""
+        return updates(
+            self.pairs,
+            seed=self.config.seed,
+            max_length=self.model.config.max_positions,
+            src_tokens=self.config.src_tokens_per_update,
+            tgt_tokens=self.config.tgt_tokens_per_update,
+            like_lengths=self.config.batches == "like-length",
+            epoch=after.epoch,
+            index=after.index,
+        )
+
+    def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
+        """Compute and drop the gradient of the hardest micro-batch of the next `n_steps`.
+
+        It shows early whether memory suffices; layers are compiled and a graph is captured here.
+        """
+        probed = islice(self.updates(after), min(n_steps, PROBED_UPDATES))
+        hardest = hardest_micro_batch(self.pairs, probed, self.max_tokens, self._capacity)
+        if len(hardest):
+            self.model.train()
+            batch = pack(self.pairs, hardest, self._capacity).to(self.group.device)
+            self.backward.add(batch, 0.0)
+
+    def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
+        """Yield the work of the next `n_steps`, or of steps without end, packed ahead of time."""
+        numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
+        return ahead(numbered, lambda each: self.work_of(*each))
+
+    def work_of(self, step: int, update: Update) -> Work:
+        """Pack what this process computes of `update`."""
+        return work_of(
+            step,
+            update,
+            self.pairs,
+            self.group,
+            max_tokens=self.max_tokens,
+            capacity=self._capacity,
+        )
+
+    def step(self, work: Work) -> Metrics:
+        """Make a step: the gradient of the update's loss per target token, then Adam's step."""
+        begin = time.perf_counter()
+        rate = self._set_learning_rate(work.step)
+        sums = self._add_up_gradients(work)
+        norm = self._gradients.norm()
+        # Adam's own switch, made for mixed precision: where it is 1, weights, moments and the count
+        # of Adam's steps stay as they are. The device decides, so that it need not wait for the
+        # host.
+        is_bad = ~(norm.isfinite() & sums.isfinite().all())
+        self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        loss, nll, gradient_norm, skipped = torch.stack([*sums, norm.double(), is_bad]).tolist()
+        return Metrics(
+            work.step,
+            work.update.epoch,
+            loss / work.tgt_tokens,
+            nll / work.tgt_tokens,
+            gradient_norm,
+            bool(skipped),
+            rate,
+            work.src_tokens,
+            work.tgt_tokens,
+            time.perf_counter() - begin,
+        )
+
+    def _set_learning_rate(self, step: int) -> float:
+        """Follow the schedule (section 5.3)."""
+        rate = learning_rate(
+            step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
+        return rate
+
+    def _add_up_gradients(self, work: Work) -> Tensor:
+        """Compute the gradient, summed over micro-batches and processes.
+
+        Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
+        """
+        self.model.train()
+        self._gradients.clear()
+        sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
+        for n_done, (micro_step, batch) in enumerate(work.batches, start=1):
+            _seed_dropout(self.config.seed, work.step, micro_step)
+            if n_done == len(work.batches):
+                self._gradients.send_as_they_come()
+            sums += self.backward.add(batch, 1 / work.tgt_tokens)
+        self._gradients.finish()
+        self.group.sum_(sums)
+        return sums
+
+
+def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
+    """Make dropout a function of where training is, so that a resumed run needs no random state."""
+    mixed = np.random.SeedSequence([seed, step, micro_step]).generate_state(1, np.uint64)
+    torch.manual_seed(int(mixed[0]) % 2**63)
+
+
+@contextmanager
+def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
+    """Say what to do where a training step does not fit into memory.
+
+    Raises:
+        UserError: the device has too little for the model and micro-batches of `max_tokens` a side.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
+            f"tokens a side; say --max-tokens {max_tokens // 2}, which changes the result by "
+            "rounding alone, or choose a smaller [model]"
+        ) from None

@@ -1,0 +1,94 @@
+"""One step of training, by hand, and what is said where it does not fit into memory."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from test_loop import ALONE, CPU, FLOAT32, config_of, corpus, model_of
+from torch import Tensor
+
+from nmtkit.errors import UserError
+from nmtkit.training.acceleration import Backward, batch_losses
+from nmtkit.training.batches import Batch, pack
+from nmtkit.training.schedule import learning_rate
+from nmtkit.training.trainer import Trainer, enough_memory
+from nmtkit.training.work import Work
+
+
+def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
+    config = config_of(adam_beta1=0.7, adam_beta2=0.83, adam_epsilon=3e-2)
+    ours, theirs = model_of(), model_of()
+    moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in theirs.parameters()]
+    trainer = Trainer(ours, corpus(), config, ALONE, FLOAT32, max_tokens=35)
+    for step, work in enumerate(trainer.coming(3), start=1):
+        metrics = trainer.step(work)
+        batch = pack(corpus(), work.update.pairs)
+        loss = batch_losses(theirs, batch, 0.1).smoothed / len(batch.tgt_out)
+        gradients = torch.autograd.grad(loss, list(theirs.parameters()))
+        rate = learning_rate(step, d_model=16, warmup_steps=3)
+        for weight, gradient, (m, v) in zip(theirs.parameters(), gradients, moments, strict=True):
+            m.mul_(0.7).add_(0.3 * gradient)
+            v.mul_(0.83).add_(0.17 * gradient**2)
+            change = (m / (1 - 0.7**step)) / ((v / (1 - 0.83**step)).sqrt() + 3e-2)
+            weight.data -= rate * change
+        assert metrics.loss == pytest.approx(loss.item(), rel=1e-5)
+        assert metrics.learning_rate == rate
+    for mine, weight in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, weight, atol=1e-5, rtol=0.0)
+
+
+def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
+    """The same sentences twice in one update: only dropout can make their losses differ."""
+    found: list[Tensor] = []
+
+    class Recording(Backward):
+        def add(self, batch: Batch, scale: float) -> Tensor:
+            found.append(super().add(batch, scale))
+            return found[-1]
+
+    for dropout in (0.0, 0.2):
+        trainer = Trainer(model_of(dropout=dropout), corpus(), config_of(), ALONE, FLOAT32, 120)
+        trainer.backward = Recording(trainer.model, 0.1, FLOAT32)
+        update = next(trainer.updates())
+        batch = pack(corpus(), update.pairs)
+        trainer.step(Work(1, update, 240, 240, [(0, batch), (1, batch)]))
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[2], found[3])
+
+
+def allocate_too_much() -> None:
+    torch.empty(2**60, dtype=torch.uint8)
+
+
+def refuse_as_a_gpu_does() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def allocate_too_much_in_python() -> None:
+    bytearray(2**60)
+
+
+def refuse_as_cpp_does() -> None:
+    raise RuntimeError("std::bad_alloc")
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [
+        allocate_too_much,
+        refuse_as_a_gpu_does,
+        allocate_too_much_in_python,
+        refuse_as_cpp_does,
+    ],
+)
+def test_short_memory_is_told_in_one_sentence(fail: Callable[[], None]) -> None:
+    with (
+        pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"),
+        enough_memory(CPU, 75),
+    ):
+        fail()
+
+
+def test_other_errors_are_not_taken_for_short_memory() -> None:
+    with pytest.raises(RuntimeError, match="shapes cannot be"), enough_memory(CPU, 75):
+        torch.ones(2, 3) @ torch.ones(2, 3)
