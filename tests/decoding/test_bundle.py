@@ -459,7 +459,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "empty sentencepiece model": (put("sentencepiece.model", b""), "sentencepiece.model"),
     "sentencepiece model of noise": (
         put("sentencepiece.model", bytes(range(256)) * 9),
-        "no sentencepiece model",
+        "not a sentencepiece model",
     ),
 }
 
