@@ -56,12 +56,13 @@ def beam_search(
     """Return the `n_best` highest-scoring hypotheses found for each sentence, best first.
 
     `max_lengths` (B,) int64, on the model's device, holds the most tokens before the EOS.
-    `length_penalty` is the paper's alpha. As in tensor2tensor, each step looks at the
+    `length_penalty` is the paper's alpha, 0 or more. As in tensor2tensor, each step looks at the
     2 * beam_size best continuations: those with an EOS are finished, the best `beam_size`
     others live on. A sentence gets fewer than `n_best` when no more of a probability above 0
     were met, and none where the model returned NaN.
     """
     assert 1 <= n_best <= beam_size
+    assert length_penalty >= 0
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
     penalties = _penalties(max_lengths, length_penalty)
     state = _start(max_lengths, n_best, bos_id)
@@ -132,11 +133,11 @@ class _State:
 
 
 def _penalties(max_lengths: Tensor, alpha: float) -> Tensor:
-    """Tabulate the penalty of each length, the EOS counted, and of one more than can be reached.
+    """Return the penalty of each length that a hypothesis can have, with the EOS counted.
 
-    Computed on the host in float64, so that a score does not depend on the batch or the device.
+    The table is computed on the host in float64, so a score depends on neither batch nor device.
     """
-    longest = max(max_lengths.tolist(), default=0) + 2
+    longest = max(max_lengths.tolist(), default=0) + 1
     table = [gnmt_length_penalty(length, alpha) for length in range(longest + 1)]
     return torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
 
@@ -221,13 +222,11 @@ def _finish(
 def _can_improve(state: _State, penalties: Tensor) -> Tensor:
     """Tell for each sentence (B,) whether a live beam may still enter the finished set.
 
-    A log-probability only falls and is never above 0, so the best score that a beam can
-    reach is what it has now over the greatest penalty to come: that of the maximum length
-    for alpha > 0, that of the very next EOS for alpha < 0.
+    A log-probability is never above 0 and can only fall, and the penalty grows with the length.
+    The score of a beam is therefore at most its current log-probability divided by the penalty of
+    the maximum length.
     """
-    next_length = state.live.tokens.shape[2]  # the EOS counted
-    penalty = torch.maximum(penalties[state.max_lengths + 1], penalties[next_length])
-    bound = state.live.log_probs[:, 0] / penalty
+    bound = state.live.log_probs[:, 0] / penalties[state.max_lengths + 1]
     return bound > state.finished.scores[:, -1]
 
 

@@ -184,7 +184,7 @@ def test_length_penalty_is_that_of_gnmt(length: int, alpha: float, expected: flo
     assert gnmt_length_penalty(length, alpha) == pytest.approx(expected, rel=1e-7)
 
 
-@pytest.mark.parametrize("alpha", [-0.7, 0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize(("vocab", "max_lengths"), [(3, [4, 1, 3, 0]), (5, [2, 3]), (4, [1, 3, 2])])
 def test_a_beam_that_holds_everything_equals_brute_force(
     vocab: int, max_lengths: list[int], alpha: float
@@ -205,7 +205,7 @@ def test_a_beam_that_holds_everything_equals_brute_force(
     vocab=st.integers(2, 7),
     max_lengths=st.lists(st.integers(0, 9), min_size=1, max_size=3),
     beam_size=st.integers(1, 5),
-    alpha=st.sampled_from([-1.0, -0.2, 0.0, 0.6, 1.0, 1.8]),
+    alpha=st.sampled_from([0.0, 0.6, 1.0, 1.8]),
     impossible=st.sampled_from([0.0, 0.3, 0.7]),
     data=st.data(),
 )
