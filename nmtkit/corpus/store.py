@@ -7,7 +7,7 @@ the other two.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -116,12 +116,6 @@ class IdsWriter:
             header = _Header(self._dtype.str, self._n_sentences, self._n_ids)
             text = json.dumps(asdict(header)) + "\n"
             _path(self._prefix, "json").write_text(text, encoding="utf-8", newline="\n")
-
-
-def write_ids(prefix: Path, sequences: Iterable[Sequence[int]], n_tokens: int) -> None:
-    """Write all sentences of a side that fits in memory."""
-    with IdsWriter(prefix, n_tokens) as writer:
-        writer.append(pack(list(sequences), n_tokens))
 
 
 class Ids:

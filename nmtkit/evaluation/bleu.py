@@ -68,12 +68,10 @@ class TextTools:
     replace_unicode_punctuation: Callable[[str], str]
 
 
-def multi_bleu(
-    hyps_tok: Sequence[str], refs_tok: Sequence[str], *, lowercase: bool = False
-) -> Bleu:
+def multi_bleu(hyps_tok: Sequence[str], refs_tok: Sequence[str]) -> Bleu:
     """Count BLEU over tokens as multi-bleu.perl does: one reference, no smoothing.
 
-    As in the script, only ASCII spaces part tokens and `lowercase` touches only ASCII letters.
+    As in the script, only ASCII spaces separate tokens.
 
     Raises:
         UserError: there are no lines, or not as many references as hypotheses
@@ -82,7 +80,7 @@ def multi_bleu(
     matches, totals = [0] * MAX_ORDER, [0] * MAX_ORDER
     hyp_len = ref_len = 0
     for hyp, ref in zip(hyps_tok, refs_tok, strict=True):
-        hyp_tokens, ref_tokens = _tokens(hyp, lowercase), _tokens(ref, lowercase)
+        hyp_tokens, ref_tokens = _tokens(hyp), _tokens(ref)
         hyp_len += len(hyp_tokens)
         ref_len += len(ref_tokens)
         for order in range(1, MAX_ORDER + 1):
@@ -110,7 +108,6 @@ def sacre_bleu(
     *,
     lowercase: bool = False,
     n_bootstrap: int = 1000,
-    tokenize: str = "13a",
 ) -> SacreBleu:
     """Count sacreBLEU over plain text, with a 95 % interval from `n_bootstrap` >= 2 resamples.
 
@@ -118,7 +115,7 @@ def sacre_bleu(
         UserError: there are no lines, or not as many references as hypotheses
     """
     _check_counts(hyps, refs)
-    metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=True)  # force: no warnings printed
+    metric = BLEU(lowercase=lowercase, force=True)  # force: no warnings printed
     result = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
     mean, half_width = result._mean, result._ci
     return SacreBleu(
@@ -232,10 +229,9 @@ def _parts(bleu: Bleu, how: str) -> dict[str, object]:
 _HYPHEN = re.compile(rb"(\S)-(\S)")
 
 
-def _tokens(line: str, lowercase: bool) -> list[bytes]:
-    """Split at ASCII spaces, as Perl does that reads bytes: U+00A0 stays within a token."""
-    octets = line.encode()
-    return (octets.lower() if lowercase else octets).split()
+def _tokens(line: str) -> list[bytes]:
+    """Split at ASCII spaces, like Perl on bytes: U+00A0 does not separate tokens."""
+    return line.encode().split()
 
 
 def _ngrams(tokens: list[bytes], order: int) -> Counter[tuple[bytes, ...]]:

@@ -43,12 +43,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def has_fused_kernel(device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
-    """Whether flash attention does it: on CUDA, in 16 bits, with heads of one suitable width.
+    """Whether flash attention does it: on CUDA, in bfloat16, with heads of one suitable width.
 
     Its backward pass sums in no fixed order.
     """
     is_wide_enough = d_k == d_v <= MAX_FUSED_WIDTH and d_k % 8 == 0
-    return device.type == "cuda" and dtype in (torch.bfloat16, torch.float16) and is_wide_enough
+    return device.type == "cuda" and dtype == torch.bfloat16 and is_wide_enough
 
 
 def _by_offsets(

@@ -17,7 +17,7 @@ from nmtkit.artifacts import Artifact
 from nmtkit.commands import inspect as stage
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.store import Ids, write_ids
+from nmtkit.corpus.store import Ids, IdsWriter, pack
 from nmtkit.corpus.subword import BpeSubword, Subword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe import Recipe, load_recipe
@@ -75,7 +75,8 @@ class Corpus:
         self.subword.save(draft)
         for (split, side), lines in self.text.items():
             ids = [[*self.subword.encode(" ".join(line)), EOS_ID] for line in lines]
-            write_ids(draft / f"{split}.{side}", ids, self.subword.n_tokens)
+            with IdsWriter(draft / f"{split}.{side}", self.subword.n_tokens) as writer:
+                writer.append(pack(ids, self.subword.n_tokens))
             if split != "train":
                 text = "".join(" ".join(line) + "\n" for line in lines)
                 lang = {"src": "en", "tgt": "de"}[side]
@@ -185,7 +186,8 @@ def test_size_of_chunks_makes_no_difference(
 
 def test_ids_are_counted_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "IDS_PER_CHUNK", 2**14)
-    write_ids(tmp_path / "train.src", [[5, 6, EOS_ID] * 500_000], n_tokens=9)
+    with IdsWriter(tmp_path / "train.src", n_tokens=9) as writer:
+        writer.append(pack([[5, 6, EOS_ID] * 500_000], n_tokens=9))
     side = Ids.open(tmp_path / "train.src")
     tracemalloc.start()
     try:

@@ -9,7 +9,7 @@ import torch
 
 from nmtkit import artifacts
 from nmtkit.commands.plan import plan
-from nmtkit.corpus.store import write_ids
+from nmtkit.corpus.store import IdsWriter, pack
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
@@ -119,7 +119,8 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
     def build(draft: Path) -> dict[str, Any]:
         artifacts.write_json(draft / "counts.json", {"vocabulary": 33})
         for side in ("src", "tgt"):
-            write_ids(draft / f"train.{side}", [[7, 32, EOS_ID]] * 9, 33)
+            with IdsWriter(draft / f"train.{side}", 33) as writer:
+                writer.append(pack([[7, 32, EOS_ID]] * 9, 33))
         return {}
 
     chain.make("prepare", build)

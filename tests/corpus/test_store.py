@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.store import Ids, IdsWriter, id_dtype, pack, write_ids
+from nmtkit.corpus.store import Ids, IdsWriter, id_dtype, pack
 from nmtkit.errors import UserError
 
 SENTENCES = [[5, 6, 7, 2], [2], [9, 8, 2]]
@@ -15,7 +15,8 @@ SENTENCES = [[5, 6, 7, 2], [2], [9, 8, 2]]
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    write_ids(tmp_path / "train.src", SENTENCES, n_tokens=11)
+    with IdsWriter(tmp_path / "train.src", 11) as writer:
+        writer.append(pack(SENTENCES, 11))
     return tmp_path / "train.src"
 
 
@@ -132,7 +133,8 @@ def test_a_writer_continues_where_the_last_one_flushed(
 ) -> None:
     """What a killed writer wrote after its last flush is written again, once."""
     folder = tmp_path_factory.mktemp("store")
-    write_ids(folder / "whole", sentences, 11)
+    with IdsWriter(folder / "whole", 11) as writer:
+        writer.append(pack(sentences, 11))
     killed = IdsWriter(folder / "train.src", 11).__enter__()
     killed.append(pack(sentences[:cut], 11))
     at = killed.flush()
