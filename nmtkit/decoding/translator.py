@@ -1,4 +1,4 @@
-"""From source ids to target ids: batches of like length through beam search, in input order."""
+"""Translation of token ids: beam search over batches of similar length."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,8 +12,8 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-# Source tokens times beams of a batch. On a CPU 4,096 (about 50 sentences of 20 tokens, 4 beams)
-# keep every matrix product busy; more is no faster, and needs more memory for logits.
+# Source tokens times beams in a batch. On a CPU, 4,096 (50 sentences of 20 tokens, with 4 beams)
+# are enough for efficient matrix products. More would not be faster, but need more memory.
 BATCH_TOKENS = {"cpu": 4_096, "cuda": 131_072}
 
 
@@ -28,17 +28,26 @@ def translate_ids(
     max_extra_tokens: int,
     progress: Callable[[int], None],
 ) -> list[Hypothesis]:
-    """Translate `sources`, ids with their end symbol: the best hypothesis of each, in their order.
+    """Translate sentences by beam search.
 
-    A batch that does not fit into memory is halved, as are those after it.
+    If a batch does not fit into memory, it and all later batches are halved.
 
     Args:
-        n_tokens: size of the vocabulary; rows of the output matrix beyond it are never produced.
-        max_extra_tokens: the longest output is the source's length (without its end symbol) + this
-            (section 6.1).
+        model: The model.
+        sources: The token ids of each sentence, with the EOS.
+        n_tokens: Size of the vocabulary. Rows of the output matrix beyond it are never produced.
+        beam_size: Number of beams per sentence.
+        length_penalty: The paper's alpha.
+        max_extra_tokens: Maximum length of a translation beyond that of its source, both without
+            the EOS (section 6.1).
+        progress: Called with the number of sentences after each batch.
+
+    Returns:
+        The best hypothesis of each sentence, in input order.
 
     Raises:
-        UserError: the model gives no probabilities, or a single sentence does not fit into memory.
+        UserError: The model does not produce probabilities, or a single sentence does not fit into
+            memory.
     """
     model.eval()
     device = model.output_matrix.device
@@ -58,7 +67,7 @@ def translate_ids(
 
     best: list[Hypothesis | None] = [None] * len(sources)
     by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    max_tokens = BATCH_TOKENS[device.type] // beam_size  # of a batch, padding counted
+    max_tokens = BATCH_TOKENS[device.type] // beam_size  # in a batch, including padding
     n_done = 0
     while n_done < len(sources):
         longest = len(sources[by_length[n_done]])
@@ -71,15 +80,15 @@ def translate_ids(
             if len(numbers) == 1:
                 raise UserError(
                     f"{device} has too little memory to translate {longest:,} tokens with "
-                    f"beam_size = {beam_size:,}; free some of it, or lower [decoding] beam_size"
+                    f"beam_size = {beam_size:,}; free memory, or lower [decoding] beam_size"
                 ) from None
             max_tokens = longest * len(numbers) // 2
             continue
         for i, hypotheses in zip(numbers, found, strict=True):
             if not hypotheses:
                 raise UserError(
-                    "the model gives no probabilities (its weights are not numbers); its training "
-                    "diverged, so lower [training] learning_rate_scale and train again"
+                    "the model produces NaN instead of probabilities: its training diverged; lower "
+                    "[training] learning_rate_scale and train again"
                 )
             best[i] = hypotheses[0]
         n_done += len(numbers)

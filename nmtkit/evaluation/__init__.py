@@ -1,1 +1,1 @@
-"""BLEU, counted each way that the field counts it."""
+"""BLEU in its different variants."""

@@ -1,7 +1,7 @@
-"""BLEU, sacreBLEU's and the paper's: 4-gram corpus scores from 0 to 100 (table 2).
+"""BLEU as computed by sacreBLEU and as reported in the paper (Table 2).
 
-The paper's figures are multi-bleu.perl's over Moses tokens with compounds split at hyphens, as
-tensor2tensor's get_ende_bleu.sh counts; they stand about one point above sacreBLEU's.
+The scores in the paper come from multi-bleu.perl on Moses tokens with compounds split at hyphens,
+as in tensor2tensor's get_ende_bleu.sh. They are about one point higher than sacreBLEU's.
 """
 
 import math
@@ -19,7 +19,7 @@ MAX_ORDER = 4
 
 @dataclass(frozen=True)
 class Bleu:
-    """A corpus score and what it is made of; score and precisions from 0 to 100."""
+    """A corpus score and its components. Score and precisions range from 0 to 100."""
 
     score: float
     precisions: tuple[float, ...]
@@ -28,7 +28,7 @@ class Bleu:
     ref_len: int
 
     def __str__(self) -> str:
-        """Print as multi-bleu.perl does."""
+        """Return the output of multi-bleu.perl."""
         ratio = self.hyp_len / self.ref_len if self.ref_len else 0.0
         precisions = "/".join(f"{precision:.1f}" for precision in self.precisions)
         return (
@@ -39,12 +39,12 @@ class Bleu:
 
 @dataclass(frozen=True)
 class SacreBleu(Bleu):
-    """A sacreBLEU score with the signature that says how it was counted.
+    """A sacreBLEU score with its signature.
 
     Args:
-        signature: sacreBLEU's own, with the seed and number of the bootstrap's samples
-        confidence_interval: 95 %, low and high: sacreBLEU's mean of the samples, less and plus half
-            the width of their middle 95 %
+        signature: The sacreBLEU signature, with number and seed of the bootstrap resamples.
+        confidence_interval: Lower and upper end of the 95 % confidence interval, as estimated by
+            sacreBLEU: mean of the resamples plus/minus half the width of their central 95 %.
     """
 
     signature: str
@@ -53,13 +53,13 @@ class SacreBleu(Bleu):
 
 @dataclass(frozen=True)
 class TextTools:
-    """The Moses scripts of one language, each a function from line to line.
+    """The Moses scripts for one language, as functions of a line.
 
     Args:
-        lang: two letters
-        tokenize: tokenizer.perl, without `-a`
-        normalize_punctuation: normalize-punctuation.perl
-        replace_unicode_punctuation: replace-unicode-punctuation.perl
+        lang: Language code.
+        tokenize: tokenizer.perl, without `-a`.
+        normalize_punctuation: normalize-punctuation.perl.
+        replace_unicode_punctuation: replace-unicode-punctuation.perl.
     """
 
     lang: str
@@ -69,12 +69,12 @@ class TextTools:
 
 
 def multi_bleu(hyps_tok: Sequence[str], refs_tok: Sequence[str]) -> Bleu:
-    """Count BLEU over tokens as multi-bleu.perl does: one reference, no smoothing.
+    """Compute BLEU of tokenized text like multi-bleu.perl: one reference, no smoothing.
 
     As in the script, only ASCII spaces separate tokens.
 
     Raises:
-        UserError: there are no lines, or not as many references as hypotheses
+        UserError: There are no lines, or the numbers of hypotheses and references differ.
     """
     _check_counts(hyps_tok, refs_tok)
     matches, totals = [0] * MAX_ORDER, [0] * MAX_ORDER
@@ -95,9 +95,9 @@ def multi_bleu(hyps_tok: Sequence[str], refs_tok: Sequence[str]) -> Bleu:
 
 
 def compound_split(tokens: str) -> str:
-    """Split words at hyphens, "rich-text" to "rich ##AT##-##AT## text", as get_ende_bleu.sh does.
+    """Split words at hyphens like get_ende_bleu.sh: "rich-text" to "rich ##AT##-##AT## text".
 
-    Like the script's, a match takes one byte on each side, so "a-b-c" is split once, "a-ä-c" twice.
+    As in the script, a match includes one byte on each side: "a-b-c" is split once, "a-ä-c" twice.
     """
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
@@ -109,13 +109,13 @@ def sacre_bleu(
     lowercase: bool = False,
     n_bootstrap: int = 1000,
 ) -> SacreBleu:
-    """Count sacreBLEU over plain text, with a 95 % interval from `n_bootstrap` >= 2 resamples.
+    """Compute sacreBLEU of plain text, with a confidence interval from `n_bootstrap` resamples.
 
     Raises:
-        UserError: there are no lines, or not as many references as hypotheses
+        UserError: There are no lines, or the numbers of hypotheses and references differ.
     """
     _check_counts(hyps, refs)
-    metric = BLEU(lowercase=lowercase, force=True)  # force: no warnings printed
+    metric = BLEU(lowercase=lowercase, force=True)  # force: do not print warnings
     result = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
     mean, half_width = result._mean, result._ci
     return SacreBleu(
@@ -137,20 +137,20 @@ def count_scores(
     lowercase: bool = False,
     normalize_punctuation: bool = False,
 ) -> dict[str, dict[str, object]]:
-    """Count plain-text hypotheses all three ways; each score says how it was counted.
+    """Compute all three kinds of BLEU, each with a description of how it was computed.
 
     Args:
-        hyps: detokenized translations, one a line
-        refs: their references, as published
-        tools: the target language's
-        lowercase: count over lower-cased text, as a model of lower-cased text wants it
-        normalize_punctuation: normalize both sides before `tokenized_bleu`
+        hyps: Detokenized translations.
+        refs: The references, as published.
+        tools: The Moses scripts for the target language.
+        lowercase: Lowercase both sides, for models of lowercased text.
+        normalize_punctuation: Normalize punctuation on both sides for `tokenized_bleu`.
 
     Returns:
-        `sacrebleu`, `tokenized_bleu` and `compound_split_bleu`, ready for JSON
+        `sacrebleu`, `tokenized_bleu` and `compound_split_bleu`, ready for JSON.
 
     Raises:
-        UserError: there are no lines, or not as many references as hypotheses
+        UserError: There are no lines, or the numbers of hypotheses and references differ.
     """
     return {
         "sacrebleu": _sacrebleu(hyps, refs, lowercase),
@@ -241,8 +241,8 @@ def _ngrams(tokens: list[bytes], order: int) -> Counter[tuple[bytes, ...]]:
 def _check_counts(hyps: Sequence[str], refs: Sequence[str]) -> None:
     if len(hyps) != len(refs):
         raise UserError(
-            f"BLEU needs one reference for each hypothesis, but there are {len(hyps)} hypotheses "
-            f"and {len(refs)} references; give both files of the same test set."
+            f"BLEU needs one reference per hypothesis, but there are {len(hyps)} hypotheses and "
+            f"{len(refs)} references; give two files of the same test set"
         )
     if not hyps:
-        raise UserError("BLEU needs at least one line, but hypotheses and references are empty.")
+        raise UserError("BLEU needs at least one line, but hypotheses and references are empty")

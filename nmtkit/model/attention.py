@@ -1,7 +1,7 @@
-"""Multi-head attention over packed rows (section 3.2.1): each token to its own sentence.
+"""Multi-head attention over packed rows (section 3.2.1).
 
-Dimensions: T tokens of the queries' row, S of the keys' and values'; H heads of widths K = d_k and
-U = d_v; of a rectangle n sentences, Lq and Lk the longest of them on either side.
+Dimensions: T query tokens, S key and value tokens; H heads of widths K = d_k and U = d_v. In a
+rectangle: n sentences, at most Lq queries and Lk keys per sentence.
 """
 
 import math
@@ -13,16 +13,24 @@ from torch.nn.attention.varlen import varlen_attn
 
 from nmtkit.model.packing import Layout, Rectangle
 
-MAX_FUSED_WIDTH = 256  # of a head, in flash attention 2
+MAX_FUSED_WIDTH = 256  # maximum head width of flash attention 2
 
 
 def packed_attention(
     q: Tensor, k: Tensor, v: Tensor, q_layout: Layout, k_layout: Layout, *, causal: bool
 ) -> Tensor:
-    """Let each query of q (T, H, K) attend to its sentence in k (S, H, K) and v (S, H, U).
+    """Let each query attend to the keys and values of its own sentence.
 
-    Returns (T, H, U). The layouts hold the same sentences, cut into the same rectangles. If
-    `causal`, they are one layout, and no token attends to what follows it.
+    Args:
+        q: Queries (T, H, K).
+        k: Keys (S, H, K).
+        v: Values (S, H, U).
+        q_layout: Layout of the queries.
+        k_layout: Layout of keys and values, with the same sentences and cuts.
+        causal: If True, no token attends to later tokens. The two layouts must then be the same.
+
+    Returns:
+        Attended values (T, H, U).
     """
     is_fused = has_fused_kernel(q.device, q.dtype, q.shape[-1], v.shape[-1])
     if is_fused and not torch.are_deterministic_algorithms_enabled():
@@ -31,10 +39,16 @@ def packed_attention(
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)) V (equation 1).
+    """Compute softmax(Q K^T / sqrt(d_k)) V (equation 1).
 
-    q (..., Lq, K), k (..., Lk, K), v (..., Lk, U); `mask` broadcasts to (..., Lq, Lk), True = may
-    attend; None: everywhere.
+    Args:
+        q: Queries (..., Lq, K).
+        k: Keys (..., Lk, K).
+        v: Values (..., Lk, U).
+        mask: Broadcastable to (..., Lq, Lk), True where a query may attend. None means everywhere.
+
+    Returns:
+        Attended values (..., Lq, U).
     """
     scores: Tensor = (q @ k.transpose(-1, -2)) * k.shape[-1] ** -0.5
     if mask is not None:
@@ -43,10 +57,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def has_fused_kernel(device: torch.device, dtype: torch.dtype, d_k: int, d_v: int) -> bool:
-    """Whether flash attention does it: on CUDA, in bfloat16, with heads of one suitable width.
-
-    Its backward pass sums in no fixed order.
-    """
+    """Return whether flash attention supports these inputs; its gradient is not deterministic."""
     is_wide_enough = d_k == d_v <= MAX_FUSED_WIDTH and d_k % 8 == 0
     return device.type == "cuda" and dtype == torch.bfloat16 and is_wide_enough
 
@@ -62,7 +73,7 @@ def _by_offsets(
         k_layout.cu_seqlens,
         q_layout.max_seqlen,
         k_layout.max_seqlen,
-        window_size=(-1, 0) if causal else (-1, -1),  # how many before and after; -1: all
+        window_size=(-1, 0) if causal else (-1, -1),  # tokens before and after; -1: all
     )
     assert isinstance(attended, Tensor)
     return attended
@@ -77,10 +88,10 @@ def _in_rectangles(
 
 
 class _PackedAttention(torch.autograd.Function):
-    """Equation 1 in one rectangle after the other, and its gradient by hand.
+    """Equation 1, one rectangle after another, with a hand-written gradient.
 
-    Plain products, because on a CPU they are 2.8 times as fast as the fused kernel at sentence
-    lengths of text. By hand, because autograd's way copies each of its tensors once more.
+    At the sentence lengths of text, plain matrix products are 2.8 times as fast as the fused kernel
+    on a CPU. The hand-written gradient avoids a copy of each tensor that autograd would make.
     """
 
     @staticmethod
@@ -131,14 +142,14 @@ class _PackedAttention(torch.autograd.Function):
 
 
 def _scaled_product(a: Tensor, b: Tensor, d_k: int) -> Tensor:
-    """A B / sqrt(d_k) of batches of matrices."""
+    """Compute A B / sqrt(d_k) for batches of matrices."""
     return torch.baddbmm(a.new_empty(()), a, b, beta=0, alpha=d_k**-0.5)
 
 
 def _hide(scores: Tensor, keys: Rectangle, *, causal: bool) -> None:
-    """Put -inf into `scores` (n H, Lq, Lk) where a query must not look."""
+    """Set `scores` (n H, Lq, Lk) to -inf where a query must not attend."""
     if causal:
-        # Places past a sentence's end come after all its tokens, so that this hides them too.
+        # Padding comes after all tokens of a sentence, so this masks it too.
         later = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(1)
         scores.masked_fill_(later, -math.inf)
     elif not keys.is_full:
@@ -147,7 +158,7 @@ def _hide(scores: Tensor, keys: Rectangle, *, causal: bool) -> None:
 
 
 def _zero_padding(padded: Tensor, rectangle: Rectangle) -> None:
-    """Set `padded` (n H, L, U) to zero at the places without a token."""
+    """Set the padding of `padded` (n H, L, U) to zero."""
     if not rectangle.is_full:
         of_sentences = padded.view(len(rectangle.mask), -1, *padded.shape[1:])
         of_sentences.masked_fill_(~rectangle.mask[:, None, :, None], 0.0)

@@ -1,27 +1,30 @@
-"""What training costs in arithmetic: matrix products alone, a multiply and an add are two."""
+"""The cost of training: parameters, FLOPs, and disk space for checkpoints.
+
+Only matrix products are counted. A multiplication and an addition are two operations.
+"""
 
 import math
 from dataclasses import dataclass
 
 from nmtkit.recipe import ModelConfig, TrainingConfig
 
-# FLOP/s of a product of two bfloat16 matrices of 8,192 x 8,192, measured: what MFU is a share of.
+# Measured FLOP/s of the product of two 8,192 x 8,192 matrices in bfloat16. MFU is relative to it.
 PEAK_FLOPS = {"NVIDIA H200": 788e12}
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Weights, by the tokens that pass through them."""
+    """Number of weights, grouped by the tokens that are multiplied with them."""
 
-    encoder: int  # matrices that each source token is multiplied with
-    memory: int  # the decoder's too: keys and values of cross-attention
-    decoder: int  # matrices that each target token is multiplied with, but for the output's
+    encoder: int  # matrices applied to each source token
+    memory: int  # the same in the decoder: keys and values of cross-attention
+    decoder: int  # matrices applied to each target token, without the output matrix
     output: int  # the pre-softmax matrix
-    total: int  # all weights of the model, those of norms, biases and embeddings counted once
+    total: int  # all weights, including norms, biases and embeddings
 
 
 def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
-    """Count the weights of a model with `n_rows` rows of embeddings (Table 3's last column)."""
+    """Count the weights of a model with `n_rows` embedding rows (last column of Table 3)."""
     d_model, n_layers = config.d_model, config.n_layers
     queries = d_model * config.n_heads * config.d_k
     keys_values = d_model * config.n_heads * (config.d_k + config.d_v)
@@ -29,7 +32,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     attention = queries + keys_values + out
     feed_forward = 2 * d_model * config.d_ff
     biases = 2 * (config.d_ff + d_model)
-    if config.attention_bias:  # three attentions: of the encoder, of the decoder, to the encoder
+    if config.attention_bias:  # self-attention on both sides, and cross-attention
         biases += 3 * (config.n_heads * (2 * config.d_k + config.d_v) + d_model)
     norm = 2 * d_model
     encoder = n_layers * (attention + feed_forward)
@@ -39,7 +42,7 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
     matrices = 1 if config.tie_embeddings else 3
     positions = 0
     if config.positions == "learned":
-        positions = 2 * config.max_positions * d_model  # one table a side
+        positions = 2 * config.max_positions * d_model  # one table for each side
     total = (
         encoder
         + memory
@@ -55,9 +58,9 @@ def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
 def update_flops(
     config: ModelConfig, n_rows: int, src_tokens: int, tgt_tokens: int, length: int
 ) -> float:
-    """FLOPs of one update, forward and backward, of sentences of about `length` tokens a side.
+    """Return the FLOPs of one update for sentences of about `length` tokens on each side.
 
-    The backward pass makes two products of each matrix product of the forward pass.
+    The backward pass needs two matrix products for each one of the forward pass.
     """
     weights = count_parameters(config, n_rows)
     per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
@@ -71,7 +74,7 @@ def update_flops(
 
 
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
-    """The most disk that checkpoints take: those that are kept, and one that is being written."""
+    """Return the maximum size of the checkpoints: those kept, plus the one being written."""
     n_kept = training.keep_checkpoints
     if not training.checkpoint_every_minutes:
         n_kept = min(n_kept, math.ceil(training.max_steps / training.checkpoint_every_steps))

@@ -6,10 +6,10 @@ from torch.nn import functional as F  # noqa: N812
 
 
 class Dropout(nn.Module):
-    """In training alone, zero each element with probability `p`, scale the others by 1 / (1 - p).
+    """During training, zero each element with probability `p` and scale the rest by 1 / (1 - p).
 
-    On a CPU `F.dropout` draws one random number an element from one thread, 20 ns each. One
-    64-bit draw decides four elements here, so that p is met to 1 / 65,536.
+    On a CPU, `F.dropout` draws one random number per element in a single thread, 20 ns each. Here
+    one 64-bit number decides four elements, so `p` is rounded to a multiple of 1 / 65,536.
     """
 
     def __init__(self, p: float) -> None:
@@ -17,7 +17,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply to `x`, of any shape."""
+        """Apply dropout to `x`, of any shape."""
         if not self.training or self.p == 0.0:
             return x
         if x.device.type != "cpu":

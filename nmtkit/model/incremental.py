@@ -1,6 +1,6 @@
-"""The decoder one target token at a time, with what attention needs of the earlier ones kept.
+"""Incremental decoding: one target token at a time, with cached keys and values.
 
-Dimensions: B sentences, W beams of each, t target tokens so far, Ls the longest source;
+Dimensions: B sentences, W beams per sentence, t target tokens so far, Ls the longest source;
 D = d_model, H = n_heads, K = d_k, U = d_v, V rows of the output matrix.
 """
 
@@ -20,21 +20,24 @@ class LayerCache:
 
     keys: Tensor  # (B, W, H, t, K) of the target so far
     values: Tensor  # (B, W, H, t, U)
-    src_keys: Tensor  # (B, H, Ls, K): the beams of a sentence share them
+    src_keys: Tensor  # (B, H, Ls, K), shared by the beams of a sentence
     src_values: Tensor  # (B, H, Ls, U)
 
 
 class IncrementalDecoder:
-    """Reads target tokens one by one; gives what `Transformer.decode` gives on the same prefix."""
+    """Computes what `Transformer.decode` computes, one target token at a time."""
 
     def __init__(
         self, model: Transformer, memory: Tensor, src_layout: Layout, forbidden: Tensor
     ) -> None:
-        """Start with one beam a sentence, for the `memory` (S, D) of B sources.
+        """Start with one beam per sentence.
 
         Args:
-            forbidden: ids that are never produced, such as the special symbols and the rows beyond
-                the vocabulary.
+            model: The model to decode with.
+            memory: Encoder output (S, D) of B source sentences.
+            src_layout: Layout of the source sentences.
+            forbidden: Token ids that are never produced, such as special symbols and the rows
+                beyond the vocabulary.
         """
         self._model = model
         self._forbidden = forbidden
@@ -44,9 +47,13 @@ class IncrementalDecoder:
         self._caches = [_empty_cache(layer, memory, src_layout) for layer in _layers(model)]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Read the newest token of each beam (B, W).
+        """Append the newest token of each beam.
 
-        Returns log-probabilities of the next one (B, W, V), float32.
+        Args:
+            tokens: Token ids (B, W).
+
+        Returns:
+            Log-probabilities (B, W, V) of the next token, float32.
         """
         position = torch.full_like(tokens, self._length)
         self._length += 1
@@ -55,12 +62,12 @@ class IncrementalDecoder:
             x = _layer_step(layer, x, cache, self._src_mask)
         x = self._model.decoder_norm(x)
         logits = (x @ self._model.output_matrix.t().to(x.dtype)).float()
-        # In place: logits are by far the largest tensor here, and one of them is enough.
+        # In place, because the logits are by far the largest tensor here.
         log_probs = torch.log_softmax(logits, dim=-1, out=logits)
         return log_probs.index_fill_(-1, self._forbidden, -torch.inf)
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
-        """Keep `sentences` (B',), ascending, and of each the beams (B', W') in that order."""
+        """Keep `sentences` (B',), ascending, and their `beams` (B', W') in the given order."""
         self._src_mask = self._src_mask[sentences]
         for cache in self._caches:
             cache.keys = _select(cache.keys, sentences, beams)
@@ -71,7 +78,7 @@ class IncrementalDecoder:
 
 
 def _select(cached: Tensor, sentences: Tensor, beams: Tensor) -> Tensor:
-    """(B, W, ...) to (B', W', ...): of each of `sentences` (B',) its `beams` (B', W')."""
+    """Select `beams` (B', W') of `sentences` (B',): (B, W, ...) to (B', W', ...)."""
     rows = (sentences[:, None] * cached.shape[1] + beams).flatten()
     return torch.unflatten(cached.flatten(0, 1).index_select(0, rows), 0, beams.shape)
 
@@ -94,7 +101,7 @@ def _empty_cache(layer: DecoderLayer, memory: Tensor, src_layout: Layout) -> Lay
 
 
 def _layer_step(layer: DecoderLayer, x: Tensor, cache: LayerCache, src_mask: Tensor) -> Tensor:
-    """What DecoderLayer does to the newest position: (B, W, D) to (B, W, D)."""
+    """Apply a DecoderLayer to the newest position: (B, W, D) to (B, W, D)."""
 
     def attend(y: Tensor) -> Tensor:
         q, k, v = layer.self_attention.project(y)  # (B, W, H, K), and U for v

@@ -1,8 +1,8 @@
-"""Packed sentences: laid end to end in one row of tokens, with offsets and no padding.
+"""Packed sentences: concatenated in one row of tokens, with offsets and without padding.
 
-Everything position-wise runs on the row. Only attention sees sentences: by their offsets where a
-GPU has a kernel for that, else in rectangles of a few of like length.
-Dimensions: T tokens, N sentences, L the longest of them.
+Position-wise operations run on the row. Only attention needs to know the sentences. It uses their
+offsets where the GPU has a kernel for it, and padded rectangles of similar lengths elsewhere.
+Dimensions: T tokens, N sentences, L tokens in the longest sentence.
 """
 
 from collections.abc import Sequence
@@ -13,29 +13,29 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-# A row of constant shape has room for sentences of this mean length, in tokens: two words and the
-# end symbol, so that also an update of very short pairs is one row.
+# A row of constant shape has room for sentences of this mean length: two words and the EOS. An
+# update of very short pairs then still fits in one row.
 SHORT_MEAN = 3
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """One shape for all packed rows, where a device compiles for shapes.
+    """The constant shape of all packed rows on a device that compiles for static shapes.
 
-    Behind the real sentences of a row stand `n_fillers` made-up ones, each of a token or more, then
-    empty ones.
+    The sentences of a row are followed by `n_fillers` filler sentences of at least one token, and
+    then by empty sentences.
     """
 
     n_tokens: int
     n_sentences: int
     n_fillers: int
-    max_seqlen: int  # of any sentence
+    max_seqlen: int  # longest sentence
 
     @classmethod
     def of(cls, max_tokens: int, max_seqlen: int) -> "Capacity":
-        """Take micro-batches of at most `max_tokens`, sentences of at most `max_seqlen` (over 1).
+        """Return the capacity for micro-batches of at most `max_tokens` tokens.
 
-        Even without a real sentence the fillers are no longer than that.
+        Sentences have at most `max_seqlen` (> 1) tokens; so do the fillers, even in an empty row.
         """
         n_fillers = -(-max_tokens // (max_seqlen - 1))
         n_sentences = -(-max_tokens // SHORT_MEAN) + n_fillers
@@ -43,11 +43,11 @@ class Capacity:
 
     @property
     def most_sentences(self) -> int:
-        """How many real ones a row can have."""
+        """Return the maximum number of sentences in a row, without fillers."""
         return self.n_sentences - self.n_fillers
 
     def fill(self, lengths: Tensor) -> Tensor:
-        """Append to `lengths` (N,) those of the fillers and of the empty sentences."""
+        """Append the lengths of fillers and empty sentences to `lengths` (N,)."""
         n_left = self.n_tokens - int(lengths.sum())
         each, more = divmod(n_left, self.n_fillers)
         fillers = torch.full((self.n_fillers,), each, dtype=lengths.dtype)
@@ -61,20 +61,20 @@ class Layout:
     """Where each sentence of a packed row begins and ends."""
 
     cu_seqlens: Tensor  # (N + 1,) int32: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
-    positions: Tensor  # (T,) int32, the place of each token in its sentence, from 0
+    positions: Tensor  # (T,) int32: index of each token in its sentence
     max_seqlen: int  # L, or more
-    cuts: tuple[int, ...] = ()  # the sentences, after the first, that begin a new rectangle
-    n_empty: int = 0  # the last sentences, which have no tokens
+    cuts: tuple[int, ...] = ()  # sentences, after the first, that start a new rectangle
+    n_empty: int = 0  # number of empty sentences at the end
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()) -> "Layout":
-        """Lay out sentences of these lengths (each at least 1)."""
+        """Return the layout of sentences with the given lengths, each at least 1."""
         sizes = torch.as_tensor(lengths, dtype=torch.int32)
         return cls._of(sizes, int(sizes.max()), cuts, n_empty=0)
 
     @classmethod
     def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "Layout":
-        """Lay out sentences of these lengths in a row of constant shape."""
+        """Return the layout of sentences with the given lengths in a row of constant shape."""
         sizes = capacity.fill(lengths.int())
         n_empty = capacity.most_sentences - len(lengths)
         return cls._of(sizes, capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
@@ -88,43 +88,43 @@ class Layout:
         return cls(cu_seqlens, positions, max_seqlen, cuts, n_empty)
 
     def to(self, device: torch.device) -> "Layout":
-        """The same layout on another device."""
+        """Return a copy on `device`."""
         cu_seqlens, positions = send(self.cu_seqlens, device), send(self.positions, device)
         return Layout(cu_seqlens, positions, self.max_seqlen, self.cuts, self.n_empty)
 
     @property
     def n_tokens(self) -> int:
-        """T."""
+        """Return the number of tokens, T."""
         return len(self.positions)
 
     @cached_property
     def rectangles(self) -> list["Rectangle"]:
-        """Runs of sentences that attention takes at a time: those from one cut to the next."""
+        """Return the groups of sentences between cuts, which attention processes one at a time."""
         bounds = [0, *self.cuts, len(self.cu_seqlens) - 1 - self.n_empty]
         return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
     @cached_property
     def lengths(self) -> Tensor:
-        """(N,) tokens of each sentence."""
+        """Return the number of tokens of each sentence (N,)."""
         return self.cu_seqlens.diff()
 
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Neighbouring sentences of a packed row, padded to the longest of them, head by head.
+    """Adjacent sentences of a packed row, padded to the longest of them, separately for each head.
 
-    Dimensions: n sentences with t tokens together, L the longest; H heads of width K.
+    Dimensions: n sentences with t tokens in total, L tokens in the longest; H heads of width K.
     """
 
-    tokens: slice  # which of the row
-    rows: Tensor  # (n, L) the token of each place; past a sentence's end its last one again
-    mask: Tensor  # (n, L) True where a place is a token
-    is_full: bool  # whether all are
-    _indices: dict[tuple[int, ...], Tensor] = field(default_factory=dict)  # the same for all layers
+    tokens: slice  # of the row
+    rows: Tensor  # (n, L) index of each token in the row; padding repeats the last token
+    mask: Tensor  # (n, L) True for tokens, False for padding
+    is_full: bool  # True if there is no padding
+    _indices: dict[tuple[int, ...], Tensor] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
     def of(cls, cu_seqlens: Tensor) -> "Rectangle":
-        """Take the sentences that begin and end at these offsets (n + 1,)."""
+        """Return the rectangle of the sentences between the offsets `cu_seqlens` (n + 1,)."""
         lengths = cu_seqlens.diff()
         first, stop, longest = torch.stack([cu_seqlens[0], cu_seqlens[-1], lengths.max()]).tolist()
         places = torch.arange(longest, device=cu_seqlens.device)
@@ -133,33 +133,33 @@ class Rectangle:
         return cls(slice(first, stop), rows, places < lengths[:, None], is_full)
 
     def pad(self, row: Tensor) -> Tensor:
-        """Turn the packed `row` (T, H, K) into (n H, L, K)."""
+        """Gather the packed `row` (T, H, K) into a padded tensor (n H, L, K)."""
         heads, width = row.shape[1:]
         if row.stride(0) % width or row.stride()[1:] != (width, 1):
             row = row.contiguous()
-        # A merged projection has the heads of others between two tokens of this one: seen as a
-        # list of vectors (K,), a token's heads begin `step` after those of the token before it.
+        # In a merged projection, heads of the other projections lie between two tokens of this one.
+        # As a list of vectors (K,), the heads of successive tokens start `step` vectors apart.
         step = row.stride(0) // width
         vectors = row.as_strided((step * (len(row) - 1) + heads, width), (width, 1))
         padded = vectors.index_select(0, self._vectors_of_places(heads, step))
         return padded.view(-1, self.rows.shape[1], width)
 
     def unpad(self, padded: Tensor, row: Tensor) -> None:
-        """Write `padded` (n H, L, K) to the packed `row` (T, H, K), which is contiguous."""
+        """Scatter `padded` (n H, L, K) to the packed `row` (T, H, K), which must be contiguous."""
         heads, width = row.shape[1:]
         places = self._places_of_vectors(heads)
         out = row[self.tokens].view(-1, width)
         torch.index_select(padded.view(-1, width), 0, places, out=out)
 
     def _vectors_of_places(self, heads: int, step: int) -> Tensor:
-        """(n H L,) for each place of each head the vector that is its."""
+        """Return the index (n H L,) of the vector for each padded position."""
         if (heads, step) not in self._indices:
             of_heads = torch.arange(heads, device=self.rows.device)[:, None]
             self._indices[heads, step] = (self.rows[:, None] * step + of_heads).flatten()
         return self._indices[heads, step]
 
     def _places_of_vectors(self, heads: int) -> Tensor:
-        """(t H,) for each head of each token its place among the n H L."""
+        """Return the padded position (t H,) of each head of each token."""
         if (heads,) not in self._indices:
             n, longest = self.rows.shape
             places = torch.arange(n * heads * longest, device=self.rows.device)
@@ -169,8 +169,8 @@ class Rectangle:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to `device`; to a GPU from pinned memory, so that the host need not wait for it."""
+    """Copy to `device`; to a GPU asynchronously, from pinned memory."""
     if device.type != "cuda":
         return tensor.to(device)
-    with torch.cuda.device(device):  # another thread than the main one would use the first GPU too
+    with torch.cuda.device(device):  # other threads would also use the first GPU
         return tensor.pin_memory().to(device, non_blocking=True)

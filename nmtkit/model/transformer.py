@@ -14,7 +14,7 @@ from nmtkit.model.dropout import Dropout
 from nmtkit.model.packing import Layout
 from nmtkit.recipe import ModelConfig
 
-# Deviation: the paper does not give it; this is its published code's (tensor2tensor, June 2017).
+# Deviation: not in the paper; taken from its published code (tensor2tensor, June 2017).
 LAYER_NORM_EPSILON = 1e-6
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
@@ -26,13 +26,16 @@ class Transformer(nn.Module):
     def __init__(
         self, config: ModelConfig, n_rows: int, dtype: torch.dtype = torch.float32
     ) -> None:
-        """Build it with `n_rows` rows (V) in the embedding matrix, to compute in `dtype`.
+        """Build a model with random weights.
 
-        The weights are float32 all the same.
+        Args:
+            config: The `[model]` section of a recipe.
+            n_rows: Number of rows of the embedding matrix, V.
+            dtype: Type of the activations. The weights are always float32.
         """
         super().__init__()
         self.config = config
-        # Tied, the three matrices are one (section 3.4); learned positions are each side's own.
+        # The two embeddings and the output matrix may be tied (section 3.4), learned positions not.
         tgt_matrix = new_matrix(n_rows, config.d_model)
         tied = config.tie_embeddings
         src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)
@@ -46,21 +49,21 @@ class Transformer(nn.Module):
 
     @property
     def output_matrix(self) -> Tensor:
-        """(V, D) the pre-softmax transformation: where tied, the embedding matrix (section 3.4)."""
+        """Return the pre-softmax matrix (V, D); if tied, the embedding matrix (section 3.4)."""
         return self.tgt_embedding.weight if self._output is None else self._output
 
     def forward(
         self, src: Tensor, src_layout: Layout, tgt_in: Tensor, tgt_layout: Layout
     ) -> Tensor:
-        """Read `src` (S,) and the shifted target `tgt_in` (T,); return the decoder's output (T, D).
+        """Compute the decoder output (T, D) for source `src` (S,) and shifted target `tgt_in` (T,).
 
-        Times `output_matrix` it is the logits; the loss does that in pieces, so that they never
-        stand in memory whole.
+        The loss multiplies it with `output_matrix` in chunks, so that the logits of all tokens are
+        never in memory at once.
         """
         return self.decode(tgt_in, tgt_layout, self.encode(src, src_layout), src_layout)
 
     def encode(self, src: Tensor, src_layout: Layout) -> Tensor:
-        """Turn `src` (S,) into the memory (S, D) that the decoder attends to."""
+        """Compute the encoder output (S, D), the decoder's memory, for source `src` (S,)."""
         x = self.src_embedding(src, src_layout.positions, src_layout.max_seqlen)
         for layer in self.encoder:
             x = layer(x, src_layout)
@@ -69,7 +72,7 @@ class Transformer(nn.Module):
     def decode(
         self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout
     ) -> Tensor:
-        """Turn `tgt_in` (T,) and the `memory` (S, D) into the decoder's output (T, D)."""
+        """Compute the decoder output (T, D) for `tgt_in` (T,) and `memory` (S, D)."""
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
         for layer in self.decoder:
             x = layer(x, tgt_layout, memory, src_layout)
@@ -79,8 +82,8 @@ class Transformer(nn.Module):
 class Linear(nn.Linear):
     """x W^T + b in the precision of x.
 
-    The weights stay float32, so that a step may be smaller than what 16 bits tell apart, and the
-    gradients of micro-batches are summed in float32.
+    The weights remain float32, so that updates too small for 16 bits are not lost and the gradients
+    of micro-batches are summed in float32.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -90,7 +93,7 @@ class Linear(nn.Linear):
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer normalization (Ba et al. 2016) in the precision of x, its sums in float32."""
+    """Layer normalization (Ba et al. 2016) in the precision of x, with sums in float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalize each vector of `x` (..., D)."""
@@ -125,7 +128,7 @@ class DecoderLayer(nn.Module):
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
-        """Transform `x` (T, D), reading the `memory` (S, D)."""
+        """Transform `x` (T, D), attending to `memory` (S, D)."""
         attend, look, feed = self.residuals
         x = attend(x, lambda y: self.self_attention(y, layout))
         x = look(x, lambda y: self.cross_attention(y, layout, memory, src_layout))
@@ -152,12 +155,12 @@ class Residual(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sentence to itself (section 3.2.2), the projections merged."""
+    """Multi-head self-attention (section 3.2.2) with merged projections."""
 
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v, self.causal = config.n_heads, config.d_k, config.d_v, causal
-        # The equations have no biases; the published code and the parameters of Table 3 do.
+        # The equations have no biases; the published code and the parameter counts of Table 3 do.
         bias = config.attention_bias
         self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=bias)
         self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
@@ -165,7 +168,7 @@ class SelfAttention(nn.Module):
         init_merged(self.out, [config.d_model])
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """Let each token of `x` (T, D) attend to its sentence; if causal, not to what follows."""
+        """Let each token of `x` (T, D) attend to its sentence; if causal, not to later tokens."""
         q, k, v = self.project(x)
         attended = packed_attention(q, k, v, layout, layout, causal=self.causal)
         return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
@@ -192,7 +195,7 @@ class CrossAttention(nn.Module):
         init_merged(self.out, [config.d_model])
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
-        """Let each token of `x` (T, D) attend to all of its sentence's `memory` (S, D)."""
+        """Let each token of `x` (T, D) attend to the `memory` (S, D) of its sentence."""
         k, v = self.keys_values(memory)
         q = split_heads(self.q(x), self.heads)
         attended = packed_attention(q, k, v, layout, src_layout, causal=False)
@@ -206,7 +209,7 @@ class CrossAttention(nn.Module):
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(..., H K) to (..., H, K)."""
+    """Reshape (..., H K) to (..., H, K)."""
     return torch.unflatten(x, -1, (heads, -1))
 
 
@@ -229,10 +232,10 @@ class FeedForward(nn.Module):
 class Embedding(nn.Module):
     """Token embedding times sqrt(d_model), plus position, then dropout (sections 3.4, 3.5, 5.4)."""
 
-    _sinusoids: Tensor  # (positions, D) made anew where a sentence is longer
+    _sinusoids: Tensor  # (positions, D), extended for longer sentences
 
     def __init__(self, config: ModelConfig, weight: nn.Parameter, dtype: torch.dtype) -> None:
-        """Embed with the rows of `weight` (V, D)."""
+        """Embed tokens with the rows of `weight` (V, D)."""
         super().__init__()
         self.config = config
         self.weight = weight
@@ -245,14 +248,14 @@ class Embedding(nn.Module):
             self.register_buffer("_sinusoids", table, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
-        """Embed `tokens` (T,) at `positions` (T,), all below `n_positions`: (T, D)."""
+        """Embed `tokens` (T,) at `positions` (T,), all below `n_positions`; return (T, D)."""
         scaled = nn.functional.embedding(tokens, self.weight) * self.config.d_model**0.5
         embedded = scaled + self._position(positions, n_positions)
         return self.dropout(embedded.to(self.dtype))  # type: ignore[no-any-return]
 
     def _position(self, positions: Tensor, n_positions: int) -> Tensor:
         if self.config.positions == "learned":
-            # A sentence longer than any of training reuses the last position that was learned.
+            # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
         if n_positions > len(self._sinusoids):
             self._sinusoids = sinusoids(2 * n_positions, self.config.d_model).to(positions.device)
@@ -260,16 +263,16 @@ class Embedding(nn.Module):
 
 
 def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:
-    """(n_rows, D) vectors to start from, normal with variance 1 / D.
+    """Return a matrix (n_rows, D) of normally distributed values with variance 1 / D.
 
-    Deviation: the paper is silent on initialization; this, and Xavier's for the other matrices, are
-    what its published code does in kind.
+    Deviation: the paper does not specify the initialization. This one, and Xavier initialization
+    for the other matrices, follow its published code.
     """
     return nn.Parameter(torch.empty(n_rows, d_model).normal_(std=d_model**-0.5))
 
 
 def sinusoids(n_positions: int, d_model: int) -> Tensor:
-    """(n_positions, D): sin(pos / 10000^(2i / D)) in dimension 2i, cos in 2i + 1 (section 3.5)."""
+    """Return (n_positions, D): sin(pos / 10000^(2i / D)) at 2i, cos at 2i + 1 (section 3.5)."""
     positions = torch.arange(n_positions, dtype=torch.float64)[:, None]
     rates = 10_000 ** (-torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
     angles = positions * rates
@@ -277,14 +280,14 @@ def sinusoids(n_positions: int, d_model: int) -> Tensor:
 
 
 def final_norm(config: ModelConfig) -> nn.Module:
-    """What follows the last layer: nothing in the paper, a LayerNorm where norm = "pre"."""
+    """Return what follows the last layer: nothing in the paper, a LayerNorm if norm = "pre"."""
     if config.norm == "post":
         return nn.Identity()
     return LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
 
 
 def init_merged(linear: Linear, widths: list[int]) -> None:
-    """Initialize the projections that are stacked in `linear` each as a matrix of its own."""
+    """Initialize each of the projections merged in `linear` as a separate matrix."""
     for weight in torch.split(linear.weight.detach(), widths):
         nn.init.xavier_uniform_(weight)
     if linear.bias is not None:

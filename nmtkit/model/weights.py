@@ -1,4 +1,4 @@
-"""Weights on disk, as safetensors: compared with what a model needs before memory is taken."""
+"""Weights on disk, as safetensors files."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -14,34 +14,34 @@ from nmtkit.errors import UserError, shown
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 
-MAX_HEADER_BYTES = 2**22  # of a safetensors file; the base model's takes 20 kB
+MAX_HEADER_BYTES = 2**22  # of a safetensors file; the base model needs 20 kB
 
-Kind = tuple[str, tuple[int, ...]]  # safetensors's name of the type, and the shape
+Kind = tuple[str, tuple[int, ...]]  # dtype, as safetensors names it, and shape
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file, with the permissions that other new files get.
+    """Write a safetensors file with the default permissions of a new file.
 
     Raises:
-        UserError: the disk is full, or the like.
+        UserError: The file cannot be written, for example because the disk is full.
     """
     path.touch()
     mode = path.stat().st_mode
     try:
         save_file(tensors, path)
-    except SafetensorError as error:  # which says in words alone what the system said
+    except SafetensorError as error:  # it has no errno
         raise UserError(
-            f"{path} can't be written: {error}; fix that (is the disk full?) and run the same "
-            "command again, nothing finished is lost"
+            f"{path} can't be written: {error}; fix this (is the disk full?) and run the same "
+            "command again, no finished work is lost"
         ) from None
     path.chmod(mode)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Put the weights of a safetensors file into `model`.
+    """Load the weights of a safetensors file into `model`.
 
     Raises:
-        UserError: the file is no safetensors file, or holds another model.
+        UserError: The file is not a safetensors file, or holds the weights of a different model.
     """
     parameters = dict(model.named_parameters())
     weights = load_tensors(path)
@@ -55,7 +55,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file.
 
     Raises:
-        UserError: it is none.
+        UserError: The file is not a safetensors file.
     """
     try:
         return load_file(path)
@@ -66,10 +66,10 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
-    """Compare the `tensors` that are in the file `path` with those of a model.
+    """Compare the names and shapes of `tensors`, read from `path`, with those of a model.
 
     Raises:
-        UserError: names or shapes differ.
+        UserError: They differ.
     """
     found, expected = (
         {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (tensors, model)
@@ -78,32 +78,32 @@ def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, 
         names = found.keys() | expected.keys()
         name = min(name for name in names if found.get(name) != expected.get(name))
         raise UserError(
-            f"{path} holds another model than is described beside it: {name} has shape "
-            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and make it again"
+            f"{path} holds another model than the one described next to it: {name} has shape "
+            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and create it "
+            "again"
         )
 
 
 def check_weights(path: Path, config: ModelConfig, n_rows: int, n_weights: int) -> None:
-    """Make sure that the safetensors file at `path` holds exactly a model's weights.
+    """Check that the safetensors file at `path` holds exactly the weights of a model.
 
-    Nothing but its header is read, and whatever that and `config` say, no more is made of them than
-    fits the header's own size.
+    Only the header is read, and its size bounds the memory used, whatever it and `config` say.
 
     Args:
-        path: a file of weights
-        config: the model
-        n_rows: rows of its embedding matrix
-        n_weights: how many numbers its weights are
+        path: The safetensors file.
+        config: The configuration of the model.
+        n_rows: Number of rows of its embedding matrix.
+        n_weights: Total number of its weights.
 
     Raises:
-        UserError: it holds others, or is no safetensors file.
+        UserError: The file is not a safetensors file, or holds the weights of a different model.
     """
     found = _found(path)
     n_found = sum(prod(shape) for _, shape in found.values())
     if n_found != n_weights:
         raise UserError(
-            f"{path} holds {n_found:,} weights, and the model that is described beside it has "
-            f"{'more' if n_weights > n_found else 'fewer'}; delete its folder and make it again"
+            f"{path} holds {n_found:,} weights, but the model described next to it has "
+            f"{'more' if n_weights > n_found else 'fewer'}; delete its folder and create it again"
         )
     expected = dict(islice(_expected(config, n_rows), len(found) + 1))
     if found != expected:
@@ -111,8 +111,9 @@ def check_weights(path: Path, config: ModelConfig, n_rows: int, n_weights: int) 
             name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
         )
         raise UserError(
-            f"{path} holds another model than is described beside it: {shown(name)} is "
-            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and make it again"
+            f"{path} holds another model than the one described next to it: {shown(name)} is "
+            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and create it "
+            "again"
         )
 
 
@@ -121,8 +122,8 @@ def _found(path: Path) -> dict[str, Kind]:
         n_bytes = int.from_bytes(file.read(8), "little")
     if n_bytes > MAX_HEADER_BYTES:
         raise UserError(
-            f"{path} has a header of {n_bytes:,} bytes, and at most {MAX_HEADER_BYTES:,} are read; "
-            "delete its folder"
+            f"{path} has a header of {n_bytes:,} bytes; at most {MAX_HEADER_BYTES:,} are "
+            "supported, so delete its folder"
         )
     try:
         with safe_open(path, "pt") as file:
@@ -135,8 +136,8 @@ def _found(path: Path) -> dict[str, Kind]:
 
 
 def _expected(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Kind]]:
-    """The weights of a model, layer by layer: each has the shapes of the first."""
-    with torch.device("meta"):  # which has no memory
+    """Yield the name and kind of each weight; all layers have the shapes of the first one."""
+    with torch.device("meta"):  # allocates no memory
         model = Transformer(config.model_copy(update={"n_layers": 1}), n_rows)
     for name, parameter in model.named_parameters():
         kind = "F32", tuple(parameter.shape)

@@ -435,7 +435,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "F64": (weights_with(cast(torch.float64)), "'F64'.*expected .'F32'"),
     "missing weight": (weights_with(lambda w: w.pop(min(w))), "fewer|more"),
     "renamed weight": (weights_with(lambda w: w.update(a=w.pop(min(w)))), "'a' is .*expected None"),
-    "NaN": (weights_with(lambda w: [each.fill_(torch.nan) for each in w.values()]), "not numbers"),
+    "NaN": (weights_with(lambda w: [each.fill_(torch.nan) for each in w.values()]), "NaN instead"),
     "header too long": (
         put(WEIGHTS, b"\xff" * 8 + b"{}"),
         "has a header of 18,446,744,073,709,551,615 bytes",

@@ -250,7 +250,7 @@ def test_only_ids_of_the_vocabulary_are_produced_however_probable_others_are() -
 def test_weights_that_are_no_numbers_are_a_users_error() -> None:
     model = peaked_model()
     model.output_matrix.data.fill_(torch.nan)
-    with pytest.raises(UserError, match=r"no probabilities .* diverged"):
+    with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
         translate(model, random_sources(3))
 
 
