@@ -19,20 +19,33 @@ def encode_in_pieces(
 ) -> Iterator[list[int]]:
     """Yield the ids of `text` in one piece or, if there are more than `max_ids`, in several.
 
-    Text that is too long is split in two, as near to its middle as possible: at the end of a
-    sentence if there is one, else between two words, else between two characters. So the time is
-    linear in the length. Blank pieces are left out. A single character is one piece, however many
-    ids it has.
+    Blank pieces are left out. A single character is one piece, however many ids it has.
     """
+    for piece in split_long(text):
+        ids = encode(piece)
+        if len(ids) > max_ids and len(piece) > 1:
+            for half in _halves(piece):
+                yield from encode_in_pieces(half, encode, max_ids)
+        elif ids:
+            yield ids
+
+
+def split_long(text: str) -> Iterator[str]:
+    """Yield `text` in pieces of at most `MAX_CHARACTERS`, so that work on it takes linear time."""
     if len(text) <= MAX_CHARACTERS:
-        ids = encode(text)
-        if len(ids) <= max_ids or len(text) == 1:
-            if ids:
-                yield ids
-            return
+        yield text
+    else:
+        for half in _halves(text):
+            yield from split_long(half)
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """Split in two as near to the middle as possible.
+
+    At the end of a sentence if there is one, else between two words, else between two characters.
+    """
     cut = _place_to_cut(text)
-    yield from encode_in_pieces(text[:cut].rstrip(), encode, max_ids)
-    yield from encode_in_pieces(text[cut:].lstrip(), encode, max_ids)
+    return text[:cut].rstrip(), text[cut:].lstrip()
 
 
 def _place_to_cut(text: str) -> int:

@@ -18,6 +18,7 @@ MAX_DIGITS = 18  # of a count
 # Of each of two generations, about 60 MB. When the newer one is full, it replaces the older one,
 # whose words are forgotten unless they occurred again: so frequent words stay in the cache.
 MAX_CACHED_WORDS = 2**18
+MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
 
 
 class Subword(Protocol):
@@ -70,6 +71,8 @@ class BpeSubword:
         ids = self._older_cache.get(word)
         if ids is None:
             ids = tuple(id_ for piece in self._bpe.split(word) for id_ in self._known(piece))
+        if len(word) > MAX_CACHED_CHARACTERS:
+            return ids
         if len(self._cache) >= MAX_CACHED_WORDS:
             self._older_cache, self._cache = self._cache, {}
         self._cache[word] = ids

@@ -22,6 +22,7 @@ from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.duplicates import SeenPairs
+from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import IdsWriter, PackedIds
@@ -123,7 +124,10 @@ def _obtain(chain: Chain, file: RemoteFile) -> Path:
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """A dev or test set: every line of it, as it was and tokenized. None is ever dropped."""
+    """A dev or test set: every line of it, as it was and tokenized. None is ever dropped.
+
+    A line that is too long to be translated in one piece is tokenized in the same pieces.
+    """
 
     raw: list[Pair]
     tokenized: list[Pair]
@@ -132,7 +136,7 @@ class _HeldOut:
     def read(cls, chain: Chain, split: str) -> "_HeldOut":
         raw = list(_pairs(chain, chain.corpora[split][0]))
         src, tgt = tokenizations(chain.recipe.corpus)
-        return cls(raw, [(src.tokenize(pair[0]), tgt.tokenize(pair[1])) for pair in raw])
+        return cls(raw, [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in raw])
 
     def write(self, prefix: Path, langs: tuple[str, str], subword: Subword) -> None:
         for side, lang in enumerate(langs):
@@ -142,6 +146,10 @@ class _HeldOut:
         for name, ids in zip(("src", "tgt"), Encode(subword)(self.tokenized), strict=True):
             with _writer(prefix, name, subword, {}) as writer:
                 writer.append(ids)
+
+
+def _in_pieces(tokenization: Tokenization, line: str) -> str:
+    return " ".join(map(tokenization.tokenize, split_long(line)))
 
 
 # Tokens and words

@@ -1,6 +1,7 @@
 """Both subword methods behind their one interface."""
 
 import random
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -133,6 +134,16 @@ def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_pat
         assert [pieces[id_] for id_ in subword.encode(word)] == split
         n_taken_apart += split != list(Bpe(learn_bpe(word_counts(text), 30)).split(word))
     assert n_taken_apart > 0
+
+
+def test_long_words_fill_no_memory() -> None:
+    subword = bpe_subword(TEXT)
+    tracemalloc.start()
+    for i in range(200):
+        subword.encode(f"{i}{'ein' * 1_000}")
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 2**20
 
 
 def test_a_long_chain_of_merges_is_taken_apart() -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from nmtkit.artifacts import UNHASHED, read_json
 from nmtkit.corpus import tokenized
+from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.store import Ids, IdsWriter
+from nmtkit.corpus.subword import BpeSubword
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe, recipes_dir
@@ -56,6 +58,23 @@ def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: P
     # Nothing is dropped from what is scored.
     assert counts["test_size"]["pairs"] == 3
     assert (prepared / "test.en").read_bytes() == (tmp_path / "held-out.en").read_bytes()
+
+
+def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces_and_kept_as_it_was(
+    tmp_path: Path,
+) -> None:
+    chain = chain_of(tmp_path, [[("a b c", "x y z")] * 5])
+    giant = "abc" * 4_000
+    write_pairs(tmp_path, "held-out", [("a b c", "x y z"), (f"c {giant}", f"{giant} z")])
+    prepared = prepare.run(chain).path
+
+    for split in ("dev", "test"):
+        for lang in ("en", "de"):
+            held_out = (tmp_path / f"held-out.{lang}").read_bytes()
+            assert (prepared / f"{split}.{lang}").read_bytes() == held_out
+        words = BpeSubword.load(prepared).decode(Ids.open(prepared / f"{split}.src")[1].tolist())
+        assert words.replace(" ", "") == f"c{giant}"
+        assert max(map(len, words.split(" "))) <= MAX_CHARACTERS
 
 
 def test_repeated_pairs_and_held_out_sentences_are_dropped_where_the_recipe_says_so(
