@@ -1,10 +1,10 @@
 """Artifacts: directories that are published whole, found by fingerprint and never overwritten.
 
-An artifact is written in a draft beside its place, which holds a lock against a second writer.
-Publishing it means: hash and sync every file, write the manifest last, rename the draft. So a
-directory under its final name is whole, whatever was killed or filled up when; and a manifest holds
-no time, host or path, so that equal inputs give equal bytes. What was measured (wall time, speed,
-memory) stands beside it in `measurements.json`, outside that promise.
+An artifact is written as a draft next to its final place, under a lock against a second writer.
+To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
+with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
+no time, host or path, so that equal inputs give equal bytes. Measurements (wall time, speed,
+memory) are in `measurements.json` beside it, which is not part of that promise.
 """
 
 import fcntl
@@ -29,26 +29,26 @@ from nmtkit.errors import UserError, shown
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
-# metrics.jsonl holds seconds beside its losses.
+# metrics.jsonl contains seconds as well as losses.
 UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
-TEMPORARY = "temporary"  # a folder of a draft that is gone before the artifact is seen
-FORMAT = 1  # of manifests; another one is refused
-# Of a record: the manifest of a training that keeps 3,000 checkpoints fits in.
+TEMPORARY = "temporary"  # a folder of a draft that is not published
+FORMAT = 1  # of manifests; any other is refused
+# Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
 BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
 
 
 class DamagedError(UserError):
-    """A published folder can't be used."""
+    """A published folder cannot be used."""
 
     def __init__(self, reason: str, way_out: str) -> None:
-        """Say why, and what to do; a caller with a better way out takes the reason alone."""
+        """Take why, and what to do; a caller that knows better what to do uses `reason` alone."""
         super().__init__(f"{reason}; {way_out}")
         self.reason = reason
 
 
 class Record(BaseModel):
-    """What a JSON file holds: these keys and no others, their values of these types."""
+    """The contents of a JSON file: exactly these keys, with values of exactly these types."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -57,32 +57,32 @@ AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
 
 
 def _inside(name: str) -> str:
-    """Check that `name` leads out of no folder, and may be shown on a terminal."""
+    """Check that `name` stays inside its folder and is safe to print."""
     if not name.isprintable() or "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise ValueError("it does not name a file inside the folder")
     return name
 
 
 class File(Record):
-    """What a manifest says about a file."""
+    """The entry of a file in a manifest."""
 
     bytes: NonNegativeInt
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class _Versioned(BaseModel):
-    """What the manifests of all versions have."""
+    """The part that manifests of all versions have in common."""
 
     format: int
 
 
 class Manifest(Record):
-    """What an artifact is, what it was made from, and its files."""
+    """The kind of an artifact, what it was made from, and its files."""
 
     format: int
     files: dict[Annotated[str, Field(max_length=255), AfterValidator(_inside)], File]
     kind: str
-    fingerprint: str | None = None  # the hash of all that it depends on; a checkpoint has none
+    fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = {}
     made_by: dict[str, str]
 
@@ -95,10 +95,10 @@ class Artifact:
     manifest: Manifest
 
     def file(self, name: str) -> Path:
-        """Return the path of a file that the manifest lists: no other one is read.
+        """Return the path of a file that the manifest lists; no other file is read.
 
         Raises:
-            DamagedError: it lists no such file.
+            DamagedError: the manifest does not list it.
         """
         if name not in self.manifest.files:
             raise _damaged(f"{self.path} was published without {name}", self.path)
@@ -106,18 +106,18 @@ class Artifact:
 
 
 def fingerprint(kind: str, depends_on: Mapping[str, Any]) -> str:
-    """The name of the artifact of this `kind` that follows from `depends_on`: 16 hex digits."""
+    """Return the 16 hex digits that name the artifact of this `kind` made from `depends_on`."""
     content = canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
 
 def canonical_json(value: object) -> str:
-    """The one way in which a value is written, so that equal values are equal bytes."""
+    """Return JSON that is the same bytes for equal values."""
     return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` to `path`, canonically."""
+    """Write `value` to `path` as canonical JSON."""
     path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
 
 
@@ -125,7 +125,7 @@ def read_json(path: Path) -> Any:
     """Read what `write_json` wrote.
 
     Raises:
-        DamagedError: the file is no JSON.
+        DamagedError: the file is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -134,10 +134,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
-    """Read a small JSON file that holds a `kind`.
+    """Read a small JSON file that contains a `kind`.
 
     Raises:
-        DamagedError: the file is missing or too large, or holds something else.
+        DamagedError: the file is missing, too large, or contains something else.
     """
     try:
         return kind.model_validate_json(read_bytes(path, MAX_RECORD_BYTES))
@@ -168,14 +168,14 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
         with path.open("rb") as file:
             content = file.read(n_bytes + 1)
     except OSError as error:
-        raise _damaged(f"{path} can't be read ({error.strerror})", path.parent) from None
+        raise _damaged(f"{path} cannot be read ({error.strerror})", path.parent) from None
     if len(content) > n_bytes:
         raise _damaged(f"{path} has more than {n_bytes:,} bytes", path.parent)
     return content
 
 
 def sha256_of(path: Path, n_bytes: int = sys.maxsize) -> str:
-    """The SHA-256 of a file, or of its first `n_bytes`."""
+    """Return the SHA-256 of a file, or of its first `n_bytes`."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(BLOCK_BYTES))
     with path.open("rb", buffering=0) as file:
@@ -192,30 +192,31 @@ class Store:
         self.folder = folder
 
     def place(self, kind: str, fingerprint: str) -> Path:
-        """Where that artifact is, or will be."""
+        """Return the path that the artifact has, or will have."""
         return self.folder / kind / fingerprint
 
     def draft_place(self, kind: str, fingerprint: str) -> Path:
-        """Where that artifact is written before it is whole."""
+        """Return the path of the artifact's draft."""
         return self.place(kind, fingerprint).with_suffix(".partial")
 
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
-        """That artifact, if it was published.
+        """Return the artifact if it was published.
 
         Raises:
-            UserError: a file of it is missing or has another size.
+            DamagedError: one of its files is missing or has another size.
         """
         path = self.place(kind, fingerprint)
         return open_directory(path) if path.is_dir() else None
 
     @contextmanager
     def draft(self, kind: str, fingerprint: str, *, resume: bool = False) -> Iterator[Path]:
-        """A folder to write that artifact in, locked against a second writer.
+        """Provide a folder to write the artifact to, locked against a second writer.
 
-        `resume` keeps what a killed writer left.
+        Args:
+            resume: keep the files of a writer that was killed.
 
         Raises:
-            UserError: another process is writing it.
+            UserError: another process is writing the artifact.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -236,7 +237,7 @@ class Store:
         depends_on: Mapping[str, Any],
         measurements: Mapping[str, Any],
     ) -> Artifact:
-        """Give the draft of that artifact its place."""
+        """Publish the draft of the artifact."""
         place = self.place(kind, fingerprint)
         partial = self.draft_place(kind, fingerprint)
         write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
@@ -247,7 +248,7 @@ class Store:
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
-    """Turn the folder `draft` into the whole and synced folder `place`, which must not exist."""
+    """Publish the folder `draft` as `place`, which must not exist."""
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
@@ -264,8 +265,7 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
     for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
         sync(folder)
     if (draft / TEMPORARY).exists():
-        # Away in one step: a kill in the middle of deleting must not leave a journal that tells of
-        # files which are gone.
+        # Renamed first: a kill during the deletion must not leave a journal whose files are gone.
         discarded = _discarded(draft)
         (draft / TEMPORARY).rename(discarded)
         sync(draft)
@@ -275,25 +275,27 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
 
 
 def _discarded(draft: Path) -> Path:
-    """Where the temporary files of a draft go to be deleted."""
+    """Return where the temporary files of a draft are moved to be deleted."""
     return draft.with_suffix(".discarded")
 
 
 def open_directory(path: Path) -> Artifact:
-    """Open the published folder at `path`, whose files have the sizes that its manifest gives.
+    """Open the published folder at `path`, and check the sizes of its files.
 
-    The folder may be reached through a link, its files may not.
+    The folder may be a symbolic link; its files may not.
 
     Raises:
-        DamagedError: it was never published, is damaged, or has another format.
+        DamagedError: the folder was never published, is damaged, or has another format.
     """
     if not _is_regular(path, MANIFEST):
         raise DamagedError(
-            f"{path} is no finished artifact: it has no {MANIFEST}", "name another or make it again"
+            f"{path} is not a finished artifact: it has no {MANIFEST}",
+            "choose another one, or make it again",
         )
     if (found := read_record(path / MANIFEST, _Versioned).format) != FORMAT:
         raise DamagedError(
-            f"{path} has format {shown(found)}, and this nmtkit reads {FORMAT}", "make it again"
+            f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}",
+            "make it again",
         )
     manifest = read_record(path / MANIFEST, Manifest)
     for name, expected in manifest.files.items():
@@ -301,26 +303,26 @@ def open_directory(path: Path) -> Artifact:
         if not os.path.lexists(file):
             seen = "is missing"
         elif not _is_regular(path, name):
-            seen = "is a link or no regular file"
+            seen = "is a link or not a regular file"
         elif (size := file.stat().st_size) != expected.bytes:
             seen = f"has {size:,} bytes"
         else:
             continue
-        raise _damaged(f"{file} {seen} where {expected.bytes:,} were written", path)
+        raise _damaged(f"{file} {seen} but was published with {expected.bytes:,} bytes", path)
     return Artifact(path, manifest)
 
 
 def _is_regular(folder: Path, name: str) -> bool:
-    """Whether `name` is a regular file of `folder` that is reached through no link inside it."""
+    """Return whether `name` is a regular file, and no part of it is a link inside `folder`."""
     place = Path(os.path.realpath(folder)) / name
     return place.is_file() and os.path.realpath(place) == str(place)
 
 
 def verify(artifact: Artifact, *names: str) -> Artifact:
-    """Hash the named files of `artifact`, all of them if none is named, and return it.
+    """Check the hashes of the named files of `artifact`, or of all its files, and return it.
 
     Raises:
-        DamagedError: a file is not what was published.
+        DamagedError: a file is not the one that was published.
     """
     for name in names or artifact.manifest.files:
         path, expected = artifact.file(name), artifact.manifest.files[name]
@@ -338,7 +340,7 @@ def _damaged(reason: str, path: Path) -> DamagedError:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that pydantic objects to, and where it stands."""
+    """Return the first thing that pydantic reports, and where it is."""
     first = error.errors(include_url=False, include_context=False)[0]
     where = "".join(f"[{shown(each)}]" for each in first["loc"])
     if where and first["type"] != "missing":
@@ -348,7 +350,7 @@ def first_problem(error: ValidationError) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """What makes artifacts here: nmtkit, the hash of its code, Python and the libraries."""
+    """Return the versions of nmtkit, its code (as a hash), Python and the libraries."""
     package = Path(__file__).parent
     code = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
@@ -371,7 +373,7 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def _lock(path: Path, what: str) -> Iterator[None]:
-    """Hold `path` locked; the system lets go of it when the process ends, however it ends."""
+    """Lock `path`; the system releases the lock when the process ends, however it ends."""
     with path.open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -379,7 +381,7 @@ def _lock(path: Path, what: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise UserError(
-                f"{what} is being made by {holder} (lock {path}); wait until it ends, or stop it"
+                f"{what} is being made by {holder} (lock {path}); wait for it to end, or stop it"
             ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -388,13 +390,13 @@ def _lock(path: Path, what: str) -> Iterator[None]:
 
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
-    """Make sure that `n_bytes` more can be written to `folder`, before hours of work go into them.
+    """Check that `n_bytes` can be written to `folder`, before hours of work depend on it.
 
     Args:
-        what: what needs them, the subject of the message.
+        what: what needs them; the subject of the message.
 
     Raises:
-        UserError: fewer are free.
+        UserError: fewer bytes are free.
     """
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
@@ -405,14 +407,14 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 
 
 def replace_file(new: Path, place: Path) -> None:
-    """Give a written file its place, at once and for good, even if the power fails."""
+    """Move the file `new` to `place` atomically and durably, even if the power fails."""
     sync(new)
     new.replace(place)
     sync(place.parent)
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+    """Flush a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

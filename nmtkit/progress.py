@@ -1,6 +1,6 @@
 """Live progress on a terminal, plain lines elsewhere.
 
-Always on standard error, so that results can be piped.
+All of it goes to standard error, so that results can be piped.
 """
 
 import os
@@ -25,33 +25,33 @@ from rich.progress import (
 
 from nmtkit.visible import visible
 
-PLAIN_EVERY_S = 10.0  # a line of plain progress at most this often
+PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
 
 console = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(message: str) -> None:
-    """Tell one thing that stays on the screen."""
+    """Print a message that stays on the screen."""
     console.print(visible(message), markup=False, soft_wrap=True)
 
 
 def mute() -> None:
-    """Say nothing more: the terminal is gone, and writing to it is an error."""
+    """Print nothing from now on: the terminal is gone, and writing to it would fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class Task:
-    """One piece of long work."""
+    """A long piece of work whose progress is shown."""
 
     def __init__(self, name: str, total: int | None, unit: str, bar: Progress | None) -> None:
         self._name, self._total, self._unit, self._bar = name, total, unit, bar
         self._done, self._note = 0, ""
         self._begin = self._last_line = time.monotonic()
-        self._first: tuple[float, int] | None = None  # when the first amount was told, and which
+        self._first: tuple[float, int] | None = None  # time and size of the first advance
         self._id = None if bar is None else bar.add_task(name, total=total, unit=unit, note="")
 
     def advance(self, amount: int) -> None:
-        """Tell that `amount` more units are done."""
+        """Count `amount` more units as done."""
         self._done += amount
         self._first = self._first or (time.monotonic(), amount)
         if self._bar is not None and self._id is not None:
@@ -61,7 +61,7 @@ class Task:
             say(self._line())
 
     def note(self, text: str) -> None:
-        """Change what stands behind the bar."""
+        """Change the text after the bar."""
         self._note = text
 
     def _line(self) -> str:
@@ -76,7 +76,7 @@ class Task:
         return f"{self._name}: {done}, {seconds:.0f} s{rate}{note}"
 
     def _rate(self) -> str:
-        """Bytes a second and the time left; what was told first may be of an earlier run."""
+        """Return bytes per second and the time left; the first advance may be an earlier run's."""
         begin, at_first = self._first or (time.monotonic(), 0)
         seconds, arrived = time.monotonic() - begin, self._done - at_first
         if not (seconds and arrived > 0):
@@ -88,7 +88,7 @@ class Task:
         return shown
 
     def end(self) -> None:
-        """Say how it ended, on one line that stays."""
+        """Print the final state, on a line that stays."""
         if self._bar is None:
             say(self._line())
 

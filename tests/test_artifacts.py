@@ -207,13 +207,15 @@ def test_a_flipped_byte_is_found_by_verify(name: str, store: Store) -> None:
 def test_a_changed_size_is_found_by_find(store: Store) -> None:
     path = publish(store).path / "checkpoints/step-7/model"
     path.write_bytes(bytes(255))
-    with pytest.raises(UserError, match=r"step-7/model has 255 bytes where 256 were written"):
+    with pytest.raises(
+        UserError, match=r"step-7/model has 255 bytes but was published with 256 bytes"
+    ):
         store.find(KIND, FINGERPRINT)
 
 
 def test_a_missing_file_is_found_by_find(store: Store) -> None:
     (publish(store).path / "empty").unlink()
-    with pytest.raises(UserError, match=r"empty is missing where 0 were written; delete"):
+    with pytest.raises(UserError, match=r"empty is missing but was published with 0 bytes; delete"):
         store.find(KIND, FINGERPRINT)
 
 
@@ -225,8 +227,8 @@ def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') ->
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        (None, "no finished artifact: it has no manifest.json"),
-        ('{"format": 99}', "has format 99, and this nmtkit reads 1"),
+        (None, "not a finished artifact: it has no manifest.json"),
+        ('{"format": 99}', "has format 99, but this version of nmtkit reads 1"),
         ('{"format": 1', "manifest.json is damaged"),
         ("[" * 100_000, "manifest.json is damaged"),
         ("9" * 5_000, "manifest.json is damaged"),

@@ -1,13 +1,13 @@
-"""All stages in order, and what a person wants to see at the end."""
+"""Run all stages in order and show the results."""
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
+from pathlib import Path
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact
+from nmtkit.artifacts import Artifact, DamagedError, read_record
 from nmtkit.reporting.facts import Results, Sample, StageResult
 from nmtkit.reporting.tables import print_results
 from nmtkit.sources.text import TextFile, read_lines
@@ -27,7 +27,7 @@ def run_all(chain: Chain) -> None:
 
 
 def _run(stage: str, chain: Chain) -> Artifact:
-    """Run one stage, imported when its turn comes: a chain that is fresh needs no torch."""
+    """Run one stage, imported only now: if all stages are done, torch is not needed."""
     artifact: Artifact = import_module(f"nmtkit.stages.{stage}").run(chain)
     return artifact
 
@@ -36,7 +36,7 @@ def results(chain: Chain) -> Results:
     """Collect the results of a finished chain.
 
     Raises:
-        UserError: a stage isn't done, or what is shown of it was altered.
+        UserError: a stage is not done, or a file that is shown was altered.
     """
     found = {stage: chain.need(stage) for stage in STAGES}
     corpus = chain.recipe.corpus
@@ -51,20 +51,37 @@ def results(chain: Chain) -> Results:
             for stage, artifact in found.items()
         ],
         [Sample(src[i], references[i], hypotheses[i]) for i in spread],
-        _json(found["score"], "scores.json"),
+        artifacts.read_json(_verified(found["score"], "scores.json")),
     )
 
 
+def _verified(artifact: Artifact, name: str) -> Path:
+    return artifacts.verify(artifact, name).file(name)
+
+
 def _lines(artifact: Artifact, name: str) -> list[str]:
-    return list(read_lines(TextFile(artifacts.verify(artifact, name).path / name)))
+    return list(read_lines(TextFile(_verified(artifact, name))))
 
 
-def _json(artifact: Artifact, name: str) -> Any:
-    return artifacts.read_json(artifacts.verify(artifact, name).path / name)
+class _Size(BaseModel):
+    pairs: int
+
+
+class _Counts(BaseModel):
+    """The values of `counts.json` that are shown."""
+
+    train_size: _Size
+    vocabulary: int
+
+
+class _Averaged(BaseModel):
+    """The values of `averaged.json` that are shown."""
+
+    steps: list[int]
 
 
 class _Measured(BaseModel):
-    """What is shown of an artifact's measurements, which no hash guards."""
+    """The measurements that are shown; they are not hashed."""
 
     seconds: float
     steps: int | None = None
@@ -73,7 +90,7 @@ class _Measured(BaseModel):
     sentences_per_second: float | None = None
 
     def parts(self) -> Iterator[str]:
-        """Each as a person reads it."""
+        """Yield each in words."""
         yield f"{self.seconds:,.1f} s"
         if self.steps is not None:
             yield f"{self.steps:,} steps"
@@ -86,18 +103,14 @@ class _Measured(BaseModel):
 
 
 def _summary(stage: str, artifact: Artifact) -> str:
-    measurements = artifact.path / artifacts.MEASUREMENTS
     try:
-        parts = list(_Measured.model_validate_json(measurements.read_bytes()).parts())
-    except (OSError, ValidationError):
-        parts = [f"{measurements.name} is damaged"]
+        parts = list(read_record(artifact.path / artifacts.MEASUREMENTS, _Measured).parts())
+    except DamagedError:
+        parts = [f"{artifacts.MEASUREMENTS} is damaged"]
     if stage == "prepare":
-        counts = _json(artifact, "counts.json")
-        parts += [
-            f"{counts['train_size']['pairs']:,} pairs",
-            f"vocabulary {counts['vocabulary']:,}",
-        ]
+        counts = read_record(_verified(artifact, "counts.json"), _Counts)
+        parts += [f"{counts.train_size.pairs:,} pairs", f"vocabulary {counts.vocabulary:,}"]
     if stage == "average":
-        steps = _json(artifact, "averaged.json")["steps"]
+        steps = read_record(_verified(artifact, "averaged.json"), _Averaged).steps
         parts += [f"steps {', '.join(f'{step:,}' for step in steps)}"]
     return ", ".join(parts)

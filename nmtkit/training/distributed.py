@@ -1,9 +1,9 @@
-"""One update on several processes: who they are, what they sum, how they end together.
+"""Data-parallel training: the group of processes, their gradient sums, and how they end together.
 
-The micro-batches of an update are dealt to the processes, and the gradients of their summed losses
-are summed again over the processes, so that their number changes an update by rounding alone.
-torchrun's agent starts the processes, watches them and says in environment variables which is
-which; this is the one file that reads them.
+The micro-batches of an update are distributed over the processes, and the gradients of their
+summed losses are summed over the processes, so that the number of processes changes an update only
+by rounding. torchrun's agent starts and watches the processes and describes them in environment
+variables, which only this file reads.
 """
 
 import os
@@ -21,32 +21,32 @@ from nmtkit.errors import AlreadyReported, UserError, is_out_of_memory
 
 Item = TypeVar("Item")
 
-# A process that died is seen at once, by its agent and by the connections it held; this ends a wait
-# for one that lives and does nothing. The first one evaluates and saves while the others wait.
+# A dead process is noticed at once, by its agent and by its closed connections; this timeout is for
+# one that hangs. The first process evaluates and saves while the others wait.
 TIMEOUT = timedelta(minutes=30)
-# Gradients travel in pieces of this size, while backward still computes others (as DDP's).
+# Gradients are summed in buckets of this size while backward computes the rest (as in DDP).
 BUCKET_BYTES = 25 * 2**20
-LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost the others: it did nothing wrong itself
-UNSET_RANK = "leave these environment variables to torchrun, or unset RANK to train in one process"
-FAILED = "nmtkit/failed"  # counts, in torchrun's store, the processes that ended with a UserError
+LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost another one and is not itself at fault
+UNSET_RANK = "let torchrun set these environment variables, or unset RANK to train in one process"
+FAILED = "nmtkit/failed"  # in torchrun's store, the number of processes that ended with a UserError
 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together, as one of them sees it."""
+    """The processes that train together, as seen by one of them."""
 
     rank: int
     size: int
     device: torch.device
-    n_restarts: int = 0  # how often torchrun has started them anew
+    n_restarts: int = 0  # how often torchrun has restarted them
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes and speaks."""
+        """Whether this process is the one that writes files and messages."""
         return self.rank == 0
 
     def share(self, items: Sequence[Item]) -> Sequence[Item]:
-        """What this process takes of `items`, dealt out like cards."""
+        """Return this process's share of `items`: every `size`-th one."""
         return items[self.rank :: self.size]
 
     def sum_(self, values: Tensor) -> None:
@@ -56,7 +56,7 @@ class Group:
                 dist.all_reduce(values)
 
     def any(self, flag: bool) -> bool:
-        """Whether any process says so, the same answer for all at the same step."""
+        """Return whether `flag` is true on any process."""
         flags = torch.tensor(float(flag))
         if self.size > 1:
             with _or_lost():
@@ -64,18 +64,18 @@ class Group:
         return bool(flags)
 
     def wait(self) -> None:
-        """Go on when all have come here."""
+        """Wait until all processes have reached this point."""
         self.any(False)
 
     def copy_first(self, model: nn.Module) -> None:
-        """Give every process the weights of the first."""
+        """Copy the weights of the first process to all others."""
         if self.size > 1:
             with _or_lost():
                 for parameter in model.parameters():
                     dist.broadcast(parameter.detach(), 0)
 
     def check_same(self, what: str, value: int) -> None:
-        """Make sure that all see the same `value`, having waited for each other.
+        """Wait for all processes and check that they have the same `value`.
 
         Raises:
             UserError: they do not.
@@ -88,27 +88,27 @@ class Group:
         if (values != value).any():
             seen = ", ".join(f"{each:.0f}" for each in values)
             raise UserError(
-                f"the processes differ in {what} ({seen}); give all machines the same --runs-dir, "
-                "on a disk that they share"
+                f"the processes differ in {what} ({seen}); use the same --runs-dir, on a shared "
+                "disk, on all machines"
             )
 
 
 @dataclass
 class _Bucket:
     parameters: list[nn.Parameter]
-    gradients: Tensor  # theirs, end to end
-    n_missing: int = 0  # of the parameters, how many have no gradient yet
-    work: dist.Work | None = None  # its sum, on the way
+    gradients: Tensor  # of all parameters, concatenated
+    n_missing: int = 0  # how many parameters have no gradient yet
+    work: dist.Work | None = None  # the all-reduce in progress
 
 
 @dataclass
 class GradientSums:
-    """The gradients of a model, summed over a group while backward still computes.
+    """The gradients of a model, summed over a group while backward is still running.
 
-    The parameters stand in buckets, in the reverse of their order, which is about the order in
-    which backward reaches them. A bucket leaves when backward has made its last gradient, and after
-    those before it: every process sends the same ones in the same order. A tied matrix gets its
-    gradient once, when all its uses have contributed.
+    The parameters are divided into buckets in reverse order, which is roughly the order in which
+    backward reaches them. A bucket is sent when its last gradient is ready and all buckets before
+    it have been sent, so that every process sends the same buckets in the same order. A tied matrix
+    receives its gradient once, when all its uses have contributed.
     """
 
     model: nn.Module
@@ -120,7 +120,7 @@ class GradientSums:
     def __post_init__(self) -> None:
         if self.group.size == 1 and self.group.device.type == "cpu":
             return
-        # On a GPU also for one process: a graph of backward wants each gradient where it was.
+        # On a GPU also for one process: a CUDA graph needs each gradient at a fixed address.
         self._buckets = _buckets(list(self.model.parameters())[::-1])
         if self.group.size == 1:
             return
@@ -140,11 +140,11 @@ class GradientSums:
         self._n_sent, self._is_last = 0, False
 
     def send_as_they_come(self) -> None:
-        """Say that the next backward pass is this process's last one of the update."""
+        """Announce that the next backward pass is the last of this update on this process."""
         self._is_last = True
 
     def finish(self) -> None:
-        """End an update: send what no backward pass of this process has sent, wait for the rest."""
+        """End an update: send the remaining buckets and wait for all sums."""
         if self.group.size == 1:
             return
         for bucket in self._buckets[self._n_sent :]:
@@ -155,7 +155,7 @@ class GradientSums:
                 bucket.work.wait()
 
     def norm(self) -> Tensor:
-        """() the Euclidean norm of all gradients together; not finite if one of them is not."""
+        """Return the scalar Euclidean norm of all gradients; not finite if one of them is not."""
         gradients = [parameter.grad for parameter in self.model.parameters()]
         return nn.utils.get_total_norm([each for each in gradients if each is not None])
 
@@ -176,7 +176,7 @@ class GradientSums:
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> list[_Bucket]:
-    """Cut `parameters` into buckets and let their gradients be views of them."""
+    """Divide `parameters` into buckets, and make their gradients views of the buckets."""
     groups: list[list[nn.Parameter]] = []
     n_bytes = BUCKET_BYTES
     for parameter in parameters:
@@ -240,7 +240,7 @@ def join(device: torch.device) -> Iterator[Group]:
         raise AlreadyReported(1)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        # torchrun's store outlives a restart, and what the lost processes wrote there is void.
+        # torchrun's store survives a restart, with stale entries of the processes before it.
         store=dist.PrefixStore(f"nmtkit/{n_restarts}", store),  # type: ignore[attr-defined]
         rank=rank,
         world_size=size,
@@ -248,7 +248,7 @@ def join(device: torch.device) -> Iterator[Group]:
     )
     try:
         yield Group(rank, size, device, n_restarts)
-        dist.destroy_process_group()  # after an error it might wait for the others
+        dist.destroy_process_group()  # skipped after an error: it could wait for the others
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:
             raise AlreadyReported(1) from None
@@ -275,7 +275,7 @@ def _said(name: str) -> str:
 
 @contextmanager
 def _or_lost() -> Iterator[None]:
-    """End this process without a word if another one is gone: torchrun knows which, and why."""
+    """Exit without a message if another process is gone: torchrun reports which one, and why."""
     try:
         yield
     except RuntimeError as error:

@@ -45,3 +45,19 @@ def test_measurements_that_are_damaged_hide_nothing_else(tmp_path: Path, content
     (made.path / "averaged.json").write_bytes(canonical_json({"steps": [10, 2001]}).encode())
     with pytest.raises(DamagedError, match=r"averaged\.json was altered"):
         _summary("average", made)
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "content"),
+    [
+        ("average", "averaged", {"steps": ["many"]}),
+        ("average", "averaged", []),
+        ("prepare", "counts", {"vocabulary": 9}),
+    ],
+)
+def test_a_file_that_was_published_with_other_contents_is_named(
+    tmp_path: Path, stage: str, name: str, content: object
+) -> None:
+    made = publish(tmp_path, {"seconds": 1.0}, **{name: content})
+    with pytest.raises(DamagedError, match=rf"{name}\.json is damaged"):
+        _summary(stage, made)

@@ -106,5 +106,5 @@ def test_a_damaged_codes_file_is_refused(tmp_path: Path, content: bytes, message
 
 
 def test_a_missing_codes_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"codes\.bpe can't be read \(No such file"):
+    with pytest.raises(UserError, match=r"codes\.bpe cannot be read \(No such file"):
         read_codes(tmp_path / "codes.bpe")

@@ -233,7 +233,7 @@ def test_a_damaged_vocabulary_is_refused(tmp_path: Path, content: str, message: 
 
 
 def test_a_folder_without_subwords_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"codes\.bpe can't be read \(No such file"):
+    with pytest.raises(UserError, match=r"codes\.bpe cannot be read \(No such file"):
         BpeSubword.load(tmp_path)
 
 

@@ -165,7 +165,7 @@ def test_folder_alone_suffices_wherever_it_lies(bundle: Path, tmp_path: Path) ->
 
 
 def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no finished artifact"):
+    with pytest.raises(UserError, match="not a finished artifact"):
         open_bundle(tmp_path, CPU)
     draft, other = tmp_path / "draft", tmp_path / "other"
     for missing, says in {
@@ -403,14 +403,14 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "name: NUL": (listing("a\0"), OUTSIDE),
     "name: escape sequence": (listing("\x1b[2J"), OUTSIDE),
     "name: too long": (listing("a" * 5_000), "at most 255 characters"),
-    "link to a device": (linked("codes.bpe", "/dev/zero"), "is a link or no regular file"),
-    "link to its own content": (linked_to_itself, "is a link or no regular file"),
-    "link to a folder": (linked_folder, "sub/file is a link or no regular file"),
-    "pipe": (pipe("codes.bpe"), "is a link or no regular file"),
-    "folder": (folder_in_the_place_of_a_file, "is a link or no regular file"),
-    "manifest is a device": (linked(artifacts.MANIFEST, "/dev/zero"), "no finished artifact"),
-    "manifest is a link": (linked(artifacts.MANIFEST, "/etc/passwd"), "no finished artifact"),
-    "manifest is a pipe": (pipe(artifacts.MANIFEST), "no finished artifact"),
+    "link to a device": (linked("codes.bpe", "/dev/zero"), "is a link or not a regular file"),
+    "link to its own content": (linked_to_itself, "is a link or not a regular file"),
+    "link to a folder": (linked_folder, "sub/file is a link or not a regular file"),
+    "pipe": (pipe("codes.bpe"), "is a link or not a regular file"),
+    "folder": (folder_in_the_place_of_a_file, "is a link or not a regular file"),
+    "manifest is a device": (linked(artifacts.MANIFEST, "/dev/zero"), "not a finished artifact"),
+    "manifest is a link": (linked(artifacts.MANIFEST, "/etc/passwd"), "not a finished artifact"),
+    "manifest is a pipe": (pipe(artifacts.MANIFEST), "not a finished artifact"),
     "stray device": (linked("sentencepiece.model", "/dev/zero"), None),
     "stray model": (stray("sentencepiece.model", b"stray"), None),
     "no vocabulary listed": (unlisted("vocabulary.tsv"), "published without vocabulary.tsv"),

@@ -101,7 +101,7 @@ def test_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
 def test_truncated_file_is_refused(tmp_path: Path, name: str) -> None:
     file = save(tmp_path, 2) / name
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(UserError, match=f"{name} has .* bytes where .* were written"):
+    with pytest.raises(UserError, match=f"{name} has .* bytes but was published with .* bytes"):
         load_checkpoint(file.parent, *trained())
 
 
