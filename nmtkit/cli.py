@@ -189,7 +189,7 @@ def translate(
     if recipe is not None:
         _tell(stage.run(_chain(recipe, overrides, Machine(runs_dir, device=device))).path)
     elif bundle is not None:
-        from nmtkit.recipe import load_decoding
+        from nmtkit.recipe_file import load_decoding
 
         if sys.stdin is None or sys.stdout is None:
             raise UserError(
@@ -280,7 +280,7 @@ def status(
 @app.command()
 def recipes() -> None:
     """List the recipes that come with nmtkit."""
-    from nmtkit.recipe import bundled_recipes, load_recipe
+    from nmtkit.recipe_file import bundled_recipes, load_recipe
     from nmtkit.reporting.tables import print_recipes
 
     known = {str(path): load_recipe(str(path)) for path in bundled_recipes()}
@@ -362,7 +362,7 @@ def bench_train(
 
 
 def _chain(recipe: str, overrides: list[str] | None, machine: Machine) -> "Chain":
-    from nmtkit.recipe import load_recipe
+    from nmtkit.recipe_file import load_recipe
     from nmtkit.stages.chain import Chain
 
     return Chain(load_recipe(recipe, overrides or []), machine, recipe, overrides or [])

@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "symbols": set(),
     "progress": {"visible"},
     "machine": {"errors"},
-    "recipe": {"errors"},
+    "recipe": set(),
+    "recipe_file": {"recipe", "errors"},
     "artifacts": {"errors"},
     "model": {"recipe", "artifacts", "errors", "symbols"},
     "sources": {"recipe", "artifacts", "errors"},
@@ -122,7 +123,16 @@ def libraries_see_config_types_not_recipes(module: Module) -> Iterator[str]:
 
 def only_some_rooms_import_torch(module: Module) -> Iterator[str]:
     """Text is prepared without torch; `--help` and recipes do not wait for it."""
-    without = ("sources", "corpus", "recipe", "artifacts", "errors", "symbols", "progress")
+    without = (
+        "sources",
+        "corpus",
+        "recipe",
+        "recipe_file",
+        "artifacts",
+        "errors",
+        "symbols",
+        "progress",
+    )
     if module.room in without:
         yield from (f"imports {name}" for name in module.imports() if name.split(".")[0] == "torch")
 

@@ -17,7 +17,7 @@ from nmtkit.machine import Machine
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.cost import update_flops
 from nmtkit.model.packing import Layout
-from nmtkit.recipe import load_recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.reporting.tables import print_training_speeds
 from nmtkit.stages.chain import Chain

@@ -20,7 +20,8 @@ from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepie
 from nmtkit.corpus.store import Ids, IdsWriter, pack
 from nmtkit.corpus.subword import BpeSubword, Subword
 from nmtkit.corpus.tokenizations import Tokenizations
-from nmtkit.recipe import Recipe, load_recipe
+from nmtkit.recipe import Recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import Inspection
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.training.batches import Pairs, updates

@@ -14,7 +14,7 @@ from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import load_recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID

@@ -429,7 +429,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "learned positions": (model_with(positions="learned", max_positions=10**9), "has more"),
     "vocabulary_multiple": (model_with(vocabulary_multiple=10**9), None),
     "number as text": (model_with(n_layers="1"), "Input should be a valid integer"),
-    "unknown key of the model": (model_with(colour=1), "Extra inputs"),
+    "unknown key of the model": (model_with(colour=1), "Unknown key"),
     "F16": (weights_with(cast(torch.float16)), "'F16'.*expected .'F32'"),
     "I32": (weights_with(cast(torch.int32)), "'I32'.*expected .'F32'"),
     "F64": (weights_with(cast(torch.float64)), "'F64'.*expected .'F32'"),

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, TsvFile, recipes_dir
+from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, TsvFile
+from nmtkit.recipe_file import recipes_dir
 from nmtkit.sources.catalog import CatalogText, RemoteFile
 from nmtkit.sources.parallel import (
     Corpus,

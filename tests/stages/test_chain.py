@@ -10,7 +10,8 @@ import pytest
 from nmtkit.artifacts import Store
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
-from nmtkit.recipe import FilePair, Recipe, load_recipe
+from nmtkit.recipe import FilePair, Recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import STAGES, Chain, states
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again

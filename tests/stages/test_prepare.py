@@ -16,7 +16,8 @@ from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
-from nmtkit.recipe import Recipe, recipes_dir
+from nmtkit.recipe import Recipe
+from nmtkit.recipe_file import recipes_dir
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal

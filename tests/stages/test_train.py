@@ -8,7 +8,7 @@ import torch
 
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import load_recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.train import _set_up
 
 STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]

@@ -33,7 +33,7 @@ from nmtkit import artifacts, progress
 from nmtkit.corpus import tokenized
 from nmtkit.machine import Machine
 from nmtkit.model import weights
-from nmtkit.recipe import load_recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.stages import average, prepare, score, train, translate

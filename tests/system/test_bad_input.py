@@ -124,12 +124,12 @@ MISTAKES = {
     "--set of a wrong type": Mistake(
         _nothing,
         (*PREPARE, "--set", "decoding.beam_size=four"),
-        ('[decoding] beam_size = "four"', "a whole number"),
+        ('[decoding] beam_size = "four"', "valid integer"),
     ),
     "--set of an impossible value": Mistake(
         _nothing,
         (*PREPARE, "--set", "decoding.beam_size=0"),
-        ("[decoding] beam_size = 0", "at least 1"),
+        ("[decoding] beam_size = 0", "greater than or equal to 1"),
     ),
     "--set without a value": Mistake(
         _nothing, (*PREPARE, "--set", "decoding.beam_size"), ("section.key=value",)

@@ -15,7 +15,7 @@ import pytest
 
 from nmtkit.decoding.bundle import Bundle, Translation
 from nmtkit.machine import Machine
-from nmtkit.recipe import load_recipe
+from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
 from system.command import (

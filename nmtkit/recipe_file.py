@@ -1,0 +1,199 @@
+"""Recipe files: find one, read it, override values, and say what is wrong with it."""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from nmtkit.errors import UserError
+from nmtkit.recipe import DecodingConfig, Recipe, Section
+
+MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
+FILE_KEYS = ("src", "tgt", "tsv", "tmx")  # of a source; their values are paths
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+def recipes_dir() -> Path:
+    """Return the folder of nmtkit's own recipes: `pipelines/`, or the wheel's copy of it."""
+    package = Path(__file__).resolve().parent
+    inside = package / "pipelines"
+    return inside if inside.is_dir() else package.parent / "pipelines"
+
+
+def bundled_recipes() -> list[Path]:
+    """Return the files of the recipes that come with nmtkit, sorted by name."""
+    return sorted(recipes_dir().glob("*.toml"))
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe by bare name or by path, with `section.key=value` overrides.
+
+    Raises:
+        UserError: The recipe does not exist, is not TOML, or does not fit the schema.
+    """
+    path = _find(name_or_path)
+    document = _with_absolute_files(_read(path), path.resolve().parent)
+    return _checked(Recipe, document, overrides, origin=str(path))
+
+
+def load_decoding(overrides: Sequence[str]) -> DecodingConfig:
+    """Return the paper's decoding settings (section 6.1) with overrides.
+
+    Raises:
+        UserError: An override does not fit the schema.
+    """
+    paper = {"beam_size": 4, "length_penalty": 0.6, "max_extra_tokens": 50}
+    return _checked(_DecodingAlone, {"decoding": paper}, overrides).decoding
+
+
+class _DecodingAlone(Section):
+    decoding: DecodingConfig
+
+
+def _find(name_or_path: str) -> Path:
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        if not path.is_file():
+            raise UserError(
+                f"there is no recipe file {name_or_path!r}; give a path that exists or a bare name"
+            )
+        return path
+    known = {recipe.stem: recipe for recipe in bundled_recipes()}
+    if name_or_path not in known:
+        near = difflib.get_close_matches(name_or_path, known, n=1, cutoff=0.5)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UserError(
+            f"there is no recipe {name_or_path!r}{hint}; `nmtkit recipes` lists the recipes that "
+            "come with nmtkit, and your own file is named by its path, such as ./mine.toml"
+        )
+    return known[name_or_path]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise UserError(f"{path} is not a recipe: it has more than {MAX_BYTES:,} bytes")
+    try:
+        return _parse(content.decode("utf-8").removeprefix("\ufeff"))
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start:,}"
+        raise UserError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        TOMLDecodeError: The text is not TOML, or is more than Python can parse.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python parses at most 4,300 digits
+        raise tomllib.TOMLDecodeError("a number has too many digits") from None
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("brackets are nested too deeply") from None
+
+
+def _with_absolute_files(value: Any, folder: Path) -> Any:
+    """Resolve the user's own files relative to the recipe that names them."""
+    if isinstance(value, list):
+        return [_with_absolute_files(each, folder) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: str(folder / inner)
+        if key in FILE_KEYS and isinstance(inner, str)
+        else _with_absolute_files(inner, folder)
+        for key, inner in value.items()
+    }
+
+
+def _checked(
+    schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
+) -> AnySection:
+    for override in overrides:
+        _override(document, override)
+        origin += f" --set {_short(override, 200)}"
+    try:
+        return schema.model_validate(document)
+    except ValidationError as error:
+        raise UserError(f"{origin.lstrip()}: {_first_problem(error, document)}") from None
+
+
+def _override(document: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise UserError(f"--set takes section.key=value, not {_short(override)!r}")
+    try:
+        parsed = _parse(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        parsed = {"value": text.strip()}  # a bare word is a string: --set model.norm=pre
+    if len(parsed) > 1:
+        raise UserError(f"--set takes one value, not several as in {_short(override)!r}")
+    table = document
+    for part in parts[:-1]:
+        inner = table.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {_short(override)!r}: {part!r} is a value, not a section")
+        table = inner
+    table[parts[-1]] = parsed["value"]
+
+
+def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
+    """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`."""
+    first = error.errors(include_url=False)[0]
+    message = _short(first["msg"].removeprefix("Value error, "), 300)
+    if not first["loc"]:
+        return message
+    where = _key_path(first["loc"], document)
+    if first["type"] != "missing" and not isinstance(first["input"], dict):
+        where += f" = {_shown(first['input'])}"
+    return f"{where}: {message}"
+
+
+def _key_path(location: tuple[int | str, ...], document: Any) -> str:
+    """Return a location of pydantic's as the recipe spells it: `[corpus] train[0].src`.
+
+    The tags of unions, which pydantic puts between the keys, are left out.
+    """
+    *outer, last = location
+    keys: list[int | str] = []
+    value = document
+    for part in outer:
+        if isinstance(part, int) or part in value:
+            keys.append(part)
+            value = value[part]
+    if isinstance(last, int) or isinstance(value, dict):
+        keys.append(last)
+    section, *inner = [f"[{key}]" if isinstance(key, int) else f".{_key(key)}" for key in keys]
+    if not isinstance(document.get(keys[0]), dict):
+        return section.removeprefix(".")
+    return f"[{section.removeprefix('.')}] {''.join(inner).removeprefix('.')}".rstrip()
+
+
+def _key(key: str) -> str:
+    """Return a key as TOML writes it: bare, or in quotes."""
+    return _short(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
+
+
+def _shown(value: object) -> str:
+    try:
+        return _short(json.dumps(value, ensure_ascii=False, default=str))
+    except (ValueError, RecursionError):  # too many digits, or too deeply nested
+        return "..."
+
+
+def _short(text: str, max_length: int = 60) -> str:
+    return text if len(text) <= max_length else text[: max_length - 3] + "..."
