@@ -54,29 +54,28 @@ class Section(BaseModel):
 
 
 class FilePair(Section):
-    """A user's own parallel text: two files, line by line translations of each other."""
+    """Two plain-text files; each line of one is the translation of the same line of the other."""
 
     src: str
     tgt: str
 
 
 class TsvFile(Section):
-    """A user's own parallel text in one file: two columns, a tab between."""
+    """A file with two tab-separated columns, a sentence and its translation."""
 
     tsv: str
-    columns: Annotated[
-        tuple[str, str], Field(strict=False)
-    ]  # their languages, such as ["en", "de"]
+    # The languages of the columns, such as ["en", "de"].
+    columns: Annotated[tuple[str, str], Field(strict=False)]
 
 
 class TmxFile(Section):
-    """A user's translation memory; segments of other languages are passed over."""
+    """A translation memory; segments in other languages are skipped."""
 
     tmx: str
 
 
 class HubSource(Section):
-    """A dataset of translations on the Hugging Face hub, as it was at one commit."""
+    """A dataset on the Hugging Face hub, at a given commit."""
 
     huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
     subset: str  # such as "de-en"
@@ -84,7 +83,7 @@ class HubSource(Section):
     revision: Annotated[str, Field(pattern=COMMIT)]
 
 
-# The kinds of a source that is no name of the catalog, by the key that only they have.
+# The kinds of sources outside the catalog, by a key that no other kind has.
 _SOURCES: dict[str, type[Section]] = {
     "src": FilePair,
     "tsv": TsvFile,
@@ -101,7 +100,7 @@ def _source_tag(source: object) -> str:
     return next((kind.__name__ for key, kind in _SOURCES.items() if key in source), "FilePair")
 
 
-# A name of the catalog, or text from elsewhere.
+# A name in the catalog, or text from elsewhere.
 Source = Annotated[
     Annotated[str, Tag("str")]
     | Annotated[FilePair, Tag("FilePair")]
@@ -113,7 +112,7 @@ Source = Annotated[
 
 
 class CorpusConfig(Section):
-    """What text is read, and how raw text becomes tokens (section 5.1)."""
+    """The text, and how it is cleaned and tokenized (section 5.1)."""
 
     src_lang: Annotated[str, Field(pattern=LANGUAGE)]
     tgt_lang: Annotated[str, Field(pattern=LANGUAGE)]
@@ -124,12 +123,11 @@ class CorpusConfig(Section):
     lowercase: bool
     tokenizer: Literal["moses", "none"]
     aggressive_hyphens: bool  # tokenizer.perl -a: "well-known" becomes "well @-@ known"
-    min_tokens: (
-        Count  # a training pair with a side outside min..max is dropped (clean-corpus-n.perl)
-    )
+    # Training pairs with a side outside this range are dropped (clean-corpus-n.perl).
+    min_tokens: Count
     max_tokens: Count
     max_ratio: Positive
-    drop_duplicates: bool  # of a training pair that occurs again, both sides alike, one is kept
+    drop_duplicates: bool  # keep one of equal training pairs
     drop_held_out: bool  # a training pair is dropped if a side is also a line of dev or test
 
     @model_validator(mode="after")
@@ -160,39 +158,39 @@ class BpeConfig(Section):
 
 
 class SentencePieceConfig(Section):
-    """A vocabulary of sentencepiece, in the place of the paper's word-pieces (section 5.1)."""
+    """A sentencepiece vocabulary, in place of the paper's word-pieces (section 5.1)."""
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=MAX_INT)]
 
 
 class ModelConfig(Section):
-    """The Transformer (section 3), with every freedom of Table 3."""
+    """The Transformer (section 3), with the variations of Table 3."""
 
-    n_layers: Count  # N, in the encoder and again in the decoder
+    n_layers: Count  # N, of the encoder and of the decoder
     d_model: Count
     d_ff: Count
     n_heads: Count  # h
     d_k: Count
     d_v: Count
-    attention_bias: bool = False  # on the projections of attention
-    dropout: Share  # P_drop, on each sub-layer's output and on the embeddings
+    attention_bias: bool = False  # of the attention projections
+    dropout: Share  # P_drop, of sub-layer outputs and embeddings
     positions: Literal["sinusoid", "learned"]
-    max_positions: Count  # rows of the learned positions, and the longest sentence of training
+    max_positions: Count  # longest training sentence, and rows of the learned positions
     norm: Literal["post", "pre"]
-    tie_embeddings: bool  # source, target and pre-softmax matrix are one (section 3.4)
-    vocabulary_multiple: Count  # its rows: the vocabulary, rounded up to a multiple of this
+    tie_embeddings: bool  # share source, target and pre-softmax matrix (section 3.4)
+    vocabulary_multiple: Count  # round up the rows of the embeddings to a multiple of this
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.positions == "sinusoid" and self.d_model % 2:
             raise ValueError(
-                f'd_model = {self.d_model} is odd, where positions = "sinusoid" needs an even one'
+                f'd_model = {self.d_model} is odd, but positions = "sinusoid" needs an even number'
             )
         return self
 
     def rows_for(self, n_tokens: int) -> int:
-        """Rows of the embedding matrix for a vocabulary of `n_tokens`."""
+        """Return the number of embedding rows for a vocabulary of `n_tokens`."""
         return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
 
 
@@ -201,32 +199,32 @@ class TrainingConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     max_steps: Count
-    src_tokens_per_update: Count  # the most real tokens of one update, end symbols counted
+    src_tokens_per_update: Count  # at most, including the EOS and without padding
     tgt_tokens_per_update: Count
-    batches: Literal["random", "like-length"] = "random"  # the pairs of an update
+    batches: Literal["random", "like-length"] = "random"  # pairs of the same update
     warmup_steps: Count
     learning_rate_scale: Positive  # 1.0 is equation 3
     adam_beta1: Share
     adam_beta2: Share
     adam_epsilon: Positive
     label_smoothing: Share  # epsilon_ls
-    checkpoint_every_steps: CountOrZero  # 0: not by steps
-    checkpoint_every_minutes: Annotated[float, Field(ge=0)]  # 0: not by the clock
+    checkpoint_every_steps: CountOrZero  # 0: off
+    checkpoint_every_minutes: Annotated[float, Field(ge=0)]  # 0: off
     keep_checkpoints: Count
-    dev_every_steps: CountOrZero  # dev perplexity; 0: only at the end
+    dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if not self.checkpoint_every_steps and not self.checkpoint_every_minutes:
             raise ValueError(
                 "checkpoint_every_steps and checkpoint_every_minutes are both 0, "
-                "so that nothing would be saved"
+                "so no checkpoint would be saved"
             )
         return self
 
 
 class AveragingConfig(Section):
-    """The last checkpoints whose mean is the model (section 6.1)."""
+    """Averaging of the last checkpoints (section 6.1)."""
 
     n_checkpoints: Count
 
@@ -237,20 +235,20 @@ class DecodingConfig(Section):
     beam_size: Count
     # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
     length_penalty: Annotated[float, Field(ge=0)]
-    # longest output: the source's length + this
+    # Maximum length of a translation beyond that of its source.
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
 
 
 class ScoringConfig(Section):
-    """What the hypotheses and references go through before they are compared."""
+    """Preprocessing of hypotheses and references."""
 
     lowercase: bool
-    # Of tokenized BLEU alone: both sides go through normalize-punctuation.perl.
+    # Apply normalize-punctuation.perl to both sides, for tokenized BLEU only.
     normalize_punctuation: bool
 
 
 class Recipe(Section):
-    """One experiment, from the names of its corpora to the way its BLEU is counted."""
+    """One experiment, from its corpora to its BLEU."""
 
     name: Annotated[str, Field(pattern=NAME)]
     description: str
@@ -272,12 +270,12 @@ class Recipe(Section):
         return self
 
     def expected_vocabulary(self) -> int:
-        """A guess before the text is read: 32,000 merges of news leave about 37,000 tokens."""
+        """Estimate the size of the vocabulary: 32,000 merges on news yield about 37,000 tokens."""
         if isinstance(self.subword, BpeConfig):
             return round(self.subword.n_merges * 37 / 32)
         return self.subword.n_tokens
 
     def section(self, name: str) -> dict[str, Any]:
-        """The values of one table, as they go into a fingerprint and a manifest."""
+        """Return the values of a section for fingerprints and manifests."""
         values: dict[str, Any] = getattr(self, name).model_dump(mode="json", exclude_defaults=True)
         return values
