@@ -7,6 +7,7 @@ fingerprint, so a new key does not invalidate existing artifacts.
 
 import difflib
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -33,6 +34,12 @@ COMMIT = r"^[0-9a-f]{40}$"
 LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the most similar known word, or an empty string if none is similar."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 class Section(BaseModel):
     """One table of a recipe."""
 
@@ -41,11 +48,10 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _forbid_unknown_keys(cls, table: object) -> object:
-        """Forbid extra keys, as pydantic can, but name the nearest key there is."""
+        """Do what `extra="forbid"` does, with a hint at the most similar key."""
         for key, value in table.items() if isinstance(table, dict) else ():
             if key not in cls.model_fields:
-                near = difflib.get_close_matches(key, cls.model_fields, n=1, cutoff=0.5)
-                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                hint = did_you_mean(key, cls.model_fields)
                 error = PydanticCustomError("unknown_key", "Unknown key{hint}", {"hint": hint})
                 raise ValidationError.from_exception_data(
                     cls.__name__, [InitErrorDetails(type=error, loc=(key,), input=value)]

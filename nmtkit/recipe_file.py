@@ -1,6 +1,5 @@
 """Recipe files: find one, read it, override values, and say what is wrong with it."""
 
-import difflib
 import json
 import re
 import tomllib
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import DecodingConfig, Recipe, Section
+from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
 FILE_KEYS = ("src", "tgt", "tsv", "tmx")  # of a source; their values are paths
@@ -66,11 +65,10 @@ def _find(name_or_path: str) -> Path:
         return path
     known = {recipe.stem: recipe for recipe in bundled_recipes()}
     if name_or_path not in known:
-        near = difflib.get_close_matches(name_or_path, known, n=1, cutoff=0.5)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise UserError(
-            f"there is no recipe {name_or_path!r}{hint}; `nmtkit recipes` lists the recipes that "
-            "come with nmtkit, and your own file is named by its path, such as ./mine.toml"
+            f"there is no recipe {name_or_path!r}{did_you_mean(name_or_path, known)}; `nmtkit "
+            "recipes` lists those that come with nmtkit, and your own file is named by its path, "
+            "such as ./mine.toml"
         )
     return known[name_or_path]
 
