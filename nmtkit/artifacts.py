@@ -16,7 +16,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -32,7 +32,7 @@ MEASUREMENTS = "measurements.json"
 # metrics.jsonl contains seconds as well as losses.
 UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
 TEMPORARY = "temporary"  # a folder of a draft that is not published
-FORMAT = 1  # of manifests; any other is refused
+FORMAT = 2  # of manifests; any other is refused
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
 BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
@@ -207,6 +207,12 @@ class Store:
         """
         path = self.place(kind, fingerprint)
         return open_directory(path) if path.is_dir() else None
+
+    def all(self, kind: str) -> Iterator[Artifact]:
+        """Yield the artifacts of this kind that are whole."""
+        for manifest in sorted((self.folder / kind).glob(f"*/{MANIFEST}")):
+            with suppress(DamagedError):
+                yield open_directory(manifest.parent)
 
     @contextmanager
     def draft(self, kind: str, fingerprint: str, *, resume: bool = False) -> Iterator[Path]:

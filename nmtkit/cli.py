@@ -169,7 +169,7 @@ def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir =
 @app.command()
 def translate(
     recipe: Annotated[
-        str | None, typer.Argument(metavar="[RECIPE]", help="Translate this recipe's test set.")
+        str | None, typer.Argument(metavar="[RECIPE]", help="Translate this recipe's test sets.")
     ] = None,
     bundle: Annotated[
         Path | None,
@@ -177,9 +177,10 @@ def translate(
     ] = None,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
     device: Device = "auto",
 ) -> None:
-    """Translate a recipe's test set, or standard input line by line with --bundle."""
+    """Translate a recipe's test sets, or standard input line by line with --bundle."""
     from nmtkit.stages import translate as stage
 
     if (recipe is None) == (bundle is None):
@@ -187,18 +188,15 @@ def translate(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
         )
     if recipe is not None:
-        _tell(stage.run(_chain(recipe, overrides, Machine(runs_dir, device=device))).path)
+        machine = Machine(runs_dir, mirror=mirror, device=device)
+        _tell(stage.run(_chain(recipe, overrides, machine)).path)
     elif bundle is not None:
-        from nmtkit.recipe_file import load_decoding
-
         if sys.stdin is None or sys.stdout is None:
             raise UserError(
                 "`nmtkit translate --bundle` reads standard input and writes standard output, and "
                 "one of them is closed; redirect it to a file"
             )
-
-        machine = Machine(runs_dir, device=device)
-        stage.translate_stream(bundle, load_decoding(overrides or []), machine)
+        stage.translate_stream(bundle, overrides or [], Machine(runs_dir, device=device))
 
 
 @app.command()
@@ -215,14 +213,14 @@ def score(
     runs_dir: RunsDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Compute all kinds of BLEU for a recipe's translation, or for two files of plain text."""
-    from nmtkit.artifacts import read_json, verify
+    """Compute all kinds of BLEU for a recipe's translations, or for two files of plain text."""
+    from nmtkit.evaluation.scores import read_scores
     from nmtkit.reporting.tables import print_scores
     from nmtkit.stages import score as stage
 
     if references is None:
-        artifact = verify(stage.run(_chain(recipe_or_hypotheses, overrides, Machine(runs_dir))))
-        scores = read_json(artifact.path / stage.SCORES)
+        chain = _chain(recipe_or_hypotheses, overrides, Machine(runs_dir))
+        scores = read_scores(stage.run(chain))
     elif lang is None:
         raise UserError(
             "to score two files, nmtkit must know their language: add --lang, such as --lang de"
@@ -231,7 +229,9 @@ def score(
         from nmtkit.recipe import ScoringConfig
 
         scoring = ScoringConfig(lowercase=lowercase, normalize_punctuation=False)
-        scores = stage.score_files(Path(recipe_or_hypotheses), references, lang, scoring)
+        name = references.name
+        hypotheses = Path(recipe_or_hypotheses)
+        scores = {name: stage.score_files(hypotheses, references, lang, scoring, name=name)}
     print_scores(scores, as_json=as_json)
 
 

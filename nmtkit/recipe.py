@@ -7,7 +7,9 @@ fingerprint, so a new key does not invalidate existing artifacts.
 
 import difflib
 import json
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -29,6 +31,8 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 NAME = r"^[A-Za-z0-9._-]+$"
+# Of a test set, whose translations lie in a folder of this name.
+SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 COMMIT = r"^[0-9a-f]{40}$"
 LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
@@ -59,14 +63,26 @@ class Section(BaseModel):
         return table
 
 
-class FilePair(Section):
+class OwnText(Section):
+    """A user's own text, called by the name of its file unless `name` is given."""
+
+    name: Annotated[str, Field(pattern=SET_NAME)] | None = None
+
+
+class FilePair(OwnText):
     """Two plain-text files; each line of one is the translation of the same line of the other."""
 
     src: str
     tgt: str
 
 
-class TsvFile(Section):
+class SourceFile(OwnText):
+    """A text without a reference, to be translated but not scored."""
+
+    src: str
+
+
+class TsvFile(OwnText):
     """A file with two tab-separated columns, a sentence and its translation."""
 
     tsv: str
@@ -74,13 +90,13 @@ class TsvFile(Section):
     columns: Annotated[tuple[str, str], Field(strict=False)]
 
 
-class TmxFile(Section):
+class TmxFile(OwnText):
     """A translation memory; segments in other languages are skipped."""
 
     tmx: str
 
 
-class HubSource(Section):
+class HubSource(OwnText):
     """A dataset on the Hugging Face hub, at a given commit."""
 
     huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
@@ -117,6 +133,36 @@ Source = Annotated[
 ]
 
 
+def _test_tag(source: object) -> str:
+    is_alone = isinstance(source, dict) and "src" in source and "tgt" not in source
+    return SourceFile.__name__ if is_alone else _source_tag(source)
+
+
+TestSource = Annotated[
+    Annotated[str, Tag("str")]
+    | Annotated[FilePair, Tag("FilePair")]
+    | Annotated[SourceFile, Tag("SourceFile")]
+    | Annotated[TsvFile, Tag("TsvFile")]
+    | Annotated[TmxFile, Tag("TmxFile")]
+    | Annotated[HubSource, Tag("HubSource")],
+    Discriminator(_test_tag),
+]
+
+
+def name_of(source: Source | TestSource) -> str:
+    """What a source is called: in the catalog, by the user, or by its file."""
+    match source:
+        case str():
+            return source
+        case OwnText(name=str() as name):
+            return name
+        case FilePair(src=path) | SourceFile(src=path) | TsvFile(tsv=path) | TmxFile(tmx=path):
+            raw = Path(path).name
+        case HubSource() as hub:
+            raw = f"{hub.huggingface}-{hub.subset}-{hub.split}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", raw).lstrip(".") or "text"
+
+
 class CorpusConfig(Section):
     """The text, and how it is cleaned and tokenized (section 5.1)."""
 
@@ -124,7 +170,6 @@ class CorpusConfig(Section):
     tgt_lang: Annotated[str, Field(pattern=LANGUAGE)]
     train: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
     dev: Source
-    test: Source
     normalize_punctuation: bool
     lowercase: bool
     tokenizer: Literal["moses", "none"]
@@ -134,7 +179,8 @@ class CorpusConfig(Section):
     max_tokens: Count
     max_ratio: Positive
     drop_duplicates: bool  # keep one of equal training pairs
-    drop_held_out: bool  # a training pair is dropped if a side is also a line of dev or test
+    # Training pairs with a side that is also a line of one of these sets are dropped.
+    drop_held_out: Annotated[tuple[Source, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -144,15 +190,6 @@ class CorpusConfig(Section):
             )
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang!r}")
-        for source in (*self.train, self.dev, self.test):
-            if isinstance(source, TsvFile) and set(source.columns) != {
-                self.src_lang,
-                self.tgt_lang,
-            }:
-                raise ValueError(
-                    f"columns = {json.dumps(source.columns)} of {source.tsv} are not the languages "
-                    f"{self.src_lang} and {self.tgt_lang}"
-                )
         return self
 
 
@@ -245,6 +282,20 @@ class DecodingConfig(Section):
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
 
 
+class TestConfig(Section):
+    """What is translated and scored: any sets, at any time after training."""
+
+    sets: Annotated[tuple[TestSource, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [name_of(source) for source in self.sets]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f'sets has {names.count(name)} called {name}; give one a "name"')
+        return self
+
+
 class ScoringConfig(Section):
     """Preprocessing of hypotheses and references."""
 
@@ -264,10 +315,19 @@ class Recipe(Section):
     training: TrainingConfig
     averaging: AveragingConfig
     decoding: DecodingConfig
+    test: TestConfig
     scoring: ScoringConfig
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        corpus = self.corpus
+        langs = corpus.src_lang, corpus.tgt_lang
+        for source in (*corpus.train, corpus.dev, *corpus.drop_held_out, *self.test.sets):
+            if isinstance(source, TsvFile) and set(source.columns) != set(langs):
+                raise ValueError(
+                    f"columns = {json.dumps(source.columns)} of {source.tsv} are not the languages "
+                    f"{langs[0]} and {langs[1]}"
+                )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(
                 f"averaging.n_checkpoints = {self.averaging.n_checkpoints} is more than "

@@ -221,20 +221,21 @@ def test_a_missing_file_is_found_by_find(store: Store) -> None:
 
 def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') -> str:  # noqa: A002
     """A manifest of one file, each part as JSON has it."""
-    return f'{{"format": 1, "files": {{"{name}": {{"bytes": {bytes}, "sha256": {sha256}}}}}}}'
+    return f'{{"format": 2, "files": {{"{name}": {{"bytes": {bytes}, "sha256": {sha256}}}}}}}'
 
 
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
         (None, "not a finished artifact: it has no manifest.json"),
-        ('{"format": 99}', "has format 99, but this version of nmtkit reads 1"),
-        ('{"format": 1', "manifest.json is damaged"),
+        ('{"format": 99}', "has format 99, but this version of nmtkit reads 2"),
+        ('{"format": 1}', "has format 1, but this version of nmtkit reads 2; make it again"),
+        ('{"format": 2', "manifest.json is damaged"),
         ("[" * 100_000, "manifest.json is damaged"),
         ("9" * 5_000, "manifest.json is damaged"),
-        ('{"format": 1}', r"damaged \(\['files'\]: Field required"),
+        ('{"format": 2}', r"damaged \(\['files'\]: Field required"),
         (
-            '{"format": 1, "files": {"a": {"bytes": 1}}}',
+            '{"format": 2, "files": {"a": {"bytes": 1}}}',
             r"damaged \(\['files'\]\['a'\]\['sha256'\]: Field",
         ),
         (of_file(bytes='"1"'), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
@@ -415,12 +416,12 @@ def test_a_fingerprint_depends_on_the_kind() -> None:
 def test_a_fingerprint_stays_what_it_was_from_one_release_to_the_next() -> None:
     """A change here makes every user's artifacts be made again: only together with FORMAT."""
     text = (
-        '{\n "depends_on": {\n  "a": [\n   1,\n   "ß"\n  ]\n },\n "format": 1,\n "kind": "k"\n}\n'
+        '{\n "depends_on": {\n  "a": [\n   1,\n   "ß"\n  ]\n },\n "format": 2,\n "kind": "k"\n}\n'
     )
     assert (
-        artifacts.canonical_json({"kind": "k", "format": 1, "depends_on": {"a": [1, "ß"]}}) == text
+        artifacts.canonical_json({"kind": "k", "format": 2, "depends_on": {"a": [1, "ß"]}}) == text
     )
-    assert artifacts.fingerprint("k", {"a": [1, "ß"]}) == "e0bef9352c0353be"  # sha256sum of text
+    assert artifacts.fingerprint("k", {"a": [1, "ß"]}) == "ae644c95924fd960"  # sha256sum of text
 
 
 @given(trees)

@@ -17,8 +17,8 @@ from nmtkit.recipe_file import (
     MAX_BYTES,
     _first_problem,
     bundled_recipes,
-    load_decoding,
     load_recipe,
+    override_decoding,
 )
 
 BUNDLED = [path.stem for path in bundled_recipes()]
@@ -27,9 +27,9 @@ WMT14 = [f"wmt14-{pair}-{size}" for pair in ("en-de", "en-fr") for size in ("bas
 WORKING = """\
 name = "small"
 description = "a recipe that tests break"
-corpus = { src_lang = "en", tgt_lang = "de", train = ["demo-train"], dev = "demo-dev", test = "demo-test", \
+corpus = { src_lang = "en", tgt_lang = "de", train = ["demo-train"], dev = "demo-dev", \
 normalize_punctuation = false, lowercase = false, tokenizer = "moses", aggressive_hyphens = false, \
-min_tokens = 1, max_tokens = 80, max_ratio = 9.0, drop_duplicates = false, drop_held_out = false }
+min_tokens = 1, max_tokens = 80, max_ratio = 9.0, drop_duplicates = false }
 subword = { method = "bpe", n_merges = 100 }
 
 [model]
@@ -70,10 +70,13 @@ beam_size = 4
 length_penalty = 0.6
 max_extra_tokens = 50
 
+[test]
+sets = ["demo-test"]
+
 [scoring]
 lowercase = false
 normalize_punctuation = false
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ def working(tmp_path: Path) -> Path:
 def values(recipe: Recipe) -> dict[str, Any]:
     """Every value of a recipe by `section.key`."""
     flat: dict[str, Any] = {}
-    for key, value in recipe.model_dump(mode="json").items():
+    for key, value in recipe.model_dump(mode="json", exclude_none=True).items():
         if isinstance(value, dict):
             flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
         else:
@@ -129,7 +132,7 @@ OF_EVERY_MODEL: dict[str, dict[str, Any]] = {  # section of the paper: values
     },
     "5.4": {"training.label_smoothing": 0.1},
     "6.1": {
-        "corpus.test": "newstest2014",
+        "test.sets": ["newstest2014", "newstest2013"],
         "decoding.beam_size": 4,
         "decoding.length_penalty": 0.6,
         "decoding.max_extra_tokens": 50,
@@ -283,8 +286,8 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
         ('columns = ["en", "fr"] of', "are not the languages en and de"),
     ),
     "unknown key of a memory": (
-        'corpus.test={tmx="a", lang="en"}',
-        ('[corpus] test.lang = "en": Unknown key',),
+        'corpus.dev={tmx="a", lang="en"}',
+        ('[corpus] dev.lang = "en": Unknown key',),
     ),
     "a branch for a commit": (
         'corpus.dev={huggingface="wmt/wmt14", subset="de-en", split="test", revision="main"}',
@@ -580,12 +583,13 @@ def test_an_override_inside_a_value_is_refused(working: Path) -> None:
         load_recipe(str(working), ["model.n_layers.x=3"])
 
 
-def test_decoding_without_a_recipe_is_the_papers() -> None:
+def test_decoding_of_a_bundle_is_overridden_without_a_recipe() -> None:
     of_paper = load_recipe("wmt14-en-de-base").decoding
-    assert load_decoding([]) == of_paper
-    assert load_decoding(["decoding.beam_size=9"]).beam_size == 9
+    assert override_decoding(of_paper, []) == of_paper
+    changed = override_decoding(of_paper, ["decoding.beam_size=9"])
+    assert changed == of_paper.model_copy(update={"beam_size": 9})
     with pytest.raises(UserError, match=r"^--set model\.d_k=3: \[model\]: Unknown key"):
-        load_decoding(["model.d_k=3"])
+        override_decoding(of_paper, ["model.d_k=3"])
 
 
 # Files of one's own
@@ -604,7 +608,6 @@ def test_files_are_found_beside_the_recipe_that_names_them(
         corpus = load_recipe(name).corpus
         assert corpus.train == ("demo-train", FilePair(src=f"{folder}/my/a.en", tgt="/b.de"))
         assert corpus.dev == FilePair(src=f"{folder}/dev.en", tgt=f"{folder}/dev.de")
-        assert corpus.test == "demo-test"
 
 
 def test_one_file_of_both_sides_is_found_beside_the_recipe_too(working: Path) -> None:

@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "corpus": {"sources", "artifacts", "errors", "symbols"},
     "training": {"recipe", *LIBRARY},
     "decoding": {"recipe", "corpus", *LIBRARY},
-    "evaluation": LIBRARY,
+    "evaluation": {"sources", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}

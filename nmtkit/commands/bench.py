@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.corpus.chunks import end_with_parent
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.model.cost import PEAK_FLOPS, count_parameters, update_flops
 from nmtkit.reporting.facts import TrainingSpeed
@@ -161,8 +162,8 @@ def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
 def _text(chain: Chain) -> tuple[Pairs, int, str]:
     """Pairs to train on, the size of their vocabulary, and what they are."""
     if prepared := chain.find("prepare"):
-        counts = artifacts.read_json(prepared.path / "counts.json")
-        return open_pairs(prepared.path, "train"), int(counts["vocabulary"]), "the recipe's"
+        corpus = PreparedCorpus(prepared)
+        return open_pairs(corpus, "train"), corpus.counts().vocabulary, "the recipe's"
     n_tokens = chain.recipe.expected_vocabulary()
     return made_up_pairs(n_tokens, chain.recipe.model.max_positions), n_tokens, "made up"
 

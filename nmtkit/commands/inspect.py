@@ -5,20 +5,19 @@ on is bounded, whatever the corpus holds.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nmtkit import artifacts
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
+from nmtkit.corpus.prepared import Split as SplitName
 from nmtkit.corpus.store import Ids
-from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.corpus.tokenizations import Tokenizations
+from nmtkit.corpus.subword import Subword
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import (
     Counted,
@@ -35,14 +34,11 @@ from nmtkit.reporting.facts import (
     TrainingCorpus,
     Vocabulary,
 )
-from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import Chain
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
 Ints = npt.NDArray[np.int64]
 Entry = TypeVar("Entry")
-
-SIDES = ("src", "tgt")
 
 IDS_PER_CHUNK = 2**22  # 32 MB as numpy counts them
 PAIRS_PER_CHUNK = 2**20  # 50 MB of lengths and ratios
@@ -73,36 +69,33 @@ def inspect(chain: Chain) -> Inspection:
     Raises:
         UserError: it was not prepared yet, or was altered.
     """
-    return gather(chain.recipe, artifacts.verify(chain.need("prepare")))
+    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
+    return gather(chain.recipe, prepared)
 
 
-def gather(recipe: Recipe, artifact: Artifact) -> Inspection:
+def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
     """Gather what there is to see of a prepared corpus."""
-    prepared = artifact.path
-    counts = artifacts.read_json(prepared / "counts.json")
-    samples = artifacts.read_json(prepared / "samples.json")
-    subword = load_subword(artifact)
-    how = Tokenizations.load(artifact)
+    samples, subword, how = prepared.samples(), prepared.subword(), prepared.tokenizations()
     sides = how.src, how.tgt
     measured = {
-        split: _measure(prepared / split, subword.n_tokens, recipe.model.max_positions)
-        for split in ("train", "dev", "test")
+        split: _measure(prepared, split, subword.n_tokens, recipe.model.max_positions)
+        for split in SPLITS
     }
     return Inspection(
         recipe=recipe.name,
         description=recipe.description,
-        path=str(prepared),
+        path=str(prepared.path),
         max_positions=recipe.model.max_positions,
         normalizing=_normalizing(sides[0]),
         corpora=[
-            TrainingCorpus(corpus["corpus"], corpus["pairs"], corpus["kept"], corpus["dropped"])
-            for corpus in counts["train"]
+            TrainingCorpus(corpus.corpus, corpus.pairs, corpus.kept, corpus.dropped)
+            for corpus in prepared.counts().train
         ],
         splits=_splits(prepared, measured, sides, subword),
         vocabulary=_vocabulary(recipe, subword, np.add(*measured["train"].tokens)),
         splitting=(
-            _splitting(prepared / f"dev.{sides[0].lang}", sides[0], subword),
-            _splitting(prepared / f"dev.{sides[1].lang}", sides[1], subword),
+            _splitting(prepared.dev_lines("src"), sides[0], subword),
+            _splitting(prepared.dev_lines("tgt"), sides[1], subword),
         ),
         samples=[
             _sample(pair, sides, subword)
@@ -136,8 +129,10 @@ class _Measured:
     n_too_long: int
 
 
-def _measure(prefix: Path, n_tokens: int, max_positions: int) -> _Measured:
-    src, tgt = (Ids.open(prefix.with_name(f"{prefix.name}.{side}")) for side in SIDES)
+def _measure(
+    prepared: PreparedCorpus, split: SplitName, n_tokens: int, max_positions: int
+) -> _Measured:
+    src, tgt = (prepared.ids(split, side) for side in SIDES)
     src_lengths, tgt_lengths = np.zeros(1, np.int64), np.zeros(1, np.int64)
     ratios = np.zeros(2 * OCTAVES * FINE_BINS_PER_OCTAVE + 1, np.int64)
     n_too_long = 0
@@ -170,21 +165,21 @@ def _count_tokens(side: Ids, n_tokens: int) -> Ints:
 
 
 def _splits(
-    prepared: Path,
-    measured: dict[str, _Measured],
+    prepared: PreparedCorpus,
+    measured: Mapping[SplitName, _Measured],
     sides: tuple[Tokenization, Tokenization],
     subword: Subword,
 ) -> list[Split]:
     starts = _length_starts(measured["train"].lengths)
 
-    def side_of(split: str, number: int) -> Side:
-        one, lang = measured[split], sides[number].lang
+    def side_of(split: SplitName, number: int) -> Side:
+        one = measured[split]
         words: Counter[str] = Counter()
-        if split != "train":  # of train, only the ids are kept
-            text = prepared / f"{split}.{lang}"
-            words = _unknown_words(one.sides[number], text, sides[number], subword)
+        if split == "dev":  # of train, only the ids are kept
+            lines = prepared.dev_lines(SIDES[number])
+            words = _unknown_words(one.sides[number], lines, sides[number], subword)
         return Side(
-            lang=lang,
+            lang=sides[number].lang,
             n_tokens=len(one.sides[number].ids),
             lengths=_quantiles(one.lengths[number], lambda length: length),
             histogram=_length_histogram(one.lengths[number], starts),
@@ -244,12 +239,14 @@ def _ratio_histogram(ratios: Ints) -> Histogram:
     return Histogram([_ratio(start - 0.5) for start in starts], counts.tolist())
 
 
-def _unknown_words(side: Ids, text: Path, how: Tokenization, subword: Subword) -> Counter[str]:
+def _unknown_words(
+    side: Ids, lines: Sequence[str], how: Tokenization, subword: Subword
+) -> Counter[str]:
     places = np.flatnonzero(side.ids == UNK_ID)
     sentences = set(np.searchsorted(side.offsets, places, side="right").tolist())  # from 1
     return Counter(
         word
-        for number, line in enumerate(read_lines(TextFile(text)), start=1)
+        for number, line in enumerate(lines, start=1)
         if number in sentences
         for word in how.tokenize(line).split()
         if UNK_ID in subword.encode(word)
@@ -283,10 +280,8 @@ def _vocabulary(recipe: Recipe, subword: Subword, tokens: Ints) -> Vocabulary:
     )
 
 
-def _splitting(text: Path, how: Tokenization, subword: Subword) -> Splitting:
-    words = Counter(
-        word for line in read_lines(TextFile(text)) for word in how.tokenize(line).split()
-    )
+def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> Splitting:
+    words = Counter(word for line in lines for word in how.tokenize(line).split())
     pieces = {word: subword.pieces(subword.encode(word)) for word in words}
     whole = Counter({word: n for word, n in words.items() if len(pieces[word]) == 1})
     most_split = sorted(words, key=lambda word: (-len(pieces[word]), word))[:N_EXAMPLES]

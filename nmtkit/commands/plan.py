@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.artifacts import Artifact
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.model.cost import checkpoints_bytes, count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.sources.download import is_here, known_bytes
-from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.chain import INPUTS, Chain, states
 from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs, trainer_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.made_up import made_up_pairs
@@ -29,8 +30,7 @@ def plan(chain: Chain) -> Plan:
     recipe = chain.recipe
     prepared = _find(chain, "prepare")
     if prepared is not None:
-        artifacts.verify(prepared, "counts.json")
-        n_tokens = int(artifacts.read_json(prepared.path / "counts.json")["vocabulary"])
+        n_tokens = PreparedCorpus(prepared).counts().vocabulary
     else:
         n_tokens = recipe.expected_vocabulary()
     n_rows = recipe.model.rows_for(n_tokens)
@@ -64,7 +64,7 @@ def plan(chain: Chain) -> Plan:
 
 def _find(chain: Chain, stage: str) -> Artifact | None:
     """The artifact of `stage`; none while a download has to come for its hash to be known."""
-    corpora = [corpus for split in chain.corpora.values() for corpus in split]
+    corpora = [corpus for key in INPUTS["prepare"] for corpus in chain.corpora[key]]
     if any(corpus.downloads_of_unknown_hash(chain.machine.downloads_dir) for corpus in corpora):
         return None
     return chain.find(stage)
@@ -110,7 +110,7 @@ def _measure(chain: Chain, prepared: Artifact | None, n_rows: int) -> tuple[floa
     group = Group(0, 1, chain.machine.torch_device())
     progress.say(f"plan: timing a few steps of training on {group.device}")
     if prepared is not None:
-        pairs = open_pairs(prepared.path, "train")
+        pairs = open_pairs(PreparedCorpus(prepared), "train")
     else:
         pairs = made_up_pairs(n_rows, chain.recipe.model.max_positions)
     with enough_memory(group.device, most_tokens(chain, group)):

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 from pydantic import BaseModel
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, DamagedError, read_record
+from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.evaluation.scores import read_scores
+from nmtkit.evaluation.translations import translated_sets
 from nmtkit.reporting.facts import Results, Sample, StageResult
 from nmtkit.reporting.tables import print_results
-from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import STAGES, Chain
 
 N_SAMPLES = 5
@@ -18,6 +19,7 @@ N_SAMPLES = 5
 
 def run_all(chain: Chain) -> None:
     """Run every stage that is not fresh, then print the results."""
+    chain.fetch_unknown()
     for stage in STAGES:
         if artifact := chain.find(stage):
             progress.say(f"{stage}: fresh, {artifact.path}")
@@ -39,45 +41,21 @@ def results(chain: Chain) -> Results:
         UserError: a stage is not done, or a file that is shown was altered.
     """
     found = {stage: chain.need(stage) for stage in STAGES}
-    corpus = chain.recipe.corpus
-    src, references = (
-        _lines(found["prepare"], f"test.{lang}") for lang in (corpus.src_lang, corpus.tgt_lang)
-    )
-    hypotheses = _lines(found["translate"], "hypotheses.txt")
-    spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
+    first = translated_sets(found["translate"])[0]
+    lines = list(first.lines())
+    spread = [lines[len(lines) * i // N_SAMPLES] for i in range(min(N_SAMPLES, len(lines)))]
     return Results(
         [
             StageResult(stage, _summary(stage, artifact), str(artifact.path))
             for stage, artifact in found.items()
         ],
-        [Sample(src[i], references[i], hypotheses[i]) for i in spread],
-        artifacts.read_json(_verified(found["score"], "scores.json")),
+        [Sample(src, ref, hyp) for src, hyp, ref in spread],
+        read_scores(found["score"]),
     )
 
 
-def _verified(artifact: Artifact, name: str) -> Path:
-    return artifacts.verify(artifact, name).file(name)
-
-
-def _lines(artifact: Artifact, name: str) -> list[str]:
-    return list(read_lines(TextFile(_verified(artifact, name))))
-
-
-class _Size(BaseModel):
-    pairs: int
-
-
-class _Counts(BaseModel):
-    """The values of `counts.json` that are shown."""
-
-    train_size: _Size
-    vocabulary: int
-
-
-class _Averaged(BaseModel):
-    """The values of `averaged.json` that are shown."""
-
-    steps: list[int]
+class _MeasuredSet(BaseModel):
+    sentences_per_second: float
 
 
 class _Measured(BaseModel):
@@ -87,7 +65,8 @@ class _Measured(BaseModel):
     steps: int | None = None
     timed_steps: int | None = None
     tgt_tokens_per_second: float | None = None
-    sentences_per_second: float | None = None
+    averaged_steps: list[int] = []
+    sets: dict[str, _MeasuredSet] = {}
 
     def parts(self) -> Iterator[str]:
         """Yield each in words."""
@@ -98,8 +77,10 @@ class _Measured(BaseModel):
             is_of_all = self.timed_steps in (None, self.steps)
             of_some = "" if is_of_all else f" in the {self.timed_steps:,} that were measured"
             yield f"{self.tgt_tokens_per_second:,.0f} target tokens/s{of_some}"
-        if self.sentences_per_second is not None:
-            yield f"{self.sentences_per_second:,.1f} sentences/s"
+        if self.averaged_steps:
+            yield f"steps {', '.join(f'{step:,}' for step in self.averaged_steps)}"
+        for name, of_set in self.sets.items():
+            yield f"{name} {of_set.sentences_per_second:,.1f} sentences/s"
 
 
 def _summary(stage: str, artifact: Artifact) -> str:
@@ -108,9 +89,6 @@ def _summary(stage: str, artifact: Artifact) -> str:
     except DamagedError:
         parts = [f"{artifacts.MEASUREMENTS} is damaged"]
     if stage == "prepare":
-        counts = read_record(_verified(artifact, "counts.json"), _Counts)
-        parts += [f"{counts.train_size.pairs:,} pairs", f"vocabulary {counts.vocabulary:,}"]
-    if stage == "average":
-        steps = read_record(_verified(artifact, "averaged.json"), _Averaged).steps
-        parts += [f"steps {', '.join(f'{step:,}' for step in steps)}"]
+        counts = PreparedCorpus(artifact).counts()
+        parts += [f"{counts.sizes['train'].pairs:,} pairs", f"vocabulary {counts.vocabulary:,}"]
     return ", ".join(parts)

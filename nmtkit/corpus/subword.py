@@ -13,6 +13,7 @@ from nmtkit.symbols import SPECIALS, UNK_ID
 
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
+SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one
 MAX_VOCABULARY_BYTES = 2**23  # 37,000 pieces take 400 kB
 MAX_DIGITS = 18  # of a count
 # Of each of two generations, about 60 MB. When the newer one is full, it replaces the older one,

@@ -1,4 +1,4 @@
-"""Bundles: weights, config, subwords and tokenization in one folder.
+"""Bundles: weights, config, subwords, tokenization and decoding settings in one folder.
 
 Raw text in, raw text out, nothing else needed.
 """
@@ -16,6 +16,7 @@ from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Record
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import Subword, load_subword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.beam_search import Hypothesis
@@ -27,11 +28,10 @@ from nmtkit.model.weights import check_weights, load_weights, save_tensors
 from nmtkit.recipe import Count, DecodingConfig, ModelConfig
 from nmtkit.symbols import EOS_ID
 
-WEIGHTS, MODEL = "model.safetensors", "model.json"
+WEIGHTS, MODEL, DECODING = "model.safetensors", "model.json", "decoding.json"
 # Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
 # times the longest line of news.
 MAX_SUBWORDS = 1_024
-NOT_OF_A_BUNDLE = ("counts.json", "samples.json", "manifest.json", "measurements.json")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Bundle:
     subword: Subword
     src: Tokenization
     tgt: Tokenization
+    decoding: DecodingConfig
 
     @property
     def max_subwords(self) -> int:
@@ -62,9 +63,7 @@ class Bundle:
         """
         return min(self.model.config.max_positions, MAX_SUBWORDS)
 
-    def translate(
-        self, lines: Sequence[str], decoding: DecodingConfig, progress: Callable[[int], None]
-    ) -> list[Translation]:
+    def translate(self, lines: Sequence[str], progress: Callable[[int], None]) -> list[Translation]:
         """Translate raw `lines` one by one, in their order; an empty line stays empty.
 
         A line that is too long is translated in pieces, as if each were a line, and these are
@@ -76,9 +75,9 @@ class Bundle:
                 self.model,
                 [ids for of_line in pieces for ids in of_line],
                 n_tokens=self.subword.n_tokens,
-                beam_size=decoding.beam_size,
-                length_penalty=decoding.length_penalty,
-                max_extra_tokens=decoding.max_extra_tokens,
+                beam_size=self.decoding.beam_size,
+                length_penalty=self.decoding.length_penalty,
+                max_extra_tokens=self.decoding.max_extra_tokens,
                 progress=progress,
             )
         )
@@ -100,15 +99,37 @@ class Bundle:
 
 
 def write_bundle(
-    folder: Path, prepared: Path, model: Mapping[str, object], weights: dict[str, Tensor]
+    folder: Path,
+    prepared: PreparedCorpus,
+    model: Mapping[str, object],
+    decoding: DecodingConfig,
+    weights: Mapping[str, Tensor] | Path,
 ) -> None:
-    """Write a bundle's files: subwords and tokenization of the prepared corpus, and the model."""
-    for path in prepared.iterdir():
-        is_data = path.name.startswith(("train.", "dev.", "test."))
-        if path.is_file() and not is_data and path.name not in NOT_OF_A_BUNDLE:
-            shutil.copyfile(path, folder / path.name)
+    """Write a bundle's files.
+
+    Args:
+        folder: where.
+        prepared: whose subwords and tokenization it takes.
+        model: what describes the model.
+        decoding: how it translates.
+        weights: the model's, or another bundle with the same ones, whose file it shares.
+    """
+    for path in prepared.files_of_a_bundle():
+        shutil.copyfile(path, folder / path.name)
     artifacts.write_json(folder / MODEL, model)
-    save_tensors(weights, folder / WEIGHTS)
+    artifacts.write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
+    if isinstance(weights, Path):
+        _share(weights / WEIGHTS, folder / WEIGHTS)
+    else:
+        save_tensors(dict(weights), folder / WEIGHTS)
+
+
+def _share(file: Path, place: Path) -> None:
+    """Give a file a second name, or a copy where the file system has no hard links."""
+    try:
+        place.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, place)
 
 
 class Description(Record):
@@ -127,9 +148,11 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
         UserError: it is none, or is damaged.
     """
     artifact = artifacts.open_directory(folder)
-    for name in (WEIGHTS, MODEL):
+    for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:
-            raise UserError(f"{folder} is no bundle: it has no {name}; name what `average` made")
+            raise UserError(
+                f"{folder} is not a bundle: it has no {name}; give a folder that `average` made"
+            )
     artifacts.verify(artifact)
     described = artifacts.read_record(folder / MODEL, Description)
     config, n_rows = described.config, described.n_rows
@@ -141,10 +164,10 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
     with torch.device(device):
         model = Transformer(config, n_rows)
     load_weights(model, folder / WEIGHTS)
-    return bundle_of(model, artifact)
+    return bundle_of(model, artifact, artifacts.read_record(folder / DECODING, DecodingConfig))
 
 
-def bundle_of(model: Transformer, artifact: Artifact) -> Bundle:
+def bundle_of(model: Transformer, artifact: Artifact, decoding: DecodingConfig) -> Bundle:
     """Join `model` with the subwords and the tokenization that lie in `artifact`.
 
     Raises:
@@ -158,4 +181,4 @@ def bundle_of(model: Transformer, artifact: Artifact) -> Bundle:
             f"{n_rows:,} rows; delete the folder and make it again"
         )
     sides = Tokenizations.load(artifact)
-    return Bundle(model, subword, sides.src, sides.tgt)
+    return Bundle(model, subword, sides.src, sides.tgt, decoding)

@@ -103,10 +103,10 @@ class CorpusEntry:
 
 @dataclass(frozen=True)
 class Sample:
-    """A line of the test set and its translation."""
+    """A line of the first test set and its translation."""
 
     src: str
-    reference: str
+    reference: str | None
     hypothesis: str
 
 

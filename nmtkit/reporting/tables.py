@@ -56,7 +56,7 @@ def print_json(value: object) -> None:
 
 
 def print_scores(scores: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print each BLEU with its kind, how it was counted, and the test set."""
+    """Print each BLEU of each test set, by its name, with its kind and how it was counted."""
     if as_json:
         print_json(scores)
         return
@@ -138,7 +138,8 @@ def print_results(results: Results) -> None:
     samples = _table("some translations of the test set", "", "")
     for sample in results.samples:
         samples.add_row("source", visible(sample.src))
-        samples.add_row("reference", visible(sample.reference))
+        if sample.reference is not None:
+            samples.add_row("reference", visible(sample.reference))
         samples.add_row("nmtkit", visible(sample.hypothesis), end_section=True)
     console.print(samples)
     places = _table("what was made", "stage", "", "where")
@@ -272,17 +273,26 @@ def _dropped_table(inspection: Inspection) -> Table:
 
 
 def _score_table(scores: Mapping[str, Any]) -> Table:
-    test_set = scores["test_set"]
-    title = f"{test_set['name']}, {test_set['lines']:,} lines"
-    table = _table(title, "score", "", "how it was counted")
+    """One column a test set, one row a score."""
+    columns = [
+        f"{visible(name)}\n{each['test_set']['lines']:,} lines" for name, each in scores.items()
+    ]
+    table = _table(None, "score", *columns, "how it was counted")
     for key, name in SCORE_NAMES.items():
-        score = scores[key]
-        shown = f"{score['score']:.2f}"
-        if interval := score.get("confidence_interval"):
-            shown += f" [{interval[0]:.2f}, {interval[1]:.2f}]"
-        how = score["how"] + (f"; {score['signature']}" if "signature" in score else "")
-        table.add_row(name, shown, how)
+        of_sets = [each[key] for each in scores.values()]
+        table.add_row(name, *map(_score, of_sets), "\n".join(dict.fromkeys(map(_how, of_sets))))
     return table
+
+
+def _score(score: Mapping[str, Any]) -> str:
+    shown = f"{score['score']:.2f}"
+    if interval := score.get("confidence_interval"):
+        shown += f" [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return shown
+
+
+def _how(score: Mapping[str, Any]) -> str:
+    return str(score["how"]) + (f"; {score['signature']}" if "signature" in score else "")
 
 
 def _table(title: str | None, *columns: str) -> Table:

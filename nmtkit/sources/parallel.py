@@ -6,10 +6,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
+from typing import ClassVar
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, HubSource, Source, TmxFile, TsvFile
+from nmtkit.recipe import (
+    FilePair,
+    HubSource,
+    Source,
+    SourceFile,
+    TestSource,
+    TmxFile,
+    TsvFile,
+    name_of,
+)
 from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
 from nmtkit.sources.download import identity as download_identity
 from nmtkit.sources.download import known_bytes, known_sha256
@@ -29,6 +39,8 @@ Fetch = Callable[[RemoteFile], Path]
 @dataclass(frozen=True, kw_only=True)
 class Corpus(ABC):
     """A corpus in the recipe's direction."""
+
+    has_reference: ClassVar[bool] = True  # or else the second side of its pairs is empty
 
     name: str
     n_pairs: int | None = None  # None: nobody published a count
@@ -91,7 +103,7 @@ class Corpus(ABC):
         paths = [text.file for text in self.files if isinstance(text.file, Path)]
         for path in paths:
             if not path.is_file():
-                raise UserError(f"there is no file {path}; correct [corpus] in the recipe")
+                raise UserError(f"there is no file {path}; correct the recipe")
         return {path: artifacts.sha256_of(path) for path in paths}
 
 
@@ -101,6 +113,17 @@ class FilePairCorpus(Corpus):
     def pairs(self, fetch: Fetch) -> Iterator[Pair]:
         src, tgt = self._texts(fetch)
         return read_parallel(self.name, src, tgt)
+
+
+class SourceCorpus(Corpus):
+    """A text without a reference."""
+
+    has_reference = False
+
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:
+        [text] = self._texts(fetch)
+        lines = ((line, "") for line in read_lines(text))
+        return _not_empty(lines, self.name, f"{text} has no line")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,29 +187,27 @@ class HubCorpus(Corpus):
         return _not_empty(rows, self.name, f"{hub.split} of {hub.huggingface} has no row")
 
 
-def find_corpus(source: Source, src_lang: str, tgt_lang: str) -> Corpus:
+def find_corpus(source: Source | TestSource, src_lang: str, tgt_lang: str) -> Corpus:
     """Return the corpus that a recipe names by `source`.
 
     Raises:
         UserError: the catalog has no such corpus, or not in these languages.
     """
-    langs = src_lang, tgt_lang
+    name, langs = name_of(source), (src_lang, tgt_lang)
     match source:
         case str():
             entry = load_catalog().corpus(source, *langs)
-            return FilePairCorpus(
-                name=entry.name, n_pairs=entry.n_pairs, files=(entry.src, entry.tgt)
-            )
+            return FilePairCorpus(name=name, n_pairs=entry.n_pairs, files=(entry.src, entry.tgt))
         case FilePair(src=src, tgt=tgt):
-            return FilePairCorpus(name=Path(src).name, files=_own_files(src, tgt))
+            return FilePairCorpus(name=name, files=_own_files(src, tgt))
+        case SourceFile(src=src):
+            return SourceCorpus(name=name, files=_own_files(src))
         case TsvFile(tsv=tsv, columns=columns):
-            return TsvCorpus(
-                name=Path(tsv).name, files=_own_files(tsv), columns=columns, src_lang=src_lang
-            )
+            return TsvCorpus(name=name, files=_own_files(tsv), columns=columns, src_lang=src_lang)
         case TmxFile(tmx=tmx):
-            return TmxCorpus(name=Path(tmx).name, files=_own_files(tmx), langs=langs)
-        case HubSource(huggingface=repository, subset=subset, split=split):
-            return HubCorpus(name=f"{repository} {subset} {split}", source=source, langs=langs)
+            return TmxCorpus(name=name, files=_own_files(tmx), langs=langs)
+        case HubSource():
+            return HubCorpus(name=name, source=source, langs=langs)
 
 
 def _own_files(*paths: str) -> tuple[CatalogText, ...]:

@@ -6,11 +6,14 @@ from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, DamagedError
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import MODEL, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.stages.chain import Chain
 from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import checkpoints, read_progress
+from nmtkit.training.checkpoint import CHECKPOINTS, checkpoints, read_progress
+
+AVERAGED = "averaged.json"
 
 
 def run(chain: Chain) -> Artifact:
@@ -19,21 +22,38 @@ def run(chain: Chain) -> Artifact:
 
 
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared = artifacts.verify(chain.need("prepare")).path
+    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
     trained = artifacts.verify(chain.need("train"), MODEL).path
-    newest_first = reversed(checkpoints(trained / "checkpoints"))
-    scheduled = (path for path in newest_first if read_progress(path).scheduled)
     try:
-        chosen = list(islice(scheduled, chain.recipe.averaging.n_checkpoints))[::-1]
+        chosen = _newest_scheduled(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
         steps = [read_progress(path).step for path in chosen]
-        progress.say(f"average: checkpoints of steps {', '.join(f'{step:,}' for step in steps)}")
-        weights = average_weights(chosen)
+        twin = _same_weights(chain)
+        shown = f"steps {', '.join(f'{step:,}' for step in steps)}"
+        progress.say(f"average: checkpoints of {shown}" + (f", as in {twin}" if twin else ""))
+        weights = twin or average_weights(chosen)
     except DamagedError as damage:
         raise UserError(
             f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "
             f"copy, or delete {trained} to train again"
         ) from None
-    artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-    write_bundle(draft, prepared, artifacts.read_json(trained / MODEL), weights)
-    artifacts.write_json(draft / "averaged.json", {"steps": steps})
-    return {}
+    if not isinstance(weights, Path):
+        artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
+    description = artifacts.read_json(trained / MODEL)
+    write_bundle(draft, prepared, description, chain.recipe.decoding, weights)
+    artifacts.write_json(draft / AVERAGED, {"steps": steps})
+    return {"averaged_steps": steps}
+
+
+def _newest_scheduled(directory: Path, n_checkpoints: int) -> list[Path]:
+    newest_first = reversed(checkpoints(directory))
+    scheduled = (path for path in newest_first if read_progress(path).scheduled)
+    return list(islice(scheduled, n_checkpoints))[::-1]
+
+
+def _same_weights(chain: Chain) -> Path | None:
+    """Find a bundle that differs in nothing but its decoding settings."""
+    wanted = {**chain.depends_on("average"), "decoding": None}
+    for artifact in chain.store.all("average"):
+        if {**artifact.manifest.depends_on, "decoding": None} == wanted:
+            return artifacts.verify(artifact).path
+    return None

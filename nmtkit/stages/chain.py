@@ -7,21 +7,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts
+from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, Store
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import State
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 
 # A stage, the recipe sections that it depends on beyond those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "prepare": ("corpus", "subword"),
     "train": ("model", "training"),
-    "average": ("averaging",),
-    "translate": ("decoding",),
+    "average": ("averaging", "decoding"),
+    "translate": ("test",),
     "score": ("scoring",),
+}
+# The keys of those sections that name text. Where a user's files lie is no part of what a stage
+# depends on; what they hold is.
+INPUTS: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("train", "dev", "drop_held_out"),
+    "translate": ("sets",),
 }
 
 
@@ -43,32 +51,50 @@ class Chain:
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
-        """The corpora of each split."""
+        """The corpora of each key that names text."""
         corpus = self.recipe.corpus
-        splits = {"train": corpus.train, "dev": (corpus.dev,), "test": (corpus.test,)}
+        sources = {
+            "train": corpus.train,
+            "dev": (corpus.dev,),
+            "drop_held_out": corpus.drop_held_out,
+            "sets": self.recipe.test.sets,
+        }
         langs = corpus.src_lang, corpus.tgt_lang
         return {
-            split: tuple(find_corpus(source, *langs) for source in sources)
-            for split, sources in splits.items()
+            key: tuple(find_corpus(source, *langs) for source in named)
+            for key, named in sources.items()
         }
 
-    @cached_property
-    def _inputs(self) -> dict[str, list[list[str]]]:
-        return {
-            split: [corpus.identity(self.machine.downloads_dir) for corpus in corpora]
-            for split, corpora in self.corpora.items()
-        }
+    def fetch(self, file: RemoteFile) -> Path:
+        """Return a path to a download's verified bytes.
+
+        Raises:
+            UserError: It is not available, or holds other bytes.
+        """
+        machine = self.machine
+        with progress.task(f"download {file.url}", unit="bytes", total=file.n_bytes) as task:
+            return obtain(file, machine.downloads_dir, machine.mirror, task.advance)
+
+    def fetch_unknown(self) -> None:
+        """Fetch the downloads whose hash nobody published: fingerprints depend on it."""
+        for corpora in self.corpora.values():
+            for corpus in corpora:
+                for file in corpus.downloads_of_unknown_hash(self.machine.downloads_dir):
+                    self.fetch(file)
 
     def depends_on(self, stage: str) -> dict[str, Any]:
         """All that an artifact of `stage` follows from."""
         names = list(STAGES)
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
-        if stage == names[0]:
-            # Where a user's files lie is no part of it, what they hold is.
-            for split in ("train", "dev", "test"):
-                del depends["corpus"][split]
-            depends["inputs"] = self._inputs
-        else:
+        for key in INPUTS.get(stage, ()):
+            for section in STAGES[stage]:
+                depends[section].pop(key, None)
+            depends.setdefault("inputs", {})[key] = [
+                corpus.identity(self.machine.downloads_dir) for corpus in self.corpora[key]
+            ]
+        if stage == "translate":  # whose folders have the names of the sets
+            depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
+        if stage != names[0]:
             upstream = names[names.index(stage) - 1]
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
         return depends

@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus import store
+from nmtkit.corpus import prepared, store
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
@@ -24,8 +25,9 @@ from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.duplicates import SeenPairs
 from nmtkit.corpus.long_lines import split_long
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.store import IdsWriter, PackedIds
+from nmtkit.corpus.store import PackedIds
 from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.corpus.tokenized import (
@@ -39,9 +41,7 @@ from nmtkit.corpus.tokenized import (
 )
 from nmtkit.errors import UserError
 from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
-from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import obtain
-from nmtkit.sources.parallel import Corpus, read_parallel
+from nmtkit.sources.parallel import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
@@ -49,15 +49,18 @@ from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
 MAX_WORDS = 2**22  # different ones that are counted, some 0.4 GB; beyond them the rarest go
-SAMPLES = "samples.json"  # raw pairs, to look at
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the prepared corpus of the recipe."""
-    for corpora in chain.corpora.values():
-        for corpus in corpora:
-            for file in corpus.downloads_of_unknown_hash(chain.machine.downloads_dir):
-                _obtain(chain, file)
+    """Publish the prepared corpus of the recipe.
+
+    The test sets are no part of it. They are fetched and read all the same, so that none is missing
+    or damaged when a training of days has ended.
+    """
+    chain.fetch_unknown()
+    for corpus in chain.corpora["sets"]:
+        for _ in corpus.pairs(chain.fetch):
+            pass
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
 
 
@@ -80,20 +83,17 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft)
     _check_room(chain, draft)
     begin = time.monotonic()
-    held_out = {split: _HeldOut.read(chain, split) for split in ("dev", "test")}
-    clean = _tokenize_all(chain, journal, held_out)
+    dev = list(chain.corpora["dev"][0].pairs(chain.fetch))
+    clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
     subword = _learn_once(chain.recipe, journal, draft, clean)
     learned = time.monotonic()
-    _encode_all(clean, journal, draft / "train", subword, chain.machine.n_workers())
-    langs = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
-    for split, text in held_out.items():
-        text.write(draft / split, langs, subword)
+    _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
     src, tgt = tokenizations(chain.recipe.corpus)
+    _write_dev(draft, dev, (src, tgt), subword)
     Tokenizations(src=src, tgt=tgt).save(draft)
-    artifacts.write_json(draft / SAMPLES, {"kept": clean.kept, "dropped": clean.dropped})
-    summary = {"train": clean.counts, "vocabulary": subword.n_tokens, **_sizes(draft)}
-    artifacts.write_json(draft / "counts.json", summary)
+    prepared.write_samples(draft, clean.kept, clean.dropped)
+    prepared.write_counts(draft, clean.counts, subword.n_tokens)
     return {
         "workers": chain.machine.n_workers(),
         "tokenizing_seconds": round(tokenized - begin, 3),
@@ -110,42 +110,18 @@ def _check_room(chain: Chain, draft: Path) -> None:
     artifacts.check_room(draft, needed - written, "preparing the training text")
 
 
-# Getting the text
-
-
-def _pairs(chain: Chain, corpus: Corpus) -> Iterator[Pair]:
-    return corpus.pairs(lambda file: _obtain(chain, file))
-
-
-def _obtain(chain: Chain, file: RemoteFile) -> Path:
-    with progress.task(f"prepare: {file.url}", unit="bytes", total=file.n_bytes) as task:
-        return obtain(file, chain.machine.downloads_dir, chain.machine.mirror, task.advance)
-
-
-@dataclass(frozen=True)
-class _HeldOut:
-    """A dev or test set: every line of it, as it was and tokenized. None is ever dropped.
+def _write_dev(
+    draft: Path, dev: list[Pair], how: tuple[Tokenization, Tokenization], subword: Subword
+) -> None:
+    """Write the development set, every line of it: none is ever dropped.
 
     A line that is too long to be translated in one piece is tokenized in the same pieces.
     """
-
-    raw: list[Pair]
-    tokenized: list[Pair]
-
-    @classmethod
-    def read(cls, chain: Chain, split: str) -> "_HeldOut":
-        raw = list(_pairs(chain, chain.corpora[split][0]))
-        src, tgt = tokenizations(chain.recipe.corpus)
-        return cls(raw, [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in raw])
-
-    def write(self, prefix: Path, langs: tuple[str, str], subword: Subword) -> None:
-        for side, lang in enumerate(langs):
-            path = prefix.with_name(f"{prefix.name}.{lang}")
-            lines = "".join(f"{pair[side]}\n" for pair in self.raw)
-            path.write_text(lines, encoding="utf-8", newline="\n")
-        for name, ids in zip(("src", "tgt"), Encode(subword)(self.tokenized), strict=True):
-            with _writer(prefix, name, subword, {}) as writer:
-                writer.append(ids)
+    tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
+    for number, (side, ids) in enumerate(zip(SIDES, Encode(subword)(tokenized), strict=True)):
+        prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
+        with prepared.ids_writer(draft, "dev", side, subword.n_tokens) as writer:
+            writer.append(ids)
 
 
 def _in_pieces(tokenization: Tokenization, line: str) -> str:
@@ -220,7 +196,7 @@ class _Clean:
 _NOT_TOLD = ("src", "tgt", "words")
 
 
-def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut]) -> _Clean:
+def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
     """Write the clean training text, or the rest of it, and count its words."""
     corpora = chain.corpora["train"]
     files = journal.folder / "src", journal.folder / "tgt"
@@ -249,7 +225,7 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
         with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
             task.advance(sum(count["pairs"] for count in clean.counts))
             chunks = islice(_raw_chunks(chain), clean.chunks, None)
-            work = _tokenize(chain, held_out)
+            work = _tokenize(chain)
             for tokenized in map_chunks(work, chunks, workers=chain.machine.n_workers()):
                 src.write("".join(f"{pair[0]}\n" for pair in tokenized.pairs).encode("utf-8"))
                 tgt.write("".join(f"{pair[1]}\n" for pair in tokenized.pairs).encode("utf-8"))
@@ -265,23 +241,24 @@ def _tokenize_all(chain: Chain, journal: Journal, held_out: dict[str, _HeldOut])
 
 def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
     """Yield the raw training text, with what is repeated in it marked if the recipe wants that."""
-    texts = [_pairs(chain, corpus) for corpus in chain.corpora["train"]]  # all downloads first
+    texts = [corpus.pairs(chain.fetch) for corpus in chain.corpora["train"]]  # downloads first
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
-    for number, pairs in enumerate(texts):
-        for index, chunk in enumerate(read_chunks(pairs, LINES_PER_CHUNK)):
+    for number, text in enumerate(texts):
+        for index, chunk in enumerate(read_chunks(text, LINES_PER_CHUNK)):
             yield RawChunk(number, index, chunk, seen.repeated(chunk) if marking else frozenset())
 
 
-def _tokenize(chain: Chain, held_out: dict[str, _HeldOut]) -> Tokenize:
+def _tokenize(chain: Chain) -> Tokenize:
     config = chain.recipe.corpus
+    sides = tokenizations(config)
     avoided: tuple[set[str], set[str]] = set(), set()
-    if config.drop_held_out:
-        for text in held_out.values():
-            for side in (0, 1):
-                avoided[side].update(pair[side] for pair in text.tokenized)
+    for corpus in chain.corpora["drop_held_out"]:
+        for pair in corpus.pairs(chain.fetch):
+            for lines, how, line in zip(avoided, sides, pair, strict=True):
+                lines.add(_in_pieces(how, line))
     return Tokenize(
-        *tokenizations(config),
+        *sides,
         Cleaning(config.min_tokens, config.max_tokens, config.max_ratio),
         tuple(corpus.name for corpus in chain.corpora["train"]),
         *(frozenset(lines) for lines in avoided),
@@ -355,13 +332,14 @@ class Encode:
 
 
 def _encode_all(
-    clean: _Clean, journal: Journal, prefix: Path, subword: Subword, workers: int
+    clean: _Clean, journal: Journal, draft: Path, subword: Subword, workers: int
 ) -> None:
     """Write the ids of the clean training text, or the rest of them."""
     done = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
+    writer = partial(prepared.ids_writer, draft, "train", n_tokens=subword.n_tokens)
     with (
-        _writer(prefix, "src", subword, done["src"]) as src_writer,
-        _writer(prefix, "tgt", subword, done["tgt"]) as tgt_writer,
+        writer("src", **done["src"]) as src_writer,
+        writer("tgt", **done["tgt"]) as tgt_writer,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
         task.advance(min(done["chunks"] * LINES_PER_CHUNK, clean.n_pairs))
@@ -375,20 +353,3 @@ def _encode_all(
                 at = {"src": src_writer.flush(), "tgt": tgt_writer.flush()}
                 files = (*src_writer.files, *tgt_writer.files)
                 journal.commit("encoded", {"chunks": n_chunks, **at}, *files)
-
-
-def _writer(prefix: Path, side: str, subword: Subword, done: dict[str, int]) -> IdsWriter:
-    return IdsWriter(prefix.with_name(f"{prefix.name}.{side}"), subword.n_tokens, **done)
-
-
-def _sizes(draft: Path) -> dict[str, dict[str, int]]:
-    """Pairs and tokens of each split, end symbols counted."""
-    sizes = {}
-    for split in ("train", "dev", "test"):
-        src, tgt = (store.Ids.open(draft / f"{split}.{side}") for side in ("src", "tgt"))
-        sizes[f"{split}_size"] = {
-            "pairs": len(src),
-            "src_tokens": len(src.ids),
-            "tgt_tokens": len(tgt.ids),
-        }
-    return sizes

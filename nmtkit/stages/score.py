@@ -8,36 +8,41 @@ from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 from nmtkit.evaluation.bleu import TextTools, count_scores
+from nmtkit.evaluation.scores import write_scores
+from nmtkit.evaluation.translations import translated_sets
 from nmtkit.recipe import ScoringConfig
 from nmtkit.sources.parallel import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 
-SCORES = "scores.json"
-
 
 def run(chain: Chain) -> Artifact:
-    """Publish the scores of the recipe's translation."""
+    """Publish the scores of the recipe's translations."""
     return chain.make("score", lambda draft: _score(chain, draft))
 
 
 def _score(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared = artifacts.verify(chain.need("prepare")).path
-    translated = artifacts.verify(chain.need("translate")).path
-    lang = chain.recipe.corpus.tgt_lang
-    progress.say("score: counting BLEU")
-    scores = score_files(
-        translated / "hypotheses.txt", prepared / f"test.{lang}", lang, chain.recipe.scoring
-    )
-    scores["test_set"]["name"] = chain.corpora["test"][0].name
-    artifacts.write_json(draft / SCORES, scores)
+    scores = {}
+    for each in translated_sets(chain.need("translate")):
+        if each.reference is None:
+            progress.say(f"score: {each.name} has no reference and is not scored")
+            continue
+        progress.say(f"score: {each.name}")
+        lang = chain.recipe.corpus.tgt_lang
+        scores[each.name] = score_files(
+            each.hypotheses, each.reference, lang, chain.recipe.scoring, name=each.name
+        )
+    write_scores(draft, scores)
     return {}
 
 
 def score_files(
-    hypotheses: Path, references: Path, lang: str, scoring: ScoringConfig
+    hypotheses: Path, references: Path, lang: str, scoring: ScoringConfig, *, name: str
 ) -> dict[str, Any]:
     """Count each BLEU of two files of plain text in the language `lang`, line by line.
+
+    Args:
+        name: what the test set is called.
 
     Raises:
         UserError: a file is missing, empty or not UTF-8, or the numbers of lines differ.
@@ -62,7 +67,7 @@ def score_files(
         normalize_punctuation=scoring.normalize_punctuation,
     )
     test_set = {
-        "name": references.name,
+        "name": name,
         "lines": len(refs),
         "sha256": artifacts.sha256_of(references),
     }

@@ -11,7 +11,7 @@ import torch
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus.store import Ids
+from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import bundle_of
 from nmtkit.errors import AlreadyReported, Stopped
 from nmtkit.evaluation.bleu import sacre_bleu
@@ -20,10 +20,10 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, Recipe
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
-from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import Chain
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
+from nmtkit.training.checkpoint import CHECKPOINTS
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, train
@@ -31,7 +31,6 @@ from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer, enough_memory
 
-CHECKPOINTS = "checkpoints"
 MODEL = "model.json"
 
 # Dev BLEU on the way is for watching: some lines, greedily, in seconds. It depends on no section of
@@ -62,9 +61,9 @@ def run(chain: Chain) -> Artifact:
         return _run(chain, group)
 
 
-def open_pairs(prepared: Path, split: str) -> Pairs:
+def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
     """The token ids of a split."""
-    src, tgt = (Ids.open(prepared / f"{split}.{side}") for side in ("src", "tgt"))
+    src, tgt = (prepared.ids(split, side) for side in SIDES)
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets)
 
 
@@ -82,9 +81,9 @@ def _run(chain: Chain, group: Group) -> Artifact:
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     recipe, machine, device = chain.recipe, chain.machine, group.device
-    artifact = artifacts.verify(chain.need("prepare"))
-    prepared, max_steps = artifact.path, recipe.training.max_steps
-    n_rows = recipe.model.rows_for(artifacts.read_json(prepared / "counts.json")["vocabulary"])
+    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
+    n_rows = recipe.model.rows_for(prepared.counts().vocabulary)
+    max_steps = recipe.training.max_steps
     signals: list[signal.Signals] = []
     with (
         _deterministic() if machine.deterministic else nullcontext(),
@@ -105,7 +104,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 open_pairs(prepared, "dev"),
                 draft / CHECKPOINTS,
                 aside=draft.with_suffix(".damaged"),
-                evaluate=_evaluation(chain, artifact),
+                evaluate=_evaluation(chain, prepared),
                 report=report,
                 say=progress.say,
                 should_stop=lambda: bool(signals),
@@ -187,16 +186,14 @@ def _say_what_begins(trainer: Trainer) -> None:
         )
 
 
-def _evaluation(chain: Chain, prepared: Artifact) -> Callable[[Transformer], DevScore]:
+def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer], DevScore]:
     """How a model is scored on the way: sacreBLEU over plain text of the first dev lines."""
     corpus = chain.recipe.corpus
-    src, refs = (
-        list(read_lines(TextFile(prepared.file(f"dev.{lang}"))))[:DEV_LINES]
-        for lang in (corpus.src_lang, corpus.tgt_lang)
-    )
+    src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
 
     def evaluate(model: Transformer) -> DevScore:
-        translations = bundle_of(model, prepared).translate(src, GREEDY, progress=lambda _: None)
+        bundle = bundle_of(model, prepared.artifact, GREEDY)
+        translations = bundle.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
         bleu = sacre_bleu(hyps, refs, lowercase=corpus.lowercase)
         how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"

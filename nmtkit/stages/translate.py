@@ -1,59 +1,61 @@
-"""translate: from a bundle and the test text to hypotheses (section 6.1)."""
+"""translate: from a bundle and the test sets to hypotheses (section 6.1)."""
 
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import Bundle, Translation, open_bundle
 from nmtkit.errors import UserError
+from nmtkit.evaluation.translations import write_set
 from nmtkit.machine import Machine
-from nmtkit.recipe import DecodingConfig
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.recipe_file import override_decoding
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 
-HYPOTHESES = "hypotheses.txt"
-TRANSLATIONS = "translations.jsonl"  # those of the finished parts, in the order in which they came
 LINES_PER_PART = {"cpu": 512, "cuda": 16_384}  # a minute or so of the base model
 MAX_LINES = 1_024  # translated together when they come through a pipe faster than the model works
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the recipe's translation of its test set."""
+    """Publish the recipe's translations of its test sets."""
+    chain.fetch_unknown()
     return chain.make("translate", lambda draft: _translate(chain, draft), resume=True)
 
 
 def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared = artifacts.verify(chain.need("prepare")).path
-    averaged = chain.need("average").path  # verified when it is opened
     device = chain.machine.torch_device()
-    bundle = open_bundle(averaged, device)
-    lines = list(read_lines(TextFile(prepared / f"test.{chain.recipe.corpus.src_lang}")))
-    translations, seconds = _translate_in_parts(
-        bundle, lines, chain.recipe.decoding, Journal(draft), LINES_PER_PART[device.type]
-    )
-    for number, translation in enumerate(translations, start=1):
-        _tell_pieces(bundle, number, translation)
-    (draft / HYPOTHESES).write_text(
-        "".join(f"{translation.text}\n" for translation in translations),
-        encoding="utf-8",
-        newline="\n",
-    )
-    artifacts.write_json(draft / "ratings.json", [_rating(t) for t in translations])
-    return {
-        "device": str(device),
-        "sentences_per_second": round(len(lines) / seconds, 2),
-        "lines_in_pieces": sum(t.n_pieces > 1 for t in translations),
-    }
+    bundle = open_bundle(chain.need("average").path, device)  # which verifies it
+    journal = Journal(draft)
+    sets: dict[str, dict[str, float]] = {}
+    for corpus in chain.corpora["sets"]:
+        src, refs = map(list, zip(*corpus.pairs(chain.fetch), strict=True))
+        translations, seconds = _translate_in_parts(
+            bundle, corpus.name, src, journal, LINES_PER_PART[device.type]
+        )
+        for number, translation in enumerate(translations, start=1):
+            _tell_pieces(bundle, f"{corpus.name}, line {number:,}", translation)
+        write_set(
+            draft,
+            corpus.name,
+            src,
+            [translation.text for translation in translations],
+            refs if corpus.has_reference else None,
+            [_rating(translation) for translation in translations],
+        )
+        sets[corpus.name] = {
+            "sentences_per_second": round(len(src) / seconds, 2),
+            "lines_in_pieces": sum(t.n_pieces > 1 for t in translations),
+        }
+    return {"device": str(device), "sets": sets}
 
 
 def _rating(translation: Translation) -> dict[str, float]:
@@ -66,61 +68,60 @@ def _rating(translation: Translation) -> dict[str, float]:
 
 
 def _translate_in_parts(
-    bundle: Bundle,
-    lines: Sequence[str],
-    decoding: DecodingConfig,
-    journal: Journal,
-    lines_per_part: int,
+    bundle: Bundle, name: str, lines: Sequence[str], journal: Journal, lines_per_part: int
 ) -> tuple[list[Translation], float]:
-    """Translate `lines`, those that an earlier run finished left out, and tell the seconds of all.
+    """Translate `lines`, except those that an earlier run finished, and return the seconds of all.
 
     Lines of like length make a part, so that its batches are full.
     """
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
-    told = journal["translated"] or {"lines": 0, "seconds": 0.0}
-    path = journal.folder / TRANSLATIONS
+    told = journal[name] or {"lines": 0, "seconds": 0.0}
+    path = journal.folder / f"{name}.jsonl"  # finished translations, in the order they came
     begin = time.monotonic() - told["seconds"]
     with (
-        progress.task("translate", unit="sentences", total=len(lines)) as task,
+        progress.task(f"translate: {name}", unit="sentences", total=len(lines)) as task,
         store.reopen(path, journal.n_bytes(path)) as file,
     ):
         task.advance(told["lines"])
         for start in range(told["lines"], len(lines), lines_per_part):
             part = by_length[start : start + lines_per_part]
-            translations = bundle.translate([lines[i] for i in part], decoding, task.advance)
-            for translation in translations:
+            for translation in bundle.translate([lines[i] for i in part], task.advance):
                 file.write(json.dumps(asdict(translation)).encode() + b"\n")
             file.flush()
             told = {"lines": start + len(part), "seconds": time.monotonic() - begin}
-            journal.commit("translated", told, path)
+            journal.commit(name, told, path)
     finished = [Translation(**json.loads(line)) for line in path.read_bytes().split(b"\n")[:-1]]
     by_line = dict(zip(by_length, finished, strict=True))
     return [by_line[i] for i in range(len(lines))], told["seconds"]
 
 
-def translate_stream(folder: Path, decoding: DecodingConfig, machine: Machine) -> None:
+def translate_stream(folder: Path, overrides: Sequence[str], machine: Machine) -> None:
     """Translate standard input to standard output, line by line, with the bundle in `folder`.
 
-    Lines that are there are translated together, and a line that comes alone is answered at once.
+    Lines that have arrived are translated together; a line that comes alone is answered at once.
+
+    Args:
+        overrides: `decoding.key=value`, in place of the bundle's own settings.
 
     Raises:
-        UserError: no bundle, or a line that is not UTF-8.
+        UserError: `folder` is not a bundle, or a line is not UTF-8.
     """
     bundle = open_bundle(folder, machine.torch_device())
+    bundle = replace(bundle, decoding=override_decoding(bundle.decoding, overrides))
     number = 0
     for lines in _arriving_lines(sys.stdin.fileno()):
-        for translation in bundle.translate(lines, decoding, progress=lambda _: None):
+        for translation in bundle.translate(lines, progress=lambda _: None):
             number += 1
-            _tell_pieces(bundle, number, translation)
+            _tell_pieces(bundle, f"line {number:,}", translation)
             sys.stdout.write(f"{translation.text}\n")
         sys.stdout.flush()
 
 
-def _tell_pieces(bundle: Bundle, number: int, translation: Translation) -> None:
-    """Warn of a line, counted from 1, that was not translated at once."""
+def _tell_pieces(bundle: Bundle, line: str, translation: Translation) -> None:
+    """Warn of a line that was not translated at once."""
     if translation.n_pieces > 1:
         progress.say(
-            f"translate: line {number:,} is too long to be translated at once (more than "
+            f"translate: {line} is too long to be translated at once (more than "
             f"{bundle.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
             f"{translation.n_pieces:,} pieces were translated one by one"
         )

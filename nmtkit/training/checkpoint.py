@@ -21,6 +21,7 @@ from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
 from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
 
+CHECKPOINTS = "checkpoints"  # where they lie in what `train` publishes
 MODEL, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 NAMES = "step-" + 8 * "[0-9]"

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 from nmtkit import artifacts
-from nmtkit.artifacts import Artifact
 from nmtkit.commands import inspect as stage
+from nmtkit.corpus import prepared, store
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.store import Ids, IdsWriter, pack
+from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import BpeSubword, Subword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe import Recipe
@@ -57,32 +58,28 @@ class Corpus:
 
     def __init__(self, folder: Path, subword: Subword) -> None:
         self.folder, self.subword = folder, subword
-        self.text = {
+        self.text: dict[tuple[str, str], Sentences] = {
             (split, side): sentences(seed, n)
             for seed, (split, side, n) in enumerate(
                 (split, side, n)
-                for split, n in (("train", 301), ("dev", 41), ("test", 29))
-                for side in ("src", "tgt")
+                for split, n in zip(SPLITS, (301, 41), strict=True)
+                for side in SIDES
             )
         }
-        self.text["test", "tgt"][3] = ["the", "Xhouse", "X", "a"]  # capitals are unknown
-        self.text["test", "tgt"][17] = ["X"]
         self.samples: dict[str, list[dict[str, Any]]] = {"kept": [], "dropped": []}
         self.how = {"normalize_punctuation": False, "lowercase": False, "tokenizer": "none"}
 
-    def write(self) -> Artifact:
+    def write(self) -> PreparedCorpus:
         draft = self.folder.with_suffix(".partial")
         draft.mkdir()
         self.subword.save(draft)
-        for (split, side), lines in self.text.items():
-            ids = [[*self.subword.encode(" ".join(line)), EOS_ID] for line in lines]
-            with IdsWriter(draft / f"{split}.{side}", self.subword.n_tokens) as writer:
-                writer.append(pack(ids, self.subword.n_tokens))
-            if split != "train":
-                text = "".join(" ".join(line) + "\n" for line in lines)
-                lang = {"src": "en", "tgt": "de"}[side]
-                path = draft / f"{split}.{lang}"
-                path.write_text(text, encoding="utf-8", newline="\n")
+        n_tokens = self.subword.n_tokens
+        for side in SIDES:
+            for split in SPLITS:
+                with prepared.ids_writer(draft, split, side, n_tokens) as writer:
+                    writer.append(store.pack(self.ids(split, side), n_tokens))
+            lines = [" ".join(line) for line in self.text["dev", side]]
+            prepared.write_dev_lines(draft, side, lines)
         src, tgt = (
             Tokenization(lang, aggressive_hyphens=False, **self.how)  # type: ignore[arg-type]
             for lang in ("en", "de")
@@ -92,10 +89,10 @@ class Corpus:
             {"corpus": "one", "pairs": 300, "kept": 280, "dropped": {"too_long": 13, "empty": 7}},
             {"corpus": "two", "pairs": 21, "kept": 21, "dropped": {}},
         ]
-        artifacts.write_json(draft / "counts.json", {"train": counts})
-        artifacts.write_json(draft / "samples.json", self.samples)
+        prepared.write_counts(draft, counts, n_tokens)
+        prepared.write_samples(draft, self.samples["kept"], self.samples["dropped"])
         artifacts.publish_directory(draft, self.folder, {"kind": "prepare"})
-        return artifacts.open_directory(self.folder)
+        return PreparedCorpus(artifacts.open_directory(self.folder))
 
     def ids(self, split: str, side: str) -> list[list[int]]:
         return [[*self.subword.encode(" ".join(line)), EOS_ID] for line in self.text[split, side]]
@@ -182,13 +179,14 @@ def test_size_of_chunks_makes_no_difference(
     whole = inspect(corpus)
     monkeypatch.setattr(stage, "PAIRS_PER_CHUNK", 7)
     monkeypatch.setattr(stage, "IDS_PER_CHUNK", 11)
-    assert stage.gather(recipe_of(), artifacts.open_directory(corpus.folder)) == whole
+    again = PreparedCorpus(artifacts.open_directory(corpus.folder))
+    assert stage.gather(recipe_of(), again) == whole
 
 
 def test_ids_are_counted_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "IDS_PER_CHUNK", 2**14)
-    with IdsWriter(tmp_path / "train.src", n_tokens=9) as writer:
-        writer.append(pack([[5, 6, EOS_ID] * 500_000], n_tokens=9))
+    with IdsWriter(tmp_path / "train.src", 9) as writer:
+        writer.append(store.pack([[5, 6, EOS_ID] * 500_000], 9))
     side = Ids.open(tmp_path / "train.src")
     tracemalloc.start()
     try:
@@ -256,6 +254,8 @@ def test_words_of_dev_are_split_as_the_subword_model_splits_them(bpe_corpus: Cor
 
 
 def test_unknown_tokens_are_counted_and_their_words_told(bpe_corpus: Corpus) -> None:
+    bpe_corpus.text["dev", "tgt"][3] = ["the", "Xhouse", "X", "a"]  # capitals are unknown
+    bpe_corpus.text["dev", "tgt"][17] = ["X"]
     sides = {
         (split.name, number): side
         for split in inspect(bpe_corpus).splits
@@ -264,10 +264,10 @@ def test_unknown_tokens_are_counted_and_their_words_told(bpe_corpus: Corpus) -> 
     for (split, number), side in sides.items():
         name = ("src", "tgt")[number]
         n_unknown = sum(sentence.count(UNK_ID) for sentence in bpe_corpus.ids(split, name))
-        assert side.n_unknown == n_unknown == (3 if (split, name) == ("test", "tgt") else 0)
-    words = {one.text: one.count for one in sides["test", 1].unknown_words}
+        assert side.n_unknown == n_unknown == (3 if (split, name) == ("dev", "tgt") else 0)
+    words = {one.text: one.count for one in sides["dev", 1].unknown_words}
     assert words == {"X": 2, "Xhouse": 1}
-    assert sides["test", 0].unknown_words == []
+    assert sides["dev", 0].unknown_words == []
 
 
 # Samples

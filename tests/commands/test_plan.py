@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmtkit import artifacts
 from nmtkit.commands.plan import plan
-from nmtkit.corpus.store import IdsWriter, pack
+from nmtkit.corpus import prepared, store
+from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
@@ -117,10 +117,11 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
     chain = chain_of("demo", tmp_path)
 
     def build(draft: Path) -> dict[str, Any]:
-        artifacts.write_json(draft / "counts.json", {"vocabulary": 33})
-        for side in ("src", "tgt"):
-            with IdsWriter(draft / f"train.{side}", 33) as writer:
-                writer.append(pack([[7, 32, EOS_ID]] * 9, 33))
+        for split in SPLITS:
+            for side in SIDES:
+                with prepared.ids_writer(draft, split, side, 33) as writer:
+                    writer.append(store.pack([[7, 32, EOS_ID]] * 9, 33))
+        prepared.write_counts(draft, [], 33)
         return {}
 
     chain.make("prepare", build)
@@ -165,10 +166,11 @@ def test_unknown_corpus_is_a_users_error(tmp_path: Path) -> None:
 
 
 def test_plan_of_a_download_of_unknown_hash_says_what_has_to_come_first(tmp_path: Path) -> None:
-    overrides = ["subword.n_merges=64", "corpus.test=newstest2014-filtered"]
+    overrides = ["subword.n_merges=64", "test.sets=['newstest2014-filtered']"]
     planned = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides))
-    assert {state.state for state in planned.stages} == {"unknown"}
-    assert "run `nmtkit prepare` first" in planned.stages[0].why
+    states = [state.state for state in planned.stages]
+    assert states == [*["missing"] * 3, *["unknown"] * 2]
+    assert "run `nmtkit prepare` first" in planned.stages[3].why
     (filtered,) = (one for one in planned.downloads if "test-filtered" in one.url)
     assert filtered.n_bytes is None
     known = [one.n_bytes for one in planned.downloads if one.n_bytes is not None]

@@ -7,6 +7,7 @@ import pytest
 
 from nmtkit.artifacts import Artifact, DamagedError, Store, canonical_json
 from nmtkit.commands.run import _summary
+from nmtkit.corpus.prepared import SPLITS
 
 TRAINED = {"seconds": 61.25, "steps": 40, "timed_steps": 40, "tgt_tokens_per_second": 1234.5}
 
@@ -38,26 +39,22 @@ def test_training_is_summed_up(tmp_path: Path, changes: dict[str, Any], summary:
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
 def test_measurements_that_are_damaged_hide_nothing_else(tmp_path: Path, content: bytes) -> None:
-    made = publish(tmp_path, {"seconds": 1.0}, averaged={"steps": [10, 2000]})
-    assert _summary("average", made) == "1.0 s, steps 10, 2,000"
+    sizes = {split: {"pairs": 1_234, "src_tokens": 2, "tgt_tokens": 3} for split in SPLITS}
+    counts = {"train": [], "vocabulary": 33, "sizes": sizes}
+    made = publish(tmp_path, {"seconds": 1.0}, counts=counts)
+    assert _summary("prepare", made) == "1.0 s, 1,234 pairs, vocabulary 33"
     (made.path / "measurements.json").write_bytes(content)
-    assert _summary("average", made) == "measurements.json is damaged, steps 10, 2,000"
-    (made.path / "averaged.json").write_bytes(canonical_json({"steps": [10, 2001]}).encode())
-    with pytest.raises(DamagedError, match=r"averaged\.json was altered"):
-        _summary("average", made)
+    said = "measurements.json is damaged, 1,234 pairs, vocabulary 33"
+    assert _summary("prepare", made) == said
+    altered = canonical_json({**counts, "vocabulary": 34}).encode()
+    (made.path / "counts.json").write_bytes(altered)
+    with pytest.raises(DamagedError, match=r"counts\.json was altered"):
+        _summary("prepare", made)
 
 
-@pytest.mark.parametrize(
-    ("stage", "name", "content"),
-    [
-        ("average", "averaged", {"steps": ["many"]}),
-        ("average", "averaged", []),
-        ("prepare", "counts", {"vocabulary": 9}),
-    ],
-)
-def test_a_file_that_was_published_with_other_contents_is_named(
-    tmp_path: Path, stage: str, name: str, content: object
-) -> None:
-    made = publish(tmp_path, {"seconds": 1.0}, **{name: content})
-    with pytest.raises(DamagedError, match=rf"{name}\.json is damaged"):
-        _summary(stage, made)
+def test_averaging_and_translating_are_summed_up(tmp_path: Path) -> None:
+    averaged = publish(tmp_path / "a", {"seconds": 1.0, "averaged_steps": [10, 2000]})
+    assert _summary("average", averaged) == "1.0 s, steps 10, 2,000"
+    sets = {name: {"sentences_per_second": 12.34, "lines_in_pieces": 0} for name in ("one", "two")}
+    translated = publish(tmp_path / "t", {"seconds": 1.0, "sets": sets})
+    assert _summary("translate", translated) == "1.0 s, one 12.3 sentences/s, two 12.3 sentences/s"

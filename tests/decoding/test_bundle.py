@@ -27,6 +27,7 @@ from nmtkit import artifacts
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
@@ -72,7 +73,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subword = BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words))
     subword.save(prepared)
     Tokenizations(src=tokenization("en"), tgt=tokenization("de")).save(prepared)
-    for name in ("train.src.ids", "dev.en", "test.de", "counts.json", "measurements.json"):
+    for name in ("train.src.ids", "dev.src.txt", "counts.json", "measurements.json"):
         (prepared / name).write_text("data", encoding="utf-8")
     torch.manual_seed(2)
     n_rows = -(-subword.n_tokens // 8) * 8 + 8
@@ -81,8 +82,10 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.output_matrix.data[EOS_ID] = 0  # some other token is always more probable
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     description = {"config": CONFIG.model_dump(mode="json"), "n_rows": n_rows}
-    write_bundle(draft, prepared, description, weights)
-    shutil.rmtree(prepared)
+    artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
+    corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
+    write_bundle(draft, corpus, description, DECODING, weights)
+    shutil.rmtree(corpus.path)
     artifacts.publish_directory(draft, place, {"kind": "average"})
     return place
 
@@ -94,22 +97,23 @@ def bundle(original: Path, tmp_path: Path) -> Path:
 
 
 def translate(folder: Path) -> list[str]:
-    translations = open_bundle(folder, CPU).translate(LINES, DECODING, lambda _: None)
+    translations = open_bundle(folder, CPU).translate(LINES, lambda _: None)
     return [translation.text for translation in translations]
 
 
 def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
     names = {path.name for path in bundle.iterdir()}
     subwords = {"codes.bpe", "vocabulary.tsv"}
-    assert names == {WEIGHTS, MODEL, TOKENIZATION, artifacts.MANIFEST, *subwords}
+    described = {MODEL, TOKENIZATION, "decoding.json", artifacts.MANIFEST}
+    assert names == {WEIGHTS, *described, *subwords}
 
 
 def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None:
     opened = open_bundle(bundle, CPU)
-    translations = opened.translate(LINES, DECODING, lambda _: None)
+    translations = opened.translate(LINES, lambda _: None)
     assert len(translations) == len(LINES)
     for line, translation in zip(LINES, translations, strict=True):
-        (alone,) = opened.translate([line], DECODING, lambda _: None)
+        (alone,) = opened.translate([line], lambda _: None)
         assert translation.text == alone.text
         assert translation.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
         assert "\n" not in translation.text
@@ -125,14 +129,12 @@ def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) 
     opened = open_bundle(bundle, CPU)
     assert opened.max_subwords == CONFIG.max_positions == 16
     pieces = ["the cat ran.", "a dog looked at!", "it ran away?", "the cat sat."]
-    alone = opened.translate(pieces, DECODING, lambda _: None)
+    alone = opened.translate(pieces, lambda _: None)
     assert [translation.n_pieces for translation in alone] == [1] * 4
     others = ["cat!", "", "a dog"]
-    expected = opened.translate(others, DECODING, lambda _: None)
+    expected = opened.translate(others, lambda _: None)
     long = " ".join(pieces)
-    first, joined, *rest = opened.translate(
-        [others[0], long, *others[1:]], DECODING, lambda _: None
-    )
+    first, joined, *rest = opened.translate([others[0], long, *others[1:]], lambda _: None)
     assert [t.text for t in (first, *rest)] == [t.text for t in expected]
     assert [t.n_pieces for t in (first, *rest)] == [1, 0, 1]
     assert joined.text == " ".join(translation.text for translation in alone)
@@ -152,7 +154,7 @@ def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed(bundle: 
 def test_text_goes_through_the_tokenization_of_each_side(bundle: Path) -> None:
     opened = open_bundle(bundle, CPU)
     assert (opened.src, opened.tgt) == (tokenization("en"), tokenization("de"))
-    upper, lower = opened.translate(["THE CAT", "the cat"], DECODING, lambda _: None)
+    upper, lower = opened.translate(["THE CAT", "the cat"], lambda _: None)
     assert upper.text == lower.text
 
 
@@ -169,8 +171,8 @@ def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> No
         open_bundle(tmp_path, CPU)
     draft, other = tmp_path / "draft", tmp_path / "other"
     for missing, says in {
-        WEIGHTS: "is no bundle: it has no model.safetensors",
-        MODEL: "is no bundle: it has no model.json",
+        WEIGHTS: "is not a bundle: it has no model.safetensors",
+        MODEL: "is not a bundle: it has no model.json",
         TOKENIZATION: "was published without tokenization.json",
     }.items():
         shutil.copytree(bundle, draft)
@@ -362,8 +364,8 @@ def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | Non
         for what, content, says in (
             ("deep", b"[" * 100_000, "recursion limit exceeded"),
             ("digits", b'{"format": ' + b"9" * 5_000 + b"}", "number out of range"),
-            ("NaN", b'{"format": 1, "config": NaN, "src": NaN, "files": NaN}', "is damaged"),
-            ("not UTF-8", b'{"format": 1, "config": "\xff"}', "invalid unicode code point"),
+            ("NaN", b'{"format": 2, "config": NaN, "src": NaN, "files": NaN}', "is damaged"),
+            ("not UTF-8", b'{"format": 2, "config": "\xff"}', "invalid unicode code point"),
             ("large", b" " * 2**21 + b"{}", "more than 2,097,152 bytes"),
             ("a list", b"[]", "is damaged"),
             ("empty", b"", "is damaged"),

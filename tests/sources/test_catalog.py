@@ -14,7 +14,13 @@ PAIRS = {
     ("en", "de"): [
         *("europarl-v7", "commoncrawl", "news-commentary-v9", "news-commentary-v11"),
         *("newstest2013", "newstest2014", "newstest2014-filtered"),
-        *("multi30k-train", "multi30k-val", "multi30k-test2016", "multi30k-test2017"),
+        *(
+            "multi30k-train",
+            "multi30k-val",
+            "multi30k-test2016",
+            "multi30k-test2017",
+            "multi30k-test2017-mscoco",
+        ),
         *("demo-train", "demo-dev", "demo-test"),
     ],
     ("en", "fr"): [

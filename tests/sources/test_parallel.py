@@ -71,7 +71,7 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
     assert memory.identity(tmp_path) == ["tmx", sha256(tmx)]
 
     tsv.unlink()
-    with pytest.raises(UserError, match=r"there is no file .*b\.tsv; correct \[corpus\]"):
+    with pytest.raises(UserError, match=r"there is no file .*b\.tsv; correct the recipe"):
         found(TsvFile(tsv=str(tsv), columns=("de", "en"))).identity(tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_what_nobody_published_a_hash_of_is_not_known_before_its_download(tmp_pa
 def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
     for path in recipes_dir().glob("*.toml"):
         recipe = Recipe.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        for source in (*recipe.corpus.train, recipe.corpus.dev, recipe.corpus.test):
+        for source in (*recipe.corpus.train, recipe.corpus.dev, *recipe.test.sets):
             assert find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang).files
 
 

@@ -19,14 +19,16 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("corpus.max_tokens=17", "prepare"),
     ("corpus.train=['demo-train', 'demo-dev']", "prepare"),
     ("corpus.dev='demo-test'", "prepare"),
-    ("corpus.test='demo-dev'", "prepare"),
+    ("corpus.drop_held_out=['demo-test']", "prepare"),
     ("subword.n_merges=17", "prepare"),
     ("model.dropout=0.25", "train"),
     ("model.d_ff=17", "train"),
     ("training.seed=17", "train"),
     ("training.max_steps=17", "train"),
     ("averaging.n_checkpoints=1", "average"),
-    ("decoding.beam_size=17", "translate"),
+    ("decoding.beam_size=17", "average"),
+    ("test.sets=['demo-test', 'demo-dev']", "translate"),
+    ("test.sets=['demo-dev']", "translate"),
     ("scoring.lowercase=true", "score"),
 ]
 
@@ -127,13 +129,13 @@ def test_states_tell_how_far_each_stage_is(tmp_path: Path) -> None:
         parents=True
     )
     (chain.make("average", build).path / "made").unlink()
-    chain_of(load_recipe("demo", ["decoding.beam_size=9"]), tmp_path).make("translate", build)
+    chain_of(load_recipe("demo", ["test.sets=['demo-dev']"]), tmp_path).make("translate", build)
     found = states(chain)
     assert [state.state for state in found] == ["fresh", "partial", "damaged", "missing", "missing"]
     assert [state.fingerprint for state in found] == [chain.fingerprint(name) for name in STAGES]
     assert found[0].path == str(chain.need("prepare").path)
     assert "made is missing" in found[2].why
-    assert "none of the 1 made so far has this [decoding]" in found[3].why
+    assert "none of the 1 made so far has this [test]" in found[3].why
     assert found[4].why == "not made yet"
 
 

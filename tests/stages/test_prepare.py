@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import UNHASHED, read_json
+from nmtkit.artifacts import UNHASHED
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.corpus.store import Ids, IdsWriter
-from nmtkit.corpus.subword import BpeSubword
+from nmtkit.corpus.prepared import SIDES, PreparedCorpus
+from nmtkit.corpus.store import IdsWriter
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
@@ -23,6 +23,8 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 
 Pair = tuple[str, str]
+
+HELD_OUT = [("a b c", "x y z"), ("q", "q q"), ("", "")]
 
 
 def write_pairs(folder: Path, name: str, pairs: list[Pair]) -> dict[str, str]:
@@ -34,31 +36,31 @@ def write_pairs(folder: Path, name: str, pairs: list[Pair]) -> dict[str, str]:
 
 def chain_of(folder: Path, train: list[list[Pair]], runs: str = "runs", **corpus: object) -> Chain:
     document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
-    held_out = write_pairs(folder, "held-out", [("a b c", "x y z"), ("q", "q q"), ("", "")])
+    held_out = write_pairs(folder, "held-out", HELD_OUT)
     document["corpus"] |= {
         "train": [write_pairs(folder, f"train{i}", pairs) for i, pairs in enumerate(train)],
         "dev": held_out,
-        "test": held_out,
         "max_tokens": 50,
         **corpus,
     }
     document["subword"]["n_merges"] = 3
+    document["test"]["sets"] = [{**held_out, "name": "test"}]
     machine = Machine(folder / runs, device="cpu", workers=1)
     return Chain(Recipe.model_validate(document), machine, "test")
 
 
 def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: Path) -> None:
     pairs = [("a b c", "x y z")] * 5 + [("", "x"), ("a", ""), ("a", "x " * 12), ("a " * 99, "x")]
-    prepared = prepare.run(chain_of(tmp_path, [pairs])).path
+    prepared = PreparedCorpus(prepare.run(chain_of(tmp_path, [pairs])))
 
-    counts = read_json(prepared / "counts.json")
-    [corpus] = counts["train"]
-    assert corpus["dropped"] == {"empty": 2, "ratio": 1, "too_long": 1}
-    assert (corpus["pairs"], corpus["kept"]) == (9, 5)
-    assert len(Ids.open(prepared / "train.src")) == len(Ids.open(prepared / "train.tgt")) == 5
-    # Nothing is dropped from what is scored.
-    assert counts["test_size"]["pairs"] == 3
-    assert (prepared / "test.en").read_bytes() == (tmp_path / "held-out.en").read_bytes()
+    counts = prepared.counts()
+    [corpus] = counts.train
+    assert corpus.dropped == {"empty": 2, "ratio": 1, "too_long": 1}
+    assert (corpus.pairs, corpus.kept) == (9, 5)
+    assert len(prepared.ids("train", "src")) == len(prepared.ids("train", "tgt")) == 5
+    # Nothing is dropped from the development set.
+    assert counts.sizes["dev"].pairs == 3
+    assert prepared.dev_lines("src") == ["a b c", "q", ""]
 
 
 def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces_and_kept_as_it_was(
@@ -67,15 +69,13 @@ def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces_and_kept_as_it_wa
     chain = chain_of(tmp_path, [[("a b c", "x y z")] * 5])
     giant = "abc" * 4_000
     write_pairs(tmp_path, "held-out", [("a b c", "x y z"), (f"c {giant}", f"{giant} z")])
-    prepared = prepare.run(chain).path
-
-    for split in ("dev", "test"):
-        for lang in ("en", "de"):
-            held_out = (tmp_path / f"held-out.{lang}").read_bytes()
-            assert (prepared / f"{split}.{lang}").read_bytes() == held_out
-        words = BpeSubword.load(prepared).decode(Ids.open(prepared / f"{split}.src")[1].tolist())
-        assert words.replace(" ", "") == f"c{giant}"
-        assert max(map(len, words.split(" "))) <= MAX_CHARACTERS
+    prepared = PreparedCorpus(prepare.run(chain))
+    for side, lang in zip(SIDES, ("en", "de"), strict=True):
+        held_out = (tmp_path / f"held-out.{lang}").read_text(encoding="utf-8")
+        assert "".join(f"{line}\n" for line in prepared.dev_lines(side)) == held_out
+    words = prepared.subword().decode(prepared.ids("dev", "src")[1].tolist())
+    assert words.replace(" ", "") == f"c{giant}"
+    assert max(map(len, words.split(" "))) <= MAX_CHARACTERS
 
 
 def test_repeated_pairs_and_held_out_sentences_are_dropped_where_the_recipe_says_so(
@@ -83,15 +83,15 @@ def test_repeated_pairs_and_held_out_sentences_are_dropped_where_the_recipe_says
 ) -> None:
     first = [("a b", "x"), ("a b", "y"), ("a b", "x"), ("q", "w"), ("d", " x  y z"), ("e", "v")]
     second = [("e", "v"), ("f", "u"), ("", ""), ("", "")]
-    chain = chain_of(tmp_path, [first, second], drop_duplicates=True, drop_held_out=True)
-    counts = read_json(prepare.run(chain).path / "counts.json")["train"]
-    assert counts[0]["dropped"] == {"duplicate": 1, "held_out": 2}
-    assert counts[1]["dropped"] == {"duplicate": 2, "empty": 1}
-    kept = [count["kept"] for count in counts]
-    assert kept == [3, 1]
+    held_out = [write_pairs(tmp_path, "set", [("q", "q q")]), write_pairs(tmp_path, "b", HELD_OUT)]
+    chain = chain_of(tmp_path, [first, second], drop_duplicates=True, drop_held_out=held_out)
+    counts = PreparedCorpus(prepare.run(chain)).counts().train
+    assert counts[0].dropped == {"duplicate": 1, "held_out": 2}
+    assert counts[1].dropped == {"duplicate": 2, "empty": 1}
+    assert [count.kept for count in counts] == [3, 1]
 
-    plain = read_json(prepare.run(chain_of(tmp_path, [first, second])).path / "counts.json")
-    assert [count["dropped"] for count in plain["train"]] == [{}, {"empty": 2}]
+    plain = PreparedCorpus(prepare.run(chain_of(tmp_path, [first, second]))).counts().train
+    assert [count.dropped for count in plain] == [{}, {"empty": 2}]
 
 
 def test_samples_name_their_lines_and_hold_raw_text(
@@ -101,7 +101,7 @@ def test_samples_name_their_lines_and_hold_raw_text(
     pairs = [(f"a{i}", f'"x{i}"') for i in range(40)]
     pairs[1] = ("", "b")
     pairs[8:14] = [("c " * 60, "x")] * 6
-    samples = read_json(prepare.run(chain_of(tmp_path, [pairs])).path / "samples.json")
+    samples = PreparedCorpus(prepare.run(chain_of(tmp_path, [pairs]))).samples()
     assert [(kept["line"], kept["src"]) for kept in samples["kept"]] == [
         *((1, "a0"), (3, "a2"), (4, "a3"), (5, "a4")),  # of the first chunk of 5 lines
         *((6, "a5"), (16, "a15"), (36, "a35")),  # of chunks 2, 4 and 8
@@ -177,7 +177,8 @@ def test_killed_at_any_moment_and_rerun_the_bytes_are_the_same(
         [(f"w{i % 23} u{i}", f"x{i % 11} y{i * i}") for i in range(38)],
         [("", "gone"), ("w1", "x1"), ("w1", "x1")] + [(f"v{i}", f"z{i}") for i in range(9)],
     ]
-    options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": True}
+    held_out = [write_pairs(tmp_path, "set", HELD_OUT)]
+    options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": held_out}
     undisturbed = prepare.run(chain_of(tmp_path, train, **options))
     expected = contents(undisturbed.path)
     n_deaths, moment = 0, 0

@@ -35,7 +35,6 @@ src_lang = "en"
 tgt_lang = "de"
 train = [{ src = "train.en", tgt = "train.de" }]
 dev = { src = "dev.en", tgt = "dev.de" }
-test = { src = "test.en", tgt = "test.de" }
 normalize_punctuation = false
 lowercase = false
 tokenizer = "moses"
@@ -44,7 +43,6 @@ min_tokens = 1
 max_tokens = 250
 max_ratio = 9.0
 drop_duplicates = false
-drop_held_out = false
 
 [subword]
 method = "bpe"
@@ -87,6 +85,9 @@ n_checkpoints = 2
 beam_size = 3
 length_penalty = 0.6
 max_extra_tokens = 10
+
+[test]
+sets = [{ name = "test", src = "test.en", tgt = "test.de" }]
 
 [scoring]
 lowercase = false

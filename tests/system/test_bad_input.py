@@ -112,7 +112,7 @@ MISTAKES = {
         (RECIPE, "[decoding] beam_sise = 3", "did you mean 'beam_size'"),
     ),
     "unknown corpus": Mistake(
-        lambda folder: _edit(folder, 'test = { src = "test.en", tgt = "test.de" }', 'test = "dem"'),
+        lambda folder: _edit(folder, 'dev = { src = "dev.en", tgt = "dev.de" }', 'dev = "dem"'),
         PREPARE,
         ("no corpus 'dem'",),
     ),
@@ -353,9 +353,8 @@ def test_training_with_damaged_checkpoints_alone_starts_nothing_and_deletes_noth
 ALTERED = {  # what is altered at equal size, and a command that would show it or pass it on
     "score": ("score", "scores.json", ("score", "--json")),
     "score shown by run": ("score", "scores.json", ("run",)),
-    "hypotheses": ("translate", "hypotheses.txt", ("run",)),
-    "references": ("prepare", "test.de", ("run",)),
-    "averaged steps": ("average", "averaged.json", ("run",)),
+    "hypotheses": ("translate", "test/hypotheses.txt", ("run",)),
+    "references": ("translate", "test/reference.txt", ("run",)),
     "vocabulary": ("prepare", "counts.json", ("plan",)),
     "counts": ("prepare", "counts.json", ("inspect",)),
 }

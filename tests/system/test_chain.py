@@ -37,34 +37,34 @@ def test_run_ends_with_each_bleu_named_and_every_path(finished: Finished) -> Non
 
 
 def test_tiny_model_learned_its_language(finished: Finished) -> None:
-    hypotheses = read_lines(finished.artifact("translate") / "hypotheses.txt")[:N_TEST]
+    hypotheses = read_lines(finished.artifact("translate") / "test/hypotheses.txt")[:N_TEST]
     references = read_lines(finished.folder / "test.de")[:N_TEST]
     n_right = sum(h == r for h, r in zip(hypotheses, references, strict=True))
     assert n_right >= 0.7 * N_TEST
 
 
 def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Finished) -> None:
-    hypotheses = read_lines(finished.artifact("translate") / "hypotheses.txt")
+    hypotheses = read_lines(finished.artifact("translate") / "test/hypotheses.txt")
     assert len(hypotheses) == N_TEST + len(ODD_LINES)
     assert [line == "" for line in hypotheses[N_TEST:]] == [not s.strip() for s in ODD_LINES]
     scores = json.loads((finished.artifact("score") / "scores.json").read_text(encoding="utf-8"))
-    assert scores["test_set"]["lines"] == len(hypotheses)
-    assert len(json.loads((finished.artifact("translate") / "ratings.json").read_bytes())) == len(
-        hypotheses
-    )
+    assert scores["test"]["test_set"]["lines"] == len(hypotheses)
+    ratings = json.loads((finished.artifact("translate") / "test/ratings.json").read_bytes())
+    assert len(ratings) == len(hypotheses)
 
 
 def test_test_line_in_pieces_is_told_and_counted(finished: Finished) -> None:
     number = N_TEST + ODD_LINES.index(LONG_LINE) + 1
     told = [line for line in finished.outcome.err.split("\n") if "too long" in line]
     assert len(told) == 1
-    assert f"translate: line {number} is too long" in told[0]
+    assert f"translate: test, line {number} is too long" in told[0]
     assert "more than 256 subwords" in told[0]
     assert "its 2 pieces" in told[0]
     place = finished.artifact("translate")
-    ratings = json.loads((place / "ratings.json").read_bytes())
+    ratings = json.loads((place / "test/ratings.json").read_bytes())
     assert {i: r["pieces"] for i, r in enumerate(ratings, start=1) if "pieces" in r} == {number: 2}
-    assert json.loads((place / "measurements.json").read_bytes())["lines_in_pieces"] == 1
+    measured = json.loads((place / "measurements.json").read_bytes())
+    assert measured["sets"]["test"]["lines_in_pieces"] == 1
 
 
 def test_no_place_is_written_into_an_artifact(finished: Finished) -> None:
@@ -102,17 +102,57 @@ def test_rerun_redoes_nothing_and_changes_no_byte_and_no_date(finished: Finished
     assert traces(finished.folder) == before
 
 
-def test_other_decoding_redoes_translate_and_score_alone(
+def test_other_decoding_trains_nothing_and_shares_the_weights(
     complete: Path, finished: Finished
 ) -> None:
     before = {stage: traces(complete / "runs" / stage) for stage in STAGES}
     done(nmtkit(complete, "run", RECIPE, "--set", "decoding.beam_size=1"))
     after = {stage: traces(complete / "runs" / stage) for stage in STAGES}
-    assert {stage for stage in STAGES if before[stage] != after[stage]} == {"translate", "score"}
-    for stage in ("translate", "score"):
+    redone = ("average", "translate", "score")
+    assert {stage for stage in STAGES if before[stage] != after[stage]} == {*redone}
+    for stage in redone:
         assert len(list(complete.glob(f"runs/{stage}/*/manifest.json"))) == 2
         old = finished.artifact(stage).name
         assert contents(complete / "runs" / stage / old) == contents(finished.artifact(stage))
+    weights = list(complete.glob("runs/average/*/model.safetensors"))
+    assert len({path.stat().st_ino for path in weights}) == 1
+
+
+def test_other_test_sets_train_nothing_and_are_scored_in_one_table(
+    complete: Path, finished: Finished
+) -> None:
+    """The first one as before, the dev set, and a text without a reference."""
+    sets = (
+        'test.sets=[{ name = "test", src = "test.en", tgt = "test.de" }, '
+        '{ src = "dev.en", tgt = "dev.de" }, { name = "alone", src = "dev.en" }]'
+    )
+    states = json.loads(done(nmtkit(complete, "status", RECIPE, "--json", "--set", sets)).out)
+    assert [states["stages"][stage]["state"] for stage in STAGES] == [
+        *["fresh"] * 3,
+        *["missing"] * 2,
+    ]
+    before = {stage: traces(complete / "runs" / stage) for stage in STAGES[:3]}
+    done(nmtkit(complete, "translate", RECIPE, "--set", sets))
+    ended = done(nmtkit(complete, "score", RECIPE, "--set", sets))
+    assert {stage: traces(complete / "runs" / stage) for stage in STAGES[:3]} == before
+    assert "alone has no reference and is not scored" in ended.err
+    header = "\n".join(ended.out.split("\n")[:4])
+    assert "dev.en" in header
+    assert f"{len(read_lines(complete / 'dev.de'))} lines" in header
+    scores = json.loads(done(nmtkit(complete, "score", RECIPE, "--set", sets, "--json")).out)
+    old = json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    assert scores.keys() == {"test", "dev.en"}
+    assert scores["test"] == old["test"]
+    (other,) = complete.glob("runs/translate/*/alone/hypotheses.txt")
+    assert not other.with_name("reference.txt").exists()
+    assert read_lines(other) == read_lines(other.parents[1] / "dev.en" / "hypotheses.txt")
+
+
+def test_broken_test_set_is_found_before_training(workplace: Path) -> None:
+    (workplace / "more.de").write_text("ein\n" * 7, encoding="utf-8", newline="\n")
+    sets = 'test.sets=[{ src = "test.en", tgt = "more.de" }]'
+    said = sentence(nmtkit(workplace, "prepare", RECIPE, "--set", sets))
+    assert "more.de has 7" in said
 
 
 def test_recipes_with_the_same_text_share_the_prepared_corpus(complete: Path) -> None:

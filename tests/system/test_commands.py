@@ -145,7 +145,7 @@ def test_help_imports_nothing_slow(tmp_path: Path) -> None:
 
 
 def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> None:
-    hypotheses = read_lines(finished.artifact("translate") / "hypotheses.txt")
+    hypotheses = read_lines(finished.artifact("translate") / "test/hypotheses.txt")
     text = (finished.folder / "test.en").read_bytes().removesuffix(b"\n")  # no end of the last line
     how = ("--set", "decoding.beam_size=3", "--set", "decoding.max_extra_tokens=10")
     ended = done(_translate(finished, text, *how))
@@ -232,10 +232,10 @@ def _translate(finished: Finished, text: bytes, *args: str) -> Outcome:
 
 
 def test_scores_of_two_files_are_named_and_say_how_they_were_counted(finished: Finished) -> None:
-    hypotheses = os.fspath(finished.artifact("translate") / "hypotheses.txt")
+    hypotheses = os.fspath(finished.artifact("translate") / "test/hypotheses.txt")
     ended = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de", "--json"))
-    scores = json.loads(ended.out)
-    of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    scores = json.loads(ended.out)["test.de"]
+    of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
     for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
         assert 0 <= scores[key]["score"] <= 100.0001
         assert scores[key]["how"]
@@ -250,7 +250,8 @@ def test_scores_of_newstest2014_are_the_published_ones(shared_data: Path, tmp_pa
     goldens = shared_data / "goldens" / "bleu"
     expected = json.loads((goldens / "expected.json").read_bytes())["newstest2014-2737.en-de"]
     files = (os.fspath(goldens / expected["hyp"]), os.fspath(goldens / expected["ref"]))
-    scores = json.loads(done(nmtkit(tmp_path, "score", *files, "--lang", "de", "--json")).out)
+    ended = done(nmtkit(tmp_path, "score", *files, "--lang", "de", "--json"))
+    (scores,) = json.loads(ended.out).values()
     assert round(scores["sacrebleu"]["score"], 1) == expected["sacrebleu"]["score"]
     tokenized = expected["tokenized_bleu"]["score"]
     assert round(scores["tokenized_bleu"]["score"], 2) == tokenized

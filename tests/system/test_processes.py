@@ -321,11 +321,10 @@ def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_l
     description = read_json(trained / "model.json")
     model = Transformer(ModelConfig.model_validate(description["config"]), description["n_rows"])
     load_weights(model, trained / "checkpoints" / "step-00000120" / "model.safetensors")
-    src, refs = (read_lines(prepared / f"dev.{lang}") for lang in ("en", "de"))
+    src, refs = (read_lines(finished.folder / f"dev.{lang}") for lang in ("en", "de"))
     greedy = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
-    translated = bundle_of(model, open_directory(prepared)).translate(
-        src, greedy, progress=lambda _: None
-    )
+    bundle = bundle_of(model, open_directory(prepared), greedy)
+    translated = bundle.translate(src, progress=lambda _: None)
     bleu = sacrebleu.corpus_bleu([translation.text for translation in translated], [refs])
     last = read_metrics(trained / "metrics.jsonl")[-1]
     assert last["dev_sacrebleu"] == round(bleu.score, 4)

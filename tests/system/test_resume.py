@@ -188,8 +188,8 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
     resumed = _translate_in_parts_of_eight(complete, complete / "resumed", monkeypatch)
     assert resumed == undisturbed[3:]
     assert contents(complete / "resumed") == contents(complete / "undisturbed")
-    hypotheses = finished.artifact("translate") / "hypotheses.txt"
-    assert (complete / "resumed" / "hypotheses.txt").read_bytes() == hypotheses.read_bytes()
+    hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
+    assert (complete / "resumed" / "test/hypotheses.txt").read_bytes() == hypotheses.read_bytes()
 
 
 def _translate_in_parts_of_eight(

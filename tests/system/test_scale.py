@@ -26,9 +26,8 @@ def prepare(folder: Path, n_pairs: int, workers: int) -> int:
     vary.vary(
         demo / "train.en", demo / "train.de", n_pairs, folder / "train.en", folder / "train.de"
     )
-    for split in ("dev", "test"):
-        for lang in ("en", "de"):
-            (folder / f"{split}.{lang}").write_bytes((demo / f"{split}.{lang}").read_bytes())
+    for name in ("dev.en", "dev.de", "test.en", "test.de"):
+        (folder / name).write_bytes((demo / name).read_bytes())
     (folder / "large.toml").write_text(TOML, encoding="utf-8", newline="\n")
     nmtkit = [sys.executable, "-m", "nmtkit", "prepare", "large.toml", "--workers", str(workers)]
     ended = subprocess.run(

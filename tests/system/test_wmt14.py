@@ -16,7 +16,8 @@ import pytest
 from sacremoses import MosesTokenizer
 
 import nmtkit as package
-from nmtkit.artifacts import open_directory, read_json
+from nmtkit.artifacts import open_directory
+from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
 from system.command import Outcome, artifact, contents, done, nmtkit
@@ -195,15 +196,14 @@ def test_wmt14_is_downloaded_verified_cleaned_and_split(
         for asked in ("bytes=0-", rest)
     )
     # What is scored is what was in the archives, every line of it.
-    assert read_pairs(prepared / "dev.en", prepared / "dev.de") == text.dev
-    squeezed = [tuple(" ".join(side.split()) for side in pair) for pair in text.test]
-    assert read_pairs(prepared / "test.en", prepared / "test.de") == squeezed
+    corpus = PreparedCorpus(open_directory(prepared))
+    assert list(zip(*map(corpus.dev_lines, SIDES), strict=True)) == text.dev
 
     # The ids say what the original tools make of the training text.
-    counts = read_json(prepared / "counts.json")
-    names = [corpus["corpus"] for corpus in counts["train"]]
+    counts = corpus.counts().train
+    names = [count.corpus for count in counts]
     assert names == ["europarl-v7", "commoncrawl", "news-commentary-v9"]
-    assert [corpus["pairs"] for corpus in counts["train"]] == [N_TRAIN] * 3
+    assert [count.pairs for count in counts] == [N_TRAIN] * 3
     subword = load_subword(open_directory(prepared))
     tokenizers = MosesTokenizer("en"), MosesTokenizer("de")
     expected = []
@@ -216,7 +216,7 @@ def test_wmt14_is_downloaded_verified_cleaned_and_split(
         if min(lengths) > 0 and max(lengths) <= 80 and max(lengths) <= 9 * min(lengths):
             expected.append(tokens)
     src, tgt = (Ids.open(prepared / f"train.{side}") for side in ("src", "tgt"))
-    assert len(src) == len(tgt) == len(expected) == sum(c["kept"] for c in counts["train"])
+    assert len(src) == len(tgt) == len(expected) == sum(c.kept for c in counts)
     for i, tokens in enumerate(expected):
         assert [subword.decode(src[i].tolist()), subword.decode(tgt[i].tolist())] == tokens
 

@@ -1,0 +1,136 @@
+"""A prepared corpus: the folder that `prepare` publishes. No other file spells the names in it.
+
+Training and dev pairs are token ids (`store`), dev pairs also the raw text that they were; beside
+them lie the subword model, the tokenization, counts, and samples to look at.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Artifact, Record
+from nmtkit.corpus.store import Ids, IdsWriter
+from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
+from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
+from nmtkit.sources.text import TextFile, read_lines
+
+Split = Literal["train", "dev"]
+Side = Literal["src", "tgt"]
+SPLITS: tuple[Split, ...] = ("train", "dev")
+SIDES: tuple[Side, ...] = ("src", "tgt")
+
+COUNTS, SAMPLES = "counts.json", "samples.json"
+
+
+class CorpusCounts(Record):
+    """What became of the pairs of one training corpus."""
+
+    corpus: str
+    pairs: int
+    kept: int
+    dropped: dict[str, int]  # by reason
+
+
+class Size(Record):
+    """How much a split holds, end symbols counted."""
+
+    pairs: int
+    src_tokens: int
+    tgt_tokens: int
+
+
+class Counts(Record):
+    """How much was read, dropped and kept."""
+
+    train: tuple[CorpusCounts, ...]
+    vocabulary: int  # tokens, special symbols counted
+    sizes: dict[Split, Size]
+
+
+@dataclass(frozen=True)
+class PreparedCorpus:
+    """Reads what the functions below write."""
+
+    artifact: Artifact
+
+    @property
+    def path(self) -> Path:
+        """The folder."""
+        return self.artifact.path
+
+    def ids(self, split: Split, side: Side) -> Ids:
+        """The token ids of one side.
+
+        Raises:
+            UserError: Its files are missing or do not fit each other.
+        """
+        return Ids.open(_ids(self.path, split, side))
+
+    def dev_lines(self, side: Side) -> list[str]:
+        """The raw text of the development set."""
+        return list(read_lines(TextFile(self.artifact.file(_dev_text(side)))))
+
+    def counts(self) -> Counts:
+        """How much was read, dropped and kept, verified."""
+        return artifacts.read_record(self._verified(COUNTS), Counts)
+
+    def samples(self) -> dict[str, list[dict[str, Any]]]:
+        """Raw pairs that were "kept" and "dropped", verified."""
+        samples: dict[str, list[dict[str, Any]]] = artifacts.read_json(self._verified(SAMPLES))
+        return samples
+
+    def subword(self) -> Subword:
+        """The subword model."""
+        return load_subword(self.artifact)
+
+    def tokenizations(self) -> Tokenizations:
+        """How each side was tokenized."""
+        return Tokenizations.load(self.artifact)
+
+    def files_of_a_bundle(self) -> list[Path]:
+        """What translating raw text needs of it: the subword model and the tokenization."""
+        names = (*SUBWORD_FILES, TOKENIZATION)
+        return [self.artifact.file(name) for name in names if name in self.artifact.manifest.files]
+
+    def _verified(self, name: str) -> Path:
+        return artifacts.verify(self.artifact, name).file(name)
+
+
+def ids_writer(
+    folder: Path, split: Split, side: Side, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
+) -> IdsWriter:
+    """Return what writes the ids of one side, behind those that an earlier run wrote."""
+    prefix = _ids(folder, split, side)
+    return IdsWriter(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
+
+
+def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:
+    """Write the raw text of the development set."""
+    text = "".join(f"{line}\n" for line in lines)
+    (folder / _dev_text(side)).write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> None:
+    """Write what became of the training corpora, and the sizes of the splits, ids written."""
+    sizes = {}
+    for split in SPLITS:
+        src, tgt = (Ids.open(_ids(folder, split, side)) for side in SIDES)
+        sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
+    counts = Counts(
+        train=tuple(CorpusCounts(**each) for each in train), vocabulary=vocabulary, sizes=sizes
+    )
+    artifacts.write_json(folder / COUNTS, counts.model_dump())
+
+
+def write_samples(folder: Path, kept: list[dict[str, Any]], dropped: list[dict[str, Any]]) -> None:
+    """Write pairs to look at, with their corpora and lines."""
+    artifacts.write_json(folder / SAMPLES, {"kept": kept, "dropped": dropped})
+
+
+def _ids(folder: Path, split: Split, side: Side) -> Path:
+    return folder / f"{split}.{side}"
+
+
+def _dev_text(side: Side) -> str:
+    return f"dev.{side}.txt"

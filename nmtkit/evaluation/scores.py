@@ -1,0 +1,25 @@
+"""Scores of the test sets: the file that `score` publishes. No other file spells its name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Artifact
+
+SCORES = "scores.json"
+
+
+def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the scores of each test set, by its name."""
+    artifacts.write_json(folder / SCORES, scores)
+
+
+def read_scores(artifact: Artifact) -> dict[str, Any]:
+    """Read what `write_scores` wrote.
+
+    Raises:
+        DamagedError: It is not what was published.
+    """
+    scores: dict[str, Any] = artifacts.read_json(artifacts.verify(artifact, SCORES).file(SCORES))
+    return scores
