@@ -32,8 +32,12 @@ class AlreadyReported(Exception):  # noqa: N818 - says nothing of its own
 
 def shown(value: object) -> str:
     """Return an untrusted value as a message shows it: on one line, and shortened."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shortened(repr(value))
+
+
+def shortened(text: str, max_length: int = 60) -> str:
+    """Return `text`, or if it is longer its beginning and three dots."""
+    return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -275,7 +275,8 @@ class AveragingConfig(Section):
 class DecodingConfig(Section):
     """Beam search (section 6.1)."""
 
-    beam_size: Count
+    # The paper uses 4; beams of hundreds translate worse, and soon exhaust memory.
+    beam_size: Annotated[int, Field(ge=1, le=1_024)]
     # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
     length_penalty: Annotated[float, Field(ge=0)]
     # Maximum length of a translation beyond that of its source.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shortened
 from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
@@ -124,7 +124,7 @@ def _checked(
 ) -> AnySection:
     for override in overrides:
         _override(document, override)
-        origin += f" --set {_short(override, 200)}"
+        origin += f" --set {shortened(override, 200)}"
     try:
         return schema.model_validate(document)
     except ValidationError as error:
@@ -135,18 +135,18 @@ def _override(document: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise UserError(f"--set takes section.key=value, not {_short(override)!r}")
+        raise UserError(f"--set takes section.key=value, not {shortened(override)!r}")
     try:
         parsed = _parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
         parsed = {"value": text.strip()}  # a bare word is a string: --set model.norm=pre
     if len(parsed) > 1:
-        raise UserError(f"--set takes one value, not several as in {_short(override)!r}")
+        raise UserError(f"--set takes one value, not several as in {shortened(override)!r}")
     table = document
     for part in parts[:-1]:
         inner = table.setdefault(part, {})
         if not isinstance(inner, dict):
-            raise UserError(f"--set {_short(override)!r}: {part!r} is a value, not a section")
+            raise UserError(f"--set {shortened(override)!r}: {part!r} is a value, not a section")
         table = inner
     table[parts[-1]] = parsed["value"]
 
@@ -154,7 +154,7 @@ def _override(document: dict[str, Any], override: str) -> None:
 def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
     """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`."""
     first = error.errors(include_url=False)[0]
-    message = _short(first["msg"].removeprefix("Value error, "), 300)
+    message = shortened(first["msg"].removeprefix("Value error, "), 300)
     if not first["loc"]:
         return message
     where = _key_path(first["loc"], document)
@@ -185,15 +185,11 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
 
 def _key(key: str) -> str:
     """Return a key as TOML writes it: bare, or in quotes."""
-    return _short(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
+    return shortened(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
 
 
 def _shown(value: object) -> str:
     try:
-        return _short(json.dumps(value, ensure_ascii=False, default=str))
+        return shortened(json.dumps(value, ensure_ascii=False, default=str))
     except (ValueError, RecursionError):  # too many digits, or too deeply nested
         return "..."
-
-
-def _short(text: str, max_length: int = 60) -> str:
-    return text if len(text) <= max_length else text[: max_length - 3] + "..."

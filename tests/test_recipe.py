@@ -318,6 +318,10 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
         "decoding.max_extra_tokens=1000000000",
         ("[decoding] max_extra_tokens = 1000000000", "less than or equal to 1000"),
     ),
+    "useless beam": (
+        "decoding.beam_size=1025",
+        ("[decoding] beam_size = 1025", "less than or equal to 1024"),
+    ),
     "endless": ("decoding.length_penalty=inf", ("length_penalty = Infinity", "finite")),
     "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "should match pattern")),
     "bad name": ("name='a b'", ('name = "a b"', "should match pattern")),
