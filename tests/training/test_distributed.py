@@ -31,6 +31,7 @@ from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
+from nmtkit.training.trainer import enough_memory
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
@@ -60,15 +61,16 @@ class Part:
         if self.fault and group.rank == 1:
             FAULTS[self.fault](model)
         asked = group.rank == group.size - 1  # a stop of one process is a stop of all
-        test_loop.run(
-            Path(self.directory),
-            model,
-            FIFTY,
-            max_tokens=self.max_tokens,
-            report=slowly if self.fault == "slow" else lambda _metrics: None,
-            stop_after=self.stop_after if asked else math.inf,
-            group=group,
-        )
+        with enough_memory(CPU, self.max_tokens):
+            test_loop.run(
+                Path(self.directory),
+                model,
+                FIFTY,
+                max_tokens=self.max_tokens,
+                report=slowly if self.fault == "slow" else lambda _metrics: None,
+                stop_after=self.stop_after if asked else math.inf,
+                group=group,
+            )
 
 
 def slowly(_metrics: Metrics) -> None:
@@ -277,7 +279,7 @@ def children_of(pid: int) -> list[int]:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("memory", "nmtkit: cpu has too little memory for micro-batches of 35 tokens a side; "),
+        ("memory", "nmtkit: cpu has too little memory for this model and micro-batches of 35 "),
         ("disk", "nmtkit: the disk is full (somewhere); "),
         ("nan", "not finite; the last good checkpoint is kept in "),
     ],
