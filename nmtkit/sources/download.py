@@ -372,6 +372,8 @@ def _fetch(file: RemoteFile, known: _Known, part: _Part, timeout_s: float) -> bo
         _TransientError: the file is still incomplete.
         UserError: the server has another file or none.
     """
+    if part.n_total is None and not known.has_hash:
+        part.discard()  # nothing would show that a rest belongs to it
     with _ask(file, part, timeout_s) as response:
         _refuse_page(response, file)
         resumed = _continues(response, part)

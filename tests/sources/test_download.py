@@ -772,6 +772,15 @@ def test_two_processes_download_once(site: Site) -> None:
     assert len(site.requests) == 1
 
 
+# A rest that nothing shows to belong to what came first
+
+
+def test_a_cut_download_of_unknown_length_and_hash_begins_anew(site: Site) -> None:
+    site = site.knowing("nothing")
+    site.serve(chunks_cut_off, goes_on_with_a_longer_one, honest)
+    assert site.obtain().read_bytes() == BODY
+
+
 # Whatever a server does
 
 HONEST_ENOUGH = [
