@@ -11,7 +11,7 @@ from nmtkit.artifacts import Store
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import FilePair, Recipe
-from nmtkit.recipe_file import load_recipe
+from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.stages.chain import STAGES, Chain, states
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
@@ -31,6 +31,58 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("test.sets=['demo-dev']", "translate"),
     ("scoring.lowercase=true", "score"),
 ]
+
+FINGERPRINTS = {  # of each recipe that comes with nmtkit, stage by stage
+    "demo": (
+        "84f135cc79bb8efd",
+        "d17f5a904fa56fe3",
+        "b9d5921a8a44684c",
+        "7eb4e7b94cdfb4d3",
+        "a83151dee5392442",
+    ),
+    "multi30k-en-de": (
+        "b1343f7768c47d55",
+        "bbb058c24c37b009",
+        "6b4f8865a64ca758",
+        "482a86788aec8721",
+        "c19690aa11570242",
+    ),
+    "wmt14-en-de-base-nc11": (
+        "b3278d4883dd3036",
+        "72c0fee88fe5463a",
+        "ea275c0375408915",
+        "ac9373846a7e921b",
+        "7ba5ea3a7a1560db",
+    ),
+    "wmt14-en-de-base": (
+        "186e6ff3bd5eeb30",
+        "cde3173ec9210950",
+        "4a79d53dc6223267",
+        "f7649bbc7142356c",
+        "0fbb07eb7f5f6443",
+    ),
+    "wmt14-en-de-big": (
+        "186e6ff3bd5eeb30",
+        "c3498da02cf110b2",
+        "8d54638060d3515c",
+        "f6a90317b7f50a11",
+        "d07dfa4ade0408b5",
+    ),
+    "wmt14-en-fr-base": (
+        "b55829bee5333f53",
+        "6b8020f28fa173a4",
+        "efddbe0a43f46c4c",
+        "73a95b898443c07d",
+        "e50b673f8102fac1",
+    ),
+    "wmt14-en-fr-big": (
+        "b55829bee5333f53",
+        "f98103d3cbaba60d",
+        "b279c4957214b0cd",
+        "4c26c5ddd5ee814d",
+        "9d9d42f99694ee65",
+    ),
+}
 
 
 def chain_of(recipe: Recipe, runs_dir: Path, command: str = "demo") -> Chain:
@@ -67,6 +119,20 @@ def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
     names = list(STAGES)
     changed = [stage for stage in names if before[stage] != after[stage]]
     assert changed == names[names.index(first) :]
+
+
+def test_fingerprints_of_the_bundled_recipes_are_frozen(tmp_path: Path) -> None:
+    """Every artifact that a user has made is found by these names.
+
+    A key that is new to recipes must leave them as they are: a recipe that does not set it means
+    what it meant before. Change the table only in a commit that changes a value of the recipe, the
+    text that it names, or `artifacts.FORMAT`.
+    """
+    found = {
+        path.stem: tuple(fingerprints(load_recipe(path.stem), tmp_path).values())
+        for path in bundled_recipes()
+    }
+    assert found == FINGERPRINTS
 
 
 def test_every_section_of_a_recipe_belongs_to_one_stage() -> None:
