@@ -382,7 +382,7 @@ def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.Mo
         values += torch.tensor([0.0, 20.0])
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    with pytest.raises(UserError, match=r"the processes differ in steps \(40, 20\); give all"):
+    with pytest.raises(UserError, match=r"the processes differ in steps \(40, 20\); use the same"):
         Group(0, 2, CPU).check_same("steps", 40)
     Group(0, 2, CPU).check_same("steps", 20)
 
@@ -436,7 +436,7 @@ def test_port_that_another_process_listens_on_is_refused(monkeypatch: pytest.Mon
         for name, value in {**VARIABLES, "MASTER_PORT": str(port)}.items():
             monkeypatch.setenv(name, value)
         said = (
-            rf"^MASTER_ADDR '127.0.0.1' and MASTER_PORT {port} cannot be used \(.*\); leave these"
+            rf"^MASTER_ADDR '127.0.0.1' and MASTER_PORT {port} cannot be used \(.*\); let torchrun"
         )
         with pytest.raises(UserError, match=said), join(CPU):
             pass
