@@ -49,7 +49,7 @@ def bench_training(chain: Chain, seconds: float, *, each_technique: bool) -> lis
             return pool.submit(_bench_each, chain, seconds, each_technique).result()
     except BrokenProcessPool:
         raise UserError(
-            f"the training of {chain.recipe.name} was killed, perhaps for want of memory; lower "
+            f"the training of {chain.recipe.name} was killed, perhaps for lack of memory; lower "
             "--max-tokens"
         ) from None
 

@@ -13,7 +13,7 @@ def corpora(machine: Machine) -> list[CorpusEntry]:
     """Every corpus of the catalog, and the state of its files on this machine.
 
     Raises:
-        UserError: the mirror is no folder, or the lock file of the downloads is damaged.
+        UserError: the mirror is not a folder, or the lock file of the downloads is damaged.
     """
     if machine.mirror is not None and not machine.mirror.is_dir():
         raise UserError(f"the mirror {machine.mirror} is not a folder; name another with --mirror")

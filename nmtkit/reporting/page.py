@@ -34,10 +34,12 @@ def write_page(inspection: Inspection, path: Path) -> None:
     """Write the page to `path`, whole or not at all.
 
     Raises:
-        UserError: there is no such folder, or `path` is one itself.
+        UserError: the folder does not exist, or `path` is a folder itself.
     """
     if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"would lie in {path.parent}, which is no folder"
+        what = (
+            "is a folder" if path.is_dir() else f"would be in {path.parent}, which is not a folder"
+        )
         raise UserError(f"--html {path} {what}; name a file in a folder that exists")
     draft = path.with_name(f".{path.name}.partial")
     try:

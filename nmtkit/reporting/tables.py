@@ -308,7 +308,7 @@ def _table(title: str | None, *columns: str) -> Table:
 
 
 def _console() -> Console:
-    """Standard output; where it is no terminal, so wide that nothing is folded."""
+    """Return standard output; if it is not a terminal, so wide that nothing is folded."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPE_WIDTH

@@ -1,4 +1,4 @@
-"""The chain of stages: what each depends on, what is fresh, what is missing."""
+"""The chain of stages: what each depends on, what is fresh and what is missing."""
 
 import shlex
 import time
@@ -17,7 +17,7 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 
-# A stage, the recipe sections that it depends on beyond those of the stages before it.
+# Each stage, with the recipe sections that it depends on besides those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
     "prepare": ("corpus", "subword"),
     "train": ("model", "training"),
@@ -25,8 +25,8 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "translate": ("test",),
     "score": ("scoring",),
 }
-# The keys of those sections that name text. Where a user's files lie is no part of what a stage
-# depends on; what they hold is.
+# The keys of those sections that name text. A stage depends on the content of a user's files, not
+# on their paths.
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("train", "dev", "drop_held_out"),
     "translate": ("sets",),
@@ -39,9 +39,11 @@ class Chain:
     def __init__(
         self, recipe: Recipe, machine: Machine, command: str, overrides: Sequence[str] = ()
     ) -> None:
-        """`command` is the recipe as the user named it, for messages that say what to type.
+        """Chain the stages of `recipe`.
 
-        `overrides` are in `recipe` already; another process is told them again.
+        Args:
+            command: the recipe as the user named it, for messages that say what to type.
+            overrides: those that `recipe` already contains, for other processes.
         """
         self.recipe = recipe
         self.machine = machine
@@ -83,7 +85,7 @@ class Chain:
                     self.fetch(file)
 
     def depends_on(self, stage: str) -> dict[str, Any]:
-        """All that an artifact of `stage` follows from."""
+        """Return everything that an artifact of `stage` depends on."""
         names = list(STAGES)
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
         for key in INPUTS.get(stage, ()):
@@ -100,18 +102,18 @@ class Chain:
         return depends
 
     def fingerprint(self, stage: str) -> str:
-        """The fingerprint of the artifact that this recipe has at `stage`."""
+        """Return the fingerprint of the recipe's artifact of `stage`."""
         return artifacts.fingerprint(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
-        """The artifact of `stage`, if it is there."""
+        """Return the artifact of `stage`, if it exists."""
         return self.store.find(stage, self.fingerprint(stage))
 
     def need(self, stage: str) -> Artifact:
-        """The artifact of `stage`, its files there; `artifacts.verify` also hashes them.
+        """Return the artifact of `stage`; `artifacts.verify` also hashes its files.
 
         Raises:
-            UserError: it was not made yet, or a file is missing or has another size.
+            UserError: it does not exist yet, or a file is missing or has another size.
         """
         artifact = self.find(stage)
         if artifact is None:
@@ -125,9 +127,11 @@ class Chain:
     def make(
         self, stage: str, build: Callable[[Path], Mapping[str, Any]], *, resume: bool = False
     ) -> Artifact:
-        """The artifact of `stage`: found, or else built by `build(draft)`.
+        """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
 
-        `build` returns its measurements.
+        Args:
+            build: writes the files and returns measurements.
+            resume: keep what a killed run left in the draft.
         """
         fingerprint = self.fingerprint(stage)
         if existing := self.store.find(stage, fingerprint):
@@ -149,7 +153,7 @@ class Chain:
 
 
 def states(chain: Chain) -> list[State]:
-    """The state of every stage, in order."""
+    """Return the state of every stage, in order."""
     found = []
     for stage in STAGES:
         try:
@@ -166,7 +170,7 @@ def states(chain: Chain) -> list[State]:
         if artifact is not None:
             state, why = "fresh", "nothing to do"
         elif place.with_suffix(".partial").is_dir():
-            state, why = "partial", "begun and not finished; the next run goes on"
+            state, why = "partial", "begun but not finished; the next run resumes it"
         else:
             state, why = "missing", _why_missing(chain, stage)
         found.append(State(stage, state, fingerprint, str(place), why))

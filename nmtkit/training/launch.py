@@ -34,18 +34,18 @@ LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
 
 def launch(n_processes: int, arguments: Sequence[str]) -> None:
-    """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine, to their end.
+    """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine until they end.
 
-    A process that is lost ends the others, and all are started again, `MAX_RESTARTS` times at most.
-    A stop signal is passed on to them.
+    If a process is lost, the others are ended and all are started again, at most `MAX_RESTARTS`
+    times. Stop signals are passed on to them.
 
     Raises:
         AlreadyReported: a process said what is wrong, or that it was stopped.
         UserError: processes were lost too often.
     """
-    for name in logging.root.manager.loggerDict:  # each has a level of its own
+    for name in logging.root.manager.loggerDict:  # each has its own level
         if name.startswith("torch.distributed"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what counts is said below
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is reported below
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are handled here
     os.environ[lifeline.AGENT] = str(os.getpid())
     for _, interface in socket.if_nameindex():
@@ -123,13 +123,13 @@ class _OneMachine(RendezvousHandler):
 
 
 def _explain(exit_codes: Sequence[int]) -> NoReturn:
-    """Raise what the end of the processes comes to."""
+    """Raise an error that explains how the processes ended."""
     if 1 in exit_codes:
         raise AlreadyReported(1)
     killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
     how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
     raise UserError(
         f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
-        "memory, ask for fewer --processes or a lower --max-tokens; the same command goes on from "
-        "the last checkpoint"
+        "memory, ask for fewer --processes or a lower --max-tokens; the same command "
+        "resumes from the last checkpoint"
     )

@@ -1,6 +1,6 @@
-"""The lifeline of a training process: it ends when the agent that started it does.
+"""The lifeline of a training process: it ends when the agent that started it ends.
 
-It needs no torch, whose import takes longer than an agent may live.
+It does not import torch, which takes longer than an agent may live.
 """
 
 import os
@@ -14,7 +14,7 @@ CHECK_EVERY_S = 0.5
 def hold() -> None:
     """If an agent started this process, end it within about `CHECK_EVERY_S` of the agent's end.
 
-    What the process was doing is not finished: the agent may have been killed for want of memory,
+    The process does not finish its work: the agent may have been killed for lack of memory,
     and the processes wait for each other inside torch, where no signal handler runs.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:

@@ -29,7 +29,7 @@ def smoothed_cross_entropy(
     """Sum the loss of `targets` (T,) under softmax(hidden (T, D) @ matrix (V, D)^T).
 
     The product is taken in the precision of `hidden`; the matrix and its gradient are float32.
-    Targets that are `FILLER` count for nothing.
+    Targets that are `FILLER` are ignored.
 
     The target distribution is (1 - eps) on the target plus eps / V on every row (Szegedy et al.
     2015, which the paper cites).

@@ -334,7 +334,7 @@ def test_page_is_written_whole_or_not_at_all(
 
 
 def test_page_in_no_folder_is_a_users_error(inspection: Inspection, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="which is no folder"):
+    with pytest.raises(UserError, match="which is not a folder"):
         write_page(inspection, tmp_path / "none" / "page.html")
     with pytest.raises(UserError, match="is a folder"):
         write_page(inspection, tmp_path)
