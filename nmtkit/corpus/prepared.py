@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Record
 from nmtkit.corpus.store import Ids, IdsWriter
@@ -103,6 +105,12 @@ def ids_writer(
     """Return what writes the ids of one side, behind those that an earlier run wrote."""
     prefix = _ids(folder, split, side)
     return IdsWriter(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
+
+
+def n_longer(folder: Path, max_tokens: int) -> int:
+    """Count the training pairs with a side of more than `max_tokens`, ids written."""
+    src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
+    return int(np.count_nonzero((src.lengths > max_tokens) | (tgt.lengths > max_tokens)))
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:

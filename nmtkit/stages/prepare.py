@@ -89,6 +89,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     subword = _learn_once(chain.recipe, journal, draft, clean)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
+    _say_what_is_left_out(draft, clean.n_pairs, chain.recipe.model.max_positions)
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)
     Tokenizations(src=src, tgt=tgt).save(draft)
@@ -108,6 +109,15 @@ def _check_room(chain: Chain, draft: Path) -> None:
     needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     artifacts.check_room(draft, needed - written, "preparing the training text")
+
+
+def _say_what_is_left_out(draft: Path, n_pairs: int, max_positions: int) -> None:
+    """Training decides; a recipe with another max_positions has the same prepared corpus."""
+    if n_longer := prepared.n_longer(draft, max_positions):
+        progress.say(
+            f"prepare: {n_longer:,} of {n_pairs:,} training pairs have a side of more than "
+            f"[model] max_positions = {max_positions:,} tokens; train will leave them out"
+        )
 
 
 def _write_dev(

@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmtkit import artifacts, progress
@@ -183,6 +184,13 @@ def _say_what_begins(trainer: Trainer) -> None:
         progress.say(
             f"train: a process was lost; going on from the last checkpoint (restart "
             f"{group.n_restarts})"
+        )
+    max_positions = trainer.model.config.max_positions
+    are_within = trainer.pairs.are_within(max_positions)
+    if n_longer := int(np.count_nonzero(~are_within)):
+        progress.say(
+            f"train: leaves out {n_longer:,} of {len(are_within):,} pairs, which have a side of "
+            f"more than [model] max_positions = {max_positions:,} tokens"
         )
 
 

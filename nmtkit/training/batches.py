@@ -42,6 +42,10 @@ class Pairs:
         """(pairs,) tokens of each target."""
         return _lengths(self.tgt_offsets)
 
+    def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
+        """(pairs,) whether both sides have at most `max_length` tokens."""
+        return (self.src_lengths <= max_length) & (self.tgt_lengths <= max_length)
+
 
 @dataclass(frozen=True)
 class Update:
@@ -105,8 +109,7 @@ def updates(
         UserError: No pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    is_usable = (src_lengths <= max_length) & (tgt_lengths <= max_length)
-    usable = np.flatnonzero(is_usable).astype(np.int32)
+    usable = np.flatnonzero(pairs.are_within(max_length)).astype(np.int32)
     if not len(usable):
         raise UserError(
             f"none of the {len(src_lengths):,} training pairs has both sides within "

@@ -1,14 +1,19 @@
-"""What training asks of the disk before it begins."""
+"""What training asks of the disk, and says, before it begins."""
 
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 
 from nmtkit.errors import UserError
+from nmtkit.machine import Machine
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe_file import load_recipe
+from nmtkit.recipe import Recipe
+from nmtkit.recipe_file import load_recipe, recipes_dir
+from nmtkit.stages import prepare, train
+from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import _set_up
 
 STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
@@ -39,3 +44,41 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     (checkpoint / "model.safetensors").write_bytes(b"1")
     _set_up(tmp_path, recipe, model, 80)
     assert (tmp_path / "model.json").is_file()
+
+
+def tiny_chain(folder: Path, **model: object) -> Chain:
+    """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
+    text = "".join(f"{'a ' * n}\n" for n in range(1, 7))
+    (folder / "text").write_text(text, encoding="utf-8", newline="\n")
+    pair = {"src": str(folder / "text"), "tgt": str(folder / "text")}
+    document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
+    document["corpus"] |= {"train": [pair], "dev": pair}
+    document["subword"]["n_merges"] = 3
+    document["model"] |= {"n_layers": 1, "d_model": 8, "d_ff": 8, **model}
+    document["training"] |= {"max_steps": 1, "keep_checkpoints": 1}
+    document["averaging"]["n_checkpoints"] = 1
+    document["test"]["sets"] = [{**pair, "name": "test"}]
+    machine = Machine(folder / "runs", device="cpu", workers=1)
+    return Chain(Recipe.model_validate(document), machine, "test")
+
+
+def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    lines = capsys.readouterr().err.splitlines()
+    return [line for line in lines if line.startswith(f"{stage}: ")]
+
+
+def test_pairs_that_training_leaves_out_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = tiny_chain(tmp_path, max_positions=5)
+    where = "a side of more than [model] max_positions = 5 tokens"
+    prepare.run(chain)
+    expected = f"prepare: 2 of 6 training pairs have {where}; train will leave them out"
+    assert expected in said_by("prepare", capsys)
+    train.run(chain)
+    assert f"train: leaves out 2 of 6 pairs, which have {where}" in said_by("train", capsys)
+    [line] = (chain.need("train").path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert f'"src_tokens": {2 + 3 + 4 + 5}' in line
+
+    train.run(tiny_chain(tmp_path, max_positions=7))
+    assert "leaves out" not in " ".join(said_by("train", capsys))
