@@ -84,7 +84,7 @@ class Manifest(Record):
     kind: str
     fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = {}
-    made_by: dict[str, str]
+    made_by: dict[str, str]  # versions and, of a training, the precision
 
 
 @dataclass(frozen=True)
@@ -242,19 +242,25 @@ class Store:
         *,
         depends_on: Mapping[str, Any],
         measurements: Mapping[str, Any],
+        made_by: Mapping[str, str] = {},
     ) -> Artifact:
-        """Publish the draft of the artifact."""
+        """Publish the draft of the artifact.
+
+        Args:
+            made_by: what the manifest records beside the versions; no part of the fingerprint.
+        """
         place = self.place(kind, fingerprint)
         partial = self.draft_place(kind, fingerprint)
         write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
-        publish_directory(
-            partial, place, {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
-        )
+        manifest = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
+        publish_directory(partial, place, manifest, made_by)
         return open_directory(place)
 
 
-def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
-    """Publish the folder `draft` as `place`, which must not exist."""
+def publish_directory(
+    draft: Path, place: Path, manifest: Mapping[str, Any], made_by: Mapping[str, str] = {}
+) -> None:
+    """Publish the folder `draft` as `place`, which must not exist; `made_by` as in a `Manifest`."""
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
@@ -264,9 +270,8 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
             if name not in UNHASHED:
                 files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
             sync(path)
-    write_json(
-        draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": versions()}
-    )
+    made_by = {**versions(), **made_by}
+    write_json(draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": made_by})
     sync(draft / MANIFEST)
     for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
         sync(folder)

@@ -81,7 +81,11 @@ class Machine:
         )
 
     def torch_dtype(self) -> "torch.dtype":
-        """Return the data type of activations in training."""
+        """Return the data type of activations in training.
+
+        Deviation: bfloat16 on a GPU that supports it. The paper's published code computed in
+        float32, as `--dtype float32` does here.
+        """
         import torch
 
         if self.dtype != Precision.AUTO:

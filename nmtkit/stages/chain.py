@@ -125,13 +125,19 @@ class Chain:
         return artifact
 
     def make(
-        self, stage: str, build: Callable[[Path], Mapping[str, Any]], *, resume: bool = False
+        self,
+        stage: str,
+        build: Callable[[Path], Mapping[str, Any]],
+        *,
+        resume: bool = False,
+        made_by: Mapping[str, str] = {},
     ) -> Artifact:
         """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
 
         Args:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
+            made_by: what the manifest records beside versions; no part of the fingerprint.
         """
         fingerprint = self.fingerprint(stage)
         if existing := self.store.find(stage, fingerprint):
@@ -149,6 +155,7 @@ class Chain:
                 fingerprint,
                 depends_on=self.depends_on(stage),
                 measurements={"seconds": seconds, **measurements},
+                made_by=made_by,
             )
 
 

@@ -71,7 +71,12 @@ def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
 def _run(chain: Chain, group: Group) -> Artifact:
     """Train as one process of `group`; the first alone makes the artifact."""
     if group.is_first:
-        artifact = chain.make("train", lambda draft: _train(chain, draft, group), resume=True)
+        artifact = chain.make(
+            "train",
+            lambda draft: _train(chain, draft, group),
+            resume=True,
+            made_by={"precision": acceleration_of(chain, group).precision},
+        )
         group.wait()
         return artifact
     progress.console.quiet = True

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine
+from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe, recipes_dir
@@ -46,7 +46,9 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     assert (tmp_path / "model.json").is_file()
 
 
-def tiny_chain(folder: Path, **model: object) -> Chain:
+def tiny_chain(
+    folder: Path, dtype: Precision = Precision.AUTO, runs: str = "runs", **model: object
+) -> Chain:
     """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
     text = "".join(f"{'a ' * n}\n" for n in range(1, 7))
     (folder / "text").write_text(text, encoding="utf-8", newline="\n")
@@ -58,7 +60,7 @@ def tiny_chain(folder: Path, **model: object) -> Chain:
     document["training"] |= {"max_steps": 1, "keep_checkpoints": 1}
     document["averaging"]["n_checkpoints"] = 1
     document["test"]["sets"] = [{**pair, "name": "test"}]
-    machine = Machine(folder / "runs", device="cpu", workers=1)
+    machine = Machine(folder / runs, device="cpu", workers=1, dtype=dtype)
     return Chain(Recipe.model_validate(document), machine, "test")
 
 
@@ -82,3 +84,19 @@ def test_pairs_that_training_leaves_out_are_counted(
 
     train.run(tiny_chain(tmp_path, max_positions=7))
     assert "leaves out" not in " ".join(said_by("train", capsys))
+
+
+def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:
+    found = []
+    for runs, dtype in (("1", Precision.AUTO), ("2", Precision.BFLOAT16), ("3", Precision.FLOAT32)):
+        chain = tiny_chain(tmp_path, dtype, runs)
+        prepare.run(chain)
+        found.append(train.run(chain))
+    auto, bfloat16, float32 = (artifact.manifest for artifact in found)
+    assert auto.made_by["precision"] == "float32"  # on a CPU
+    assert bfloat16.made_by["precision"] == "bfloat16"
+    assert bfloat16.fingerprint == auto.fingerprint
+    assert bfloat16.files != auto.files
+    manifests = [(artifact.path / "manifest.json").read_bytes() for artifact in found]
+    assert manifests[0] == manifests[2]
+    assert float32 == auto
