@@ -40,7 +40,6 @@ from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 Ints = npt.NDArray[np.int64]
 Entry = TypeVar("Entry")
 
-IDS_PER_CHUNK = 2**22  # 32 MB as numpy counts them
 PAIRS_PER_CHUNK = 2**20  # 50 MB of lengths and ratios
 
 # Ratios are counted by their logarithm, in bins so fine that a quantile is exact to 0.3 %.
@@ -145,20 +144,13 @@ def _measure(
         middle = len(ratios) // 2
         ratios += np.bincount(np.clip(fine, -middle, middle) + middle, minlength=len(ratios))
         n_too_long += int(np.count_nonzero(np.maximum(src_chunk, tgt_chunk) > max_positions))
-    tokens = _count_tokens(src, n_tokens), _count_tokens(tgt, n_tokens)
+    tokens = src.counts(n_tokens), tgt.counts(n_tokens)
     return _Measured((src, tgt), tokens, (src_lengths, tgt_lengths), ratios, n_too_long)
 
 
 def _sum(counts: Ints, more: Ints) -> Ints:
     longest = max(len(counts), len(more))
     return np.pad(counts, (0, longest - len(counts))) + np.pad(more, (0, longest - len(more)))
-
-
-def _count_tokens(side: Ids, n_tokens: int) -> Ints:
-    counts = np.zeros(n_tokens, np.int64)
-    for start in range(0, len(side.ids), IDS_PER_CHUNK):
-        counts += np.bincount(side.ids[start : start + IDS_PER_CHUNK], minlength=n_tokens)
-    return counts
 
 
 # Splits

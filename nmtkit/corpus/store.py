@@ -23,6 +23,7 @@ IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 OffsetArray = npt.NDArray[np.int64]
 
 OFFSET_DTYPE = np.dtype("<i8")
+IDS_PER_CHUNK = 2**22  # 32 MB as numpy counts them
 
 
 def id_dtype(n_tokens: int) -> np.dtype[Any]:
@@ -155,6 +156,13 @@ class Ids:
     def lengths(self) -> OffsetArray:
         """Return the number of ids of every sentence, including its end symbol."""
         return np.diff(self.offsets)
+
+    def counts(self, n_tokens: int) -> npt.NDArray[np.int64]:
+        """Return (n_tokens,) how often each id occurs."""
+        counts = np.zeros(n_tokens, np.int64)
+        for start in range(0, len(self.ids), IDS_PER_CHUNK):
+            counts += np.bincount(self.ids[start : start + IDS_PER_CHUNK], minlength=n_tokens)
+        return counts
 
 
 def _path(prefix: Path, suffix: str) -> Path:

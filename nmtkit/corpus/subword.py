@@ -126,8 +126,9 @@ class BpeSubword:
 def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:
     """Count the pieces of the training text, most frequent first, ties in alphabetical order.
 
-    Every character of the text is included both inside and at the end of a word, even with count 0,
-    so that none is ever unknown.
+    Deviation: every character of the text has two rows, inside a word and at its end, even with
+    count 0, so that none is ever unknown. The vocabulary of the paper's published code is that of
+    subword-nmt: the pieces of the encoded training text alone.
     """
     counts: Counter[str] = Counter()
     for word, count in word_counts.items():

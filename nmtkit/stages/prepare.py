@@ -89,6 +89,10 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     subword = _learn_once(chain.recipe, journal, draft, clean)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
+    progress.say(
+        f"prepare: a vocabulary of {subword.n_tokens:,} tokens, "
+        f"{prepared.n_unused(draft, subword.n_tokens):,} of them absent from the training text"
+    )
     _say_what_is_left_out(draft, clean.n_pairs, chain.recipe.model.max_positions)
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)

@@ -88,7 +88,8 @@ def _run(chain: Chain, group: Group) -> Artifact:
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     recipe, machine, device = chain.recipe, chain.machine, group.device
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
-    n_rows = recipe.model.rows_for(prepared.counts().vocabulary)
+    n_tokens = prepared.counts().vocabulary
+    n_rows = recipe.model.rows_for(n_tokens)
     max_steps = recipe.training.max_steps
     signals: list[signal.Signals] = []
     with (
@@ -101,6 +102,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             _set_up(draft, recipe, trainer.model, n_rows)
         group.wait()
         _say_what_begins(trainer)
+        _say_rows(recipe, n_tokens)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
             _reporter(chain, trainer) as report,
@@ -196,6 +198,18 @@ def _say_what_begins(trainer: Trainer) -> None:
         progress.say(
             f"train: leaves out {n_longer:,} of {len(are_within):,} pairs, which have a side of "
             f"more than [model] max_positions = {max_positions:,} tokens"
+        )
+
+
+def _say_rows(recipe: Recipe, n_tokens: int) -> None:
+    """Report the rows of the embeddings, and warn if they are more than the recipe planned for."""
+    n_rows = recipe.model.rows_for(n_tokens)
+    progress.say(f"train: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
+    expected = recipe.expected_vocabulary()
+    if n_rows > (n_expected := recipe.model.rows_for(expected)):
+        progress.say(
+            f"train: warning: more than the {n_expected:,} rows that about {expected:,} tokens, "
+            "expected from the recipe's [subword], would need; the model is larger than planned"
         )
 
 

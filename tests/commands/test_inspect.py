@@ -178,19 +178,19 @@ def test_size_of_chunks_makes_no_difference(
 ) -> None:
     whole = inspect(corpus)
     monkeypatch.setattr(stage, "PAIRS_PER_CHUNK", 7)
-    monkeypatch.setattr(stage, "IDS_PER_CHUNK", 11)
+    monkeypatch.setattr(store, "IDS_PER_CHUNK", 11)
     again = PreparedCorpus(artifacts.open_directory(corpus.folder))
     assert stage.gather(recipe_of(), again) == whole
 
 
 def test_ids_are_counted_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "IDS_PER_CHUNK", 2**14)
+    monkeypatch.setattr(store, "IDS_PER_CHUNK", 2**14)
     with IdsWriter(tmp_path / "train.src", 9) as writer:
         writer.append(store.pack([[5, 6, EOS_ID] * 500_000], 9))
     side = Ids.open(tmp_path / "train.src")
     tracemalloc.start()
     try:
-        counts = stage._count_tokens(side, 9)
+        counts = side.counts(9)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -100,3 +100,32 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
     manifests = [(artifact.path / "manifest.json").read_bytes() for artifact in found]
     assert manifests[0] == manifests[2]
     assert float32 == auto
+
+
+def test_rows_of_the_embeddings_are_reported_and_more_than_expected_is_warned_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recipe = load_recipe("wmt14-en-de-base")
+    train._say_rows(recipe, 40_960)
+    assert said_by("train", capsys) == [
+        "train: a vocabulary of 40,960 tokens, 40,960 rows of embeddings"
+    ]
+    train._say_rows(recipe, 40_961)
+    assert said_by("train", capsys) == [
+        "train: a vocabulary of 40,961 tokens, 49,152 rows of embeddings",
+        "train: warning: more than the 40,960 rows that about 37,000 tokens, expected from the "
+        "recipe's [subword], would need; the model is larger than planned",
+    ]
+
+
+def test_prepare_and_train_report_the_vocabulary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the text "a", "a a", .. the subwords are "a" and, never used, "a@@"."""
+    chain = tiny_chain(tmp_path)
+    prepare.run(chain)
+    expected = "prepare: a vocabulary of 6 tokens, 1 of them absent from the training text"
+    assert expected in said_by("prepare", capsys)
+    train.run(chain)
+    expected = "train: a vocabulary of 6 tokens, 8 rows of embeddings"
+    assert expected in said_by("train", capsys)
