@@ -1,7 +1,10 @@
 """Word-piece vocabularies (section 5.1, English-French), learned by sentencepiece.
 
-Deviation: the paper's word-piece code was never published; the BPE of sentencepiece, of the same
-size, replaces it. A character outside the vocabulary is encoded as bytes, so nothing is unknown.
+Deviation: the paper's published code has word-pieces of its own (SubwordTextEncoder of
+tensor2tensor): the substrings that occur often enough for about `n_tokens` of them, and a word is
+split greedily, longest piece first. The pieces of sentencepiece are BPE: exactly `n_tokens`, and a
+word is split by merging pairs in the order in which they were learned. In both, a character
+outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
 import io

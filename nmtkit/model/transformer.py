@@ -14,7 +14,7 @@ from nmtkit.model.dropout import Dropout
 from nmtkit.model.packing import Layout
 from nmtkit.recipe import ModelConfig
 
-# Deviation: not in the paper; taken from its published code (tensor2tensor, June 2017).
+# Deviation: the paper names none; this is the one of its published code (tensor2tensor, June 2017).
 LAYER_NORM_EPSILON = 1e-6
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
@@ -138,7 +138,8 @@ class DecoderLayer(nn.Module):
 class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1, 5.4).
 
-    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), later tensor2tensor's default.
+    Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), which became tensor2tensor's
+    default in October 2017.
     """
 
     def __init__(self, config: ModelConfig) -> None:
