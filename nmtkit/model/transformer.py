@@ -86,6 +86,12 @@ class Linear(nn.Linear):
     of micro-batches are summed in float32.
     """
 
+    def reset_parameters(self) -> None:
+        """Draw the weight as a whole, also where it merges several projections (`new_matrix`)."""
+        nn.init.xavier_uniform_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (..., in)."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
@@ -165,8 +171,6 @@ class SelfAttention(nn.Module):
         bias = config.attention_bias
         self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=bias)
         self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
-        init_merged(self.qkv, [self.heads * self.d_k] * 2 + [self.heads * self.d_v])
-        init_merged(self.out, [config.d_model])
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to its sentence; if causal, not to later tokens."""
@@ -191,9 +195,6 @@ class CrossAttention(nn.Module):
         self.q = Linear(config.d_model, self.heads * self.d_k, bias=bias)
         self.kv = Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=bias)
         self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
-        init_merged(self.q, [self.heads * self.d_k])
-        init_merged(self.kv, [self.heads * self.d_k, self.heads * self.d_v])
-        init_merged(self.out, [config.d_model])
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to the `memory` (S, D) of its sentence."""
@@ -221,9 +222,6 @@ class FeedForward(nn.Module):
         super().__init__()
         self.w1 = Linear(config.d_model, config.d_ff)
         self.w2 = Linear(config.d_ff, config.d_model)
-        for linear in (self.w1, self.w2):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (T, D)."""
@@ -266,8 +264,8 @@ class Embedding(nn.Module):
 def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:
     """Return a matrix (n_rows, D) of normally distributed values with variance 1 / D.
 
-    Deviation: the paper does not specify the initialization. This one, and Xavier initialization
-    for the other matrices, follow its published code.
+    Deviation: the paper does not specify the initialization. This one, and that of `Linear`, are
+    those of its published code (tensor2tensor, June 2017).
     """
     return nn.Parameter(torch.empty(n_rows, d_model).normal_(std=d_model**-0.5))
 
@@ -285,11 +283,3 @@ def final_norm(config: ModelConfig) -> nn.Module:
     if config.norm == "post":
         return nn.Identity()
     return LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
-
-
-def init_merged(linear: Linear, widths: list[int]) -> None:
-    """Initialize each of the projections merged in `linear` as a separate matrix."""
-    for weight in torch.split(linear.weight.detach(), widths):
-        nn.init.xavier_uniform_(weight)
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)

@@ -399,14 +399,24 @@ def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> 
     assert {dropout.p for dropout in dropouts} == {0.25}
 
 
-def test_merged_projections_begin_as_the_matrices_that_they_are() -> None:
+def test_weights_begin_within_the_limits_of_the_published_code() -> None:
+    """Xavier's, for a merged matrix as a whole: each of its parts alone would have 0.0765."""
     torch.manual_seed(1)
-    config = tiny(d_model=64, n_heads=4, d_k=8, d_v=48)
-    qkv, kv = SelfAttention(config, causal=True).qkv, CrossAttention(config).kv
-    parts = [*torch.split(qkv.weight, [32, 32, 192]), *torch.split(kv.weight, [32, 192])]
-    for part in parts:
-        bound = math.sqrt(6 / (64 + len(part)))  # Xavier's
-        assert 0.98 * bound < part.abs().max() <= bound
+    layer = DecoderLayer(tiny(attention_bias=True, **BASE))
+    limits = {
+        layer.self_attention.qkv: 0.0541,
+        layer.cross_attention.kv: 0.0625,
+        layer.cross_attention.q: 0.0765,
+        layer.self_attention.out: 0.0765,
+        layer.feed_forward.w1: 0.0484,
+        layer.feed_forward.w2: 0.0484,
+    }
+    for linear, limit in limits.items():
+        assert linear.weight.min().item() == pytest.approx(-limit, abs=1e-4)
+        assert linear.weight.max().item() == pytest.approx(limit, abs=1e-4)
+        of_uniform = limit / math.sqrt(3)
+        assert linear.weight.std().item() == pytest.approx(of_uniform, rel=0.01)
+        assert not linear.bias.any()
 
 
 def test_embeddings_begin_with_unit_variance_once_they_are_scaled() -> None:
