@@ -269,7 +269,7 @@ class Inspection:
     max_positions: int
     normalizing: str  # what is done before tokens are made; "" for nothing
     corpora: list[TrainingCorpus]
-    splits: list[Split]  # train, dev, test
+    splits: list[Split]  # train, dev
     vocabulary: Vocabulary
     splitting: tuple[Splitting, Splitting]
     samples: list[SamplePair]

@@ -175,7 +175,7 @@ def pieces_a_word(side: Splitting) -> str:
 
 
 def held_out_sides(inspection: Inspection) -> list[tuple[str, Side]]:
-    """Both sides of dev and of test, with the name of the split."""
+    """Both sides of dev, with the name of the split."""
     return [
         (split.name, side)
         for split in inspection.splits
@@ -185,9 +185,9 @@ def held_out_sides(inspection: Inspection) -> list[tuple[str, Side]]:
 
 
 def unknown_grid(inspection: Inspection) -> Grid:
-    """Tokens of dev and test that the vocabulary lacks."""
+    """Tokens of dev that the vocabulary lacks."""
     return Grid(
-        "unknown tokens of dev and test",
+        "unknown tokens of dev",
         ("split", "side", "tokens", "unknown", "share"),
         2,
         [

@@ -56,7 +56,7 @@ def inspection() -> Inspection:
             TrainingCorpus("one", 3_000, 2_990, {"too_long": 7, "ratio": 3}),
             TrainingCorpus(HOSTILE, 1_000, 1_000, {}),
         ],
-        splits=[_split("train", 700), _split("dev", 11), _split("test", 13)],
+        splits=[_split("train", 700), _split("dev", 11)],
         vocabulary=Vocabulary(
             "bpe",
             9_733,
