@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nmtkit import artifacts
-from nmtkit.artifacts import Artifact, Record
+from nmtkit.artifacts import Artifact
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -23,12 +23,13 @@ from nmtkit.decoding.beam_search import Hypothesis
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
 from nmtkit.model.cost import count_parameters
+from nmtkit.model.description import MODEL, Description
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import check_weights, load_weights, save_tensors
-from nmtkit.recipe import Count, DecodingConfig, ModelConfig
+from nmtkit.model.weights import WEIGHTS, check_weights, load_weights, save_tensors
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID
 
-WEIGHTS, MODEL, DECODING = "model.safetensors", "model.json", "decoding.json"
+DECODING = "decoding.json"
 # Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
 # times the longest line of news.
 MAX_SUBWORDS = 1_024
@@ -101,7 +102,7 @@ class Bundle:
 def write_bundle(
     folder: Path,
     prepared: PreparedCorpus,
-    model: Mapping[str, object],
+    model: Description,
     decoding: DecodingConfig,
     weights: Mapping[str, Tensor] | Path,
 ) -> None:
@@ -116,7 +117,7 @@ def write_bundle(
     """
     for path in prepared.files_of_a_bundle():
         shutil.copyfile(path, folder / path.name)
-    artifacts.write_json(folder / MODEL, model)
+    model.save(folder)
     artifacts.write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
     if isinstance(weights, Path):
         _share(weights / WEIGHTS, folder / WEIGHTS)
@@ -130,13 +131,6 @@ def _share(file: Path, place: Path) -> None:
         place.hardlink_to(file)
     except OSError:
         shutil.copyfile(file, place)
-
-
-class Description(Record):
-    """The model whose weights lie beside it."""
-
-    config: ModelConfig
-    n_rows: Count  # of its embedding matrix
 
 
 def open_bundle(folder: Path, device: torch.device) -> Bundle:
@@ -154,7 +148,7 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
                 f"{folder} is not a bundle: it has no {name}; give a folder that `average` made"
             )
     artifacts.verify(artifact)
-    described = artifacts.read_record(folder / MODEL, Description)
+    described = Description.load(folder)
     config, n_rows = described.config, described.n_rows
     n_weights = count_parameters(config, n_rows).total
     check_weights(folder / WEIGHTS, config, n_rows, n_weights)

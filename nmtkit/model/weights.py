@@ -14,6 +14,7 @@ from nmtkit.errors import UserError, shown
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 
+WEIGHTS = "model.safetensors"  # of checkpoints and of bundles
 MAX_HEADER_BYTES = 2**22  # of a safetensors file; the base model needs 20 kB
 
 Kind = tuple[str, tuple[int, ...]]  # dtype, as safetensors names it, and shape

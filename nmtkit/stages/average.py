@@ -7,8 +7,9 @@ from typing import Any
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, DamagedError
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.decoding.bundle import MODEL, write_bundle
+from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
+from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import CHECKPOINTS, checkpoints, read_progress
@@ -38,8 +39,7 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(weights, Path):
         artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-    description = artifacts.read_json(trained / MODEL)
-    write_bundle(draft, prepared, description, chain.recipe.decoding, weights)
+    write_bundle(draft, prepared, Description.load(trained), chain.recipe.decoding, weights)
     artifacts.write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
 

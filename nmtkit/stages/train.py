@@ -17,6 +17,7 @@ from nmtkit.decoding.bundle import bundle_of
 from nmtkit.errors import AlreadyReported, Stopped
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.cost import PEAK_FLOPS, checkpoints_bytes
+from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, Recipe
 from nmtkit.reporting.events import EventWriter
@@ -31,8 +32,6 @@ from nmtkit.training.loop import DevScore, train
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer, enough_memory
-
-MODEL = "model.json"
 
 # Dev BLEU on the way is for watching: some lines, greedily, in seconds. It depends on no section of
 # the recipe that the checkpoints do not depend on.
@@ -141,8 +140,7 @@ def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> Non
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
     needed = checkpoints_bytes(recipe.training, n_parameters) - there
     artifacts.check_room(draft, needed, "train")
-    description = {"config": recipe.section("model"), "n_rows": n_rows}
-    artifacts.write_json(draft / MODEL, description)
+    Description(config=recipe.model, n_rows=n_rows).save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.model.weights import check_shapes, load_tensors
-from nmtkit.training.checkpoint import MODEL, verify_checkpoint
+from nmtkit.model.weights import WEIGHTS, check_shapes, load_tensors
+from nmtkit.training.checkpoint import verify_checkpoint
 
 
 def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
@@ -20,8 +20,8 @@ def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for path in checkpoints:
         verify_checkpoint(path)
-        weights = load_tensors(path / MODEL)
-        check_shapes(path / MODEL, weights, total or weights)
+        weights = load_tensors(path / WEIGHTS)
+        check_shapes(path / WEIGHTS, weights, total or weights)
         for name, weight in weights.items():
             total[name] = weight.double() + total.get(name, torch.zeros((), dtype=torch.float64))
     return {name: (weight / len(checkpoints)).float() for name, weight in total.items()}

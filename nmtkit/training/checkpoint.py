@@ -19,10 +19,16 @@ from torch import Tensor, nn
 from nmtkit import artifacts
 from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
-from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
+from nmtkit.model.weights import (
+    WEIGHTS,
+    check_shapes,
+    load_tensors,
+    load_weights,
+    save_tensors,
+)
 
 CHECKPOINTS = "checkpoints"  # where they lie in what `train` publishes
-MODEL, OPTIMIZER, PROGRESS = "model.safetensors", "optimizer.safetensors", "progress.json"
+OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 NAMES = "step-" + 8 * "[0-9]"
 DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill left, which nobody needs
@@ -52,7 +58,7 @@ def save_checkpoint(
     draft = place.with_suffix(DRAFT)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    save_tensors(_weights(model), draft / MODEL)
+    save_tensors(_weights(model), draft / WEIGHTS)
     save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
     artifacts.write_json(draft / PROGRESS, progress.model_dump())
     artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
@@ -67,7 +73,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
         UserError: it belongs to another model.
     """
     progress = verify_checkpoint(path)
-    load_weights(model, path / MODEL)
+    load_weights(model, path / WEIGHTS)
     parameters = dict(model.named_parameters())
     moments = load_tensors(path / OPTIMIZER)
     check_shapes(
@@ -90,7 +96,7 @@ def verify_checkpoint(path: Path) -> Progress:
     Raises:
         DamagedError: it is not what was saved.
     """
-    artifacts.verify(artifacts.open_directory(path), MODEL, OPTIMIZER, PROGRESS)
+    artifacts.verify(artifacts.open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
     return read_progress(path)
 
 

@@ -31,17 +31,12 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
-from nmtkit.decoding.bundle import (
-    MAX_SUBWORDS,
-    MODEL,
-    WEIGHTS,
-    Description,
-    open_bundle,
-    write_bundle,
-)
+from nmtkit.decoding.bundle import MAX_SUBWORDS, open_bundle, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.cost import count_parameters
+from nmtkit.model.description import MODEL, Description
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
 
@@ -81,7 +76,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.output_matrix.data.mul_(3)
     model.output_matrix.data[EOS_ID] = 0  # some other token is always more probable
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    description = {"config": CONFIG.model_dump(mode="json"), "n_rows": n_rows}
+    description = Description(config=CONFIG, n_rows=n_rows)
     artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
     corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
     write_bundle(draft, corpus, description, DECODING, weights)

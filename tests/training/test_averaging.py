@@ -9,8 +9,9 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from nmtkit.errors import UserError
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import MODEL, Progress, save_checkpoint
+from nmtkit.training.checkpoint import Progress, save_checkpoint
 
 
 def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs: int = 5) -> Path:
@@ -27,7 +28,7 @@ def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs:
 
 def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:
     paths = [checkpoint(tmp_path, step) for step in (4, 7, 9)]
-    loaded = [load_file(path / MODEL) for path in paths]
+    loaded = [load_file(path / WEIGHTS) for path in paths]
     averaged = average_weights(paths)
     assert averaged.keys() == loaded[0].keys() == {"weight", "bias"}
     for name, weight in averaged.items():
@@ -46,14 +47,14 @@ def test_sum_is_taken_in_double_precision(tmp_path: Path) -> None:
 def test_average_of_one_checkpoint_is_that_checkpoint(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, 2)
     for name, weight in average_weights([path]).items():
-        np.testing.assert_array_equal(weight.numpy(), load_file(path / MODEL)[name])
+        np.testing.assert_array_equal(weight.numpy(), load_file(path / WEIGHTS)[name])
 
 
 def test_altered_checkpoint_is_refused(tmp_path: Path) -> None:
     paths = [checkpoint(tmp_path, step) for step in (1, 2)]
-    content = bytearray((paths[1] / MODEL).read_bytes())
+    content = bytearray((paths[1] / WEIGHTS).read_bytes())
     content[-2] ^= 1
-    (paths[1] / MODEL).write_bytes(content)
+    (paths[1] / WEIGHTS).write_bytes(content)
     with pytest.raises(UserError, match="was altered"):
         average_weights(paths)
 

@@ -14,9 +14,8 @@ from torch import nn
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
-from nmtkit.model.weights import load_weights
+from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.training.checkpoint import (
-    MODEL,
     MOMENTS,
     OPTIMIZER,
     PROGRESS,
@@ -87,7 +86,7 @@ def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> 
     assert other.second.weight is other.first.weight
 
 
-@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, PROGRESS])
+@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, PROGRESS])
 def test_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
     file = save(tmp_path, 2) / name
     content = bytearray(file.read_bytes())
@@ -97,7 +96,7 @@ def test_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
         load_checkpoint(file.parent, *trained())
 
 
-@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, PROGRESS])
+@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, PROGRESS])
 def test_truncated_file_is_refused(tmp_path: Path, name: str) -> None:
     file = save(tmp_path, 2) / name
     file.write_bytes(file.read_bytes()[:-1])
@@ -105,7 +104,7 @@ def test_truncated_file_is_refused(tmp_path: Path, name: str) -> None:
         load_checkpoint(file.parent, *trained())
 
 
-@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, PROGRESS])
+@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, PROGRESS])
 def test_missing_file_is_refused(tmp_path: Path, name: str) -> None:
     file = save(tmp_path, 2) / name
     file.unlink()
@@ -114,23 +113,23 @@ def test_missing_file_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, 2) / MODEL
+    path = save(tmp_path, 2) / WEIGHTS
     model, _ = trained(width=6)
     with pytest.raises(UserError, match=r"first\.weight has shape \(7, 5\), expected \(7, 6\)"):
         load_weights(model, path)
 
 
 def test_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / MODEL
+    path = tmp_path / WEIGHTS
     path.write_bytes(b"these are no weights")
-    with pytest.raises(UserError, match=f"{MODEL} can't be read as safetensors"):
+    with pytest.raises(UserError, match=f"{WEIGHTS} can't be read as safetensors"):
         load_weights(trained()[0], path)
 
 
 def test_draft_that_a_kill_left_is_no_checkpoint_and_in_nobodys_way(tmp_path: Path) -> None:
     draft = tmp_path / "step-00000002.partial"
     draft.mkdir()
-    (draft / MODEL).write_bytes(b"half")
+    (draft / WEIGHTS).write_bytes(b"half")
     assert checkpoints(tmp_path) == []
     load_checkpoint(save(tmp_path, 2), *trained())
     assert not draft.exists()
@@ -163,8 +162,8 @@ def test_unscheduled_checkpoint_goes_once_a_scheduled_one_is_newer(tmp_path: Pat
 def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save(tmp_path, step)
-    (tmp_path / "step-00000003" / MODEL).unlink()
-    with pytest.raises(UserError, match=f"{MODEL} is missing"):
+    (tmp_path / "step-00000003" / WEIGHTS).unlink()
+    with pytest.raises(UserError, match=f"{WEIGHTS} is missing"):
         forget_old(tmp_path, keep=1)
     assert steps(tmp_path) == [1, 2, 3]
 
@@ -195,7 +194,7 @@ def test_deleting_that_was_interrupted_leaves_no_damaged_checkpoint(
         save(tmp_path, step)
 
     def interrupted(path: Path) -> None:
-        (path / MODEL).unlink()
+        (path / WEIGHTS).unlink()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -230,7 +229,7 @@ def overwrite(file: Path) -> None:
     file.write_bytes(b"{" * file.stat().st_size)
 
 
-FILES = (MODEL, OPTIMIZER, PROGRESS, artifacts.MANIFEST)
+FILES = (WEIGHTS, OPTIMIZER, PROGRESS, artifacts.MANIFEST)
 DAMAGE = [(how, name) for how in (cut, flip, overwrite, Path.unlink) for name in FILES]
 DAMAGE.remove((flip, artifacts.MANIFEST))  # there it changes a version's last digit
 
@@ -260,17 +259,17 @@ def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
     for step in (1, 2, 3, 4):
         save(directory, step)
     for step in (1, 3, 4):
-        cut(directory / f"step-0000000{step}" / MODEL)
+        cut(directory / f"step-0000000{step}" / WEIGHTS)
     assert len(set_damaged_aside(directory, aside)) == 2
     assert names(aside) == ["step-00000003.1", "step-00000004.1"]
     assert names(directory) == ["step-00000001", "step-00000002"]
-    cut(save(directory, 3) / MODEL)
+    cut(save(directory, 3) / WEIGHTS)
     (sentence,) = set_damaged_aside(directory, aside)
     assert sentence.endswith("step-00000003.2")
     assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
 
 
-@pytest.mark.parametrize("name", [MODEL, artifacts.MANIFEST])
+@pytest.mark.parametrize("name", [WEIGHTS, artifacts.MANIFEST])
 def test_no_whole_checkpoint_is_an_error_that_moves_nothing(tmp_path: Path, name: str) -> None:
     directory = tmp_path / "checkpoints"
     for step in (1, 2):
@@ -346,7 +345,7 @@ def header(**tensors: object) -> bytes:
     return len(text).to_bytes(8, "little") + text + bytes(64)
 
 
-@pytest.mark.parametrize("name", [MODEL, OPTIMIZER])
+@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER])
 @pytest.mark.parametrize(
     "content",
     [
@@ -391,4 +390,4 @@ def test_tensors_have_the_permissions_of_other_files(tmp_path: Path, umask: int,
         os.umask(before)
     assert {
         file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()
-    } == dict.fromkeys((MODEL, OPTIMIZER, PROGRESS, artifacts.MANIFEST), mode)
+    } == dict.fromkeys((WEIGHTS, OPTIMIZER, PROGRESS, artifacts.MANIFEST), mode)
