@@ -41,8 +41,8 @@ def steer(model: Transformer, towards: list[int], away_from: list[int]) -> None:
     norm = last.get_submodule("residuals.2.norm")
     norm.get_parameter("bias").data.copy_(direction)
     model.output_matrix.data[:, 0] = 0
-    model.output_matrix.data[towards] = direction / 40
-    model.output_matrix.data[away_from] = -direction / 40
+    model.output_matrix.data[towards] = direction / 10
+    model.output_matrix.data[away_from] = -direction / 10
 
 
 def random_sources(n: int, seed: int = 5) -> list[list[int]]:
@@ -101,7 +101,7 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
-@pytest.mark.parametrize(("seed", "beam_size"), [(11, 1), (12, 3), (13, 4)])
+@pytest.mark.parametrize(("seed", "beam_size"), [(11, 1), (14, 3), (13, 4)])
 def test_translations_are_those_of_a_search_without_caches(seed: int, beam_size: int) -> None:
     model, sources = peaked_model(seed).eval(), random_sources(9)
     expected = []

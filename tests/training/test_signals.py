@@ -9,12 +9,13 @@ import pytest
 
 from nmtkit.training.signals import SAME_SIGNAL_S, STOPPING
 
-# It tells each stop in a line, and would otherwise sleep for a minute.
+# It tells each stop in a line, and would otherwise sleep for a minute. It writes without a buffer,
+# which a signal in the middle of a write would find in use.
 SLEEPER = """
-import sys, time
+import os, time
 from nmtkit.training.signals import on_stop_signal
-with on_stop_signal(lambda number: print(number.name, flush=True)):
-    print("ready", flush=True)
+with on_stop_signal(lambda number: os.write(1, f"{number.name}\\n".encode())):
+    os.write(1, b"ready\\n")
     time.sleep(60)
 """
 
