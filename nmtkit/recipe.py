@@ -33,6 +33,8 @@ Positive = Annotated[float, Field(gt=0)]
 NAME = r"^[A-Za-z0-9._-]+$"
 # Of a test set, whose translations lie in a folder of this name.
 SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+# An artifact has files and a folder of its own with these names.
+RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 COMMIT = r"^[0-9a-f]{40}$"
 LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
@@ -292,6 +294,8 @@ class TestConfig(Section):
     def _check(self) -> Self:
         names = [name_of(source) for source in self.sets]
         for name in names:
+            if name in RESERVED_NAMES:
+                raise ValueError(f'a set cannot be called {name}; give it another "name"')
             if names.count(name) > 1:
                 raise ValueError(f'sets has {names.count(name)} called {name}; give one a "name"')
         return self

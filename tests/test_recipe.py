@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.recipe import FilePair, Recipe, TmxFile, TsvFile
 from nmtkit.recipe_file import (
@@ -622,3 +623,18 @@ def test_one_file_of_both_sides_is_found_beside_the_recipe_too(working: Path) ->
         TsvFile(tsv=f"{working.parent}/my/a.tsv", columns=("de", "en")),
         TmxFile(tmx="/memory.tmx"),
     )
+
+
+# Names of test sets
+
+
+@pytest.mark.parametrize("name", [artifacts.TEMPORARY, artifacts.MANIFEST, artifacts.MEASUREMENTS])
+def test_a_test_set_takes_no_name_that_an_artifact_uses(name: str) -> None:
+    with pytest.raises(UserError, match=f"a set cannot be called {name}; give it another"):
+        load_recipe("demo", [f'test.sets=[{{ src = "{name}", tgt = "b" }}]'])
+    load_recipe("demo", [f'test.sets=[{{ src = "{name}", tgt = "b", name = "other" }}]'])
+
+
+def test_test_sets_have_names_of_their_own() -> None:
+    with pytest.raises(UserError, match=r'sets has 2 called test\.en; give one a "name"'):
+        load_recipe("demo", ['test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }]'])
