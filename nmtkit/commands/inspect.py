@@ -1,7 +1,7 @@
-"""inspect: what a prepared corpus holds, before a model is trained on it.
+"""inspect: what a prepared corpus contains, to check before training on it.
 
-Ids and offsets are read in chunks, so that a corpus may be larger than the memory; what is handed
-on is bounded, whatever the corpus holds.
+Ids and offsets are read in chunks, so a corpus may be larger than memory. The size of the result is
+bounded, whatever the corpus contains.
 """
 
 from collections import Counter
@@ -42,12 +42,10 @@ Entry = TypeVar("Entry")
 
 PAIRS_PER_CHUNK = 2**20  # 50 MB of lengths and ratios
 
-# Ratios are counted by their logarithm, in bins so fine that a quantile is exact to 0.3 %.
+# Logarithms of ratios are counted in fine bins, so that quantiles are exact to 0.3 %.
 FINE_BINS_PER_OCTAVE = 120
-OCTAVES = 10  # up and down; what is beyond counts as that much
-FINE_BINS_PER_BIN = (
-    15  # of those that are shown: an eighth of an octave; odd, so that 1 is a middle
-)
+OCTAVES = 10  # up and down; ratios beyond are counted in the last bin
+FINE_BINS_PER_BIN = 15  # a bin that is shown is an eighth of an octave; odd, to center one at 1
 SHOWN_OCTAVES = 2
 
 LENGTH_BINS = 40  # at most
@@ -63,17 +61,17 @@ MAX_PIECES = 12  # of a word that is shown
 
 
 def inspect(chain: Chain) -> Inspection:
-    """Gather what there is to see of the prepared corpus of a recipe.
+    """Describe the prepared corpus of a recipe.
 
     Raises:
-        UserError: it was not prepared yet, or was altered.
+        UserError: The corpus is not prepared yet, or was altered.
     """
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
     return gather(chain.recipe, prepared)
 
 
 def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
-    """Gather what there is to see of a prepared corpus."""
+    """Describe a prepared corpus."""
     samples, subword, how = prepared.samples(), prepared.subword(), prepared.tokenizations()
     sides = how.src, how.tgt
     measured = {
@@ -119,12 +117,12 @@ def _normalizing(side: Tokenization) -> str:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What is counted of a split, both sides in order."""
+    """Counts of a split, source side first."""
 
     sides: tuple[Ids, Ids]
     tokens: tuple[Ints, Ints]  # (n_tokens,) occurrences of each id
     lengths: tuple[Ints, Ints]  # (longest + 1,) sentences of each length
-    ratios: Ints  # pairs in each fine bin of log2 (target length / source length)
+    ratios: Ints  # pairs per fine bin of log2(target length / source length)
     n_too_long: int
 
 
@@ -167,7 +165,7 @@ def _splits(
     def side_of(split: SplitName, number: int) -> Side:
         one = measured[split]
         words: Counter[str] = Counter()
-        if split == "dev":  # of train, only the ids are kept
+        if split == "dev":  # train has only ids
             lines = prepared.dev_lines(SIDES[number])
             words = _unknown_words(one.sides[number], lines, sides[number], subword)
         return Side(
@@ -193,18 +191,18 @@ def _splits(
 
 
 def _quantiles(counts: Ints, value: Callable[[int], float]) -> Quantiles:
-    """Of values that occur `counts[i]` times where the value is `value(i)`, rising."""
+    """Return quantiles of values, where the i-th smallest is `value(i)`, `counts[i]` times."""
     so_far = np.cumsum(counts)
 
     def quantile(percent: int) -> float:
-        rank = -(-int(so_far[-1]) * percent // 100)  # in whole numbers: none is off by one
+        rank = -(-int(so_far[-1]) * percent // 100)  # in integers, to be exact
         return value(int(np.searchsorted(so_far, rank)))
 
     return Quantiles(quantile(50), quantile(95), quantile(99), quantile(100))
 
 
 def _length_starts(lengths: Sequence[Ints]) -> list[int]:
-    """Bins of one width; only what one sentence in a thousand exceeds may be beyond the last."""
+    """Return the starts of equal bins that cover 99.9 % of the sentences of each side."""
     typical = max(int(np.searchsorted(np.cumsum(one), 0.999 * one.sum())) for one in lengths)
     width = next(width for width in BIN_WIDTHS if typical <= width * (LENGTH_BINS - 1))
     longest = max(len(one) - 1 for one in lengths)
@@ -212,7 +210,7 @@ def _length_starts(lengths: Sequence[Ints]) -> list[int]:
 
 
 def _length_histogram(lengths: Ints, starts: list[int]) -> Histogram:
-    # A bin that begins beyond the longest sentence of this side is empty.
+    # Bins beyond the longest sentence of this side are empty.
     padded = _sum(lengths, np.zeros(starts[-1] + 1, np.int64))
     return Histogram([float(start) for start in starts], np.add.reduceat(padded, starts).tolist())
 
@@ -222,7 +220,7 @@ def _ratio(fine_bin: float) -> float:
 
 
 def _ratio_histogram(ratios: Ints) -> Histogram:
-    """Bins of an eighth of an octave, those around 1/4 and 4 open."""
+    """Return bins of an eighth of an octave; the outermost, at 1/4 and 4, are open-ended."""
     middle = len(ratios) // 2
     n_beside = SHOWN_OCTAVES * FINE_BINS_PER_OCTAVE // FINE_BINS_PER_BIN
     first = middle - n_beside * FINE_BINS_PER_BIN - FINE_BINS_PER_BIN // 2
@@ -282,7 +280,7 @@ def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> Spl
         n_words=words.total(),
         n_whole=whole.total(),
         n_pieces=sum(n * len(pieces[word]) for word, n in words.items()),
-        # Punctuation and digits are whole in every vocabulary, and say nothing.
+        # Punctuation and digits are whole in any vocabulary, so they are not shown.
         whole=_most_common(Counter({word: n for word, n in whole.items() if word.isalpha()})),
         most_split=[
             SplitWord(
@@ -309,7 +307,7 @@ def _most_common(words: Counter[str]) -> list[Counted]:
 def _some_of_each(
     entries: Sequence[Entry], key: Callable[[Entry], Hashable], most: int
 ) -> list[Entry]:
-    """Entries spread evenly over each group and over the groups, `most` in all, in order."""
+    """Return at most `most` entries in order, spread evenly over the groups and within each."""
     groups: dict[Hashable, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(key(entry), []).append(entry)
@@ -346,7 +344,7 @@ def _steps(line: str, how: Tokenization, subword: Subword) -> Steps:
 
 
 def _cut(text: str, most: int = MAX_CHARACTERS) -> str:
-    """Say of a text that is too long how much is not shown."""
+    """Cut a text that is too long, and say how much is missing."""
     if len(text) <= most:
         return text
     return f"{text[:most]}... ({len(text) - most:,} more characters)"

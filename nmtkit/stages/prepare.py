@@ -1,9 +1,9 @@
 """prepare: from raw parallel text to memory-mapped token ids (section 5.1).
 
-The training text passes twice as a stream: once to be tokenized, cleaned and its words counted,
-and, when the subwords are learned from those counts, once to become ids. Chunks of lines go to
-worker processes and come back in order, so the bytes do not depend on how many there are. After
-every part of 100,000 pairs a journal tells how far it is; a killed run goes on from there.
+The training text is streamed twice: first to tokenize and clean it and count its words, then, once
+subwords are learned from these counts, to turn it into ids. Worker processes take chunks of lines,
+and their results are written in order, so the output does not depend on the number of workers. A
+journal records the progress every 100,000 pairs; a killed run resumes from there.
 """
 
 import time
@@ -48,14 +48,16 @@ from nmtkit.stages.journal import Journal
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
-MAX_WORDS = 2**22  # different ones that are counted, some 0.4 GB; beyond them the rarest go
+MAX_WORDS = (
+    2**22
+)  # different words that are counted, about 0.4 GB; beyond that, the rarest are dropped
 
 
 def run(chain: Chain) -> Artifact:
     """Publish the prepared corpus of the recipe.
 
-    The test sets are no part of it. They are fetched and read all the same, so that none is missing
-    or damaged when a training of days has ended.
+    The test sets are not part of it. They are still fetched and read, so that after days of
+    training none turns out to be missing or damaged.
     """
     chain.fetch_unknown()
     for corpus in chain.corpora["sets"]:
@@ -65,7 +67,7 @@ def run(chain: Chain) -> Artifact:
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
-    """How the recipe tokenizes each side."""
+    """Return how the recipe tokenizes each side."""
 
     def of(lang: str) -> Tokenization:
         return Tokenization(
@@ -108,7 +110,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
 
 
 def _check_room(chain: Chain, draft: Path) -> None:
-    """Make sure that what is prepared has room, beyond what is there already."""
+    """Check that there is enough disk space for what is not written yet."""
     corpora = chain.corpora["train"]
     needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
@@ -116,7 +118,7 @@ def _check_room(chain: Chain, draft: Path) -> None:
 
 
 def _say_what_is_left_out(draft: Path, n_pairs: int, max_positions: int) -> None:
-    """Training decides; a recipe with another max_positions has the same prepared corpus."""
+    """Report pairs that are too long; recipes with another max_positions share this corpus."""
     if n_longer := prepared.n_longer(draft, max_positions):
         progress.say(
             f"prepare: {n_longer:,} of {n_pairs:,} training pairs have a side of more than "
@@ -127,9 +129,9 @@ def _say_what_is_left_out(draft: Path, n_pairs: int, max_positions: int) -> None
 def _write_dev(
     draft: Path, dev: list[Pair], how: tuple[Tokenization, Tokenization], subword: Subword
 ) -> None:
-    """Write the development set, every line of it: none is ever dropped.
+    """Write all lines of the development set.
 
-    A line that is too long to be translated in one piece is tokenized in the same pieces.
+    A line that is too long to be translated at once is tokenized in the same pieces.
     """
     tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
     for number, (side, ids) in enumerate(zip(SIDES, Encode(subword)(tokenized), strict=True)):
@@ -147,15 +149,17 @@ def _in_pieces(tokenization: Tokenization, line: str) -> str:
 
 @dataclass
 class _Clean:
-    """The clean training text so far, and what became of the pairs that were read."""
+    """The clean training text so far, and counts of the pairs that were read."""
 
     src: Path
     tgt: Path
     counts: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
-    chunks: int = 0  # of raw text that are done
+    chunks: int = 0  # of raw text, finished
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
-    forgot_after: list[int] = field(default_factory=list)  # so many pairs, the rarest words
+    forgot_after: list[int] = field(
+        default_factory=list
+    )  # numbers of pairs after which the rarest words were dropped
     finished: bool = False
     words: Counter[str] = field(default_factory=Counter)
 
@@ -167,7 +171,7 @@ class _Clean:
         return read_parallel("the clean training text", TextFile(self.src), TextFile(self.tgt))
 
     def told(self) -> dict[str, Any]:
-        """What the journal keeps: all but what follows from the two files."""
+        """Return what the journal records: everything that does not follow from the two files."""
         return {key: value for key, value in vars(self).items() if key not in _NOT_TOLD}
 
     def add(self, tokenized: Tokenized) -> None:
@@ -189,7 +193,7 @@ class _Clean:
         self.chunks += 1
 
     def count_words_again(self) -> None:
-        """Count the words of a text that an earlier run wrote, as that run counted them."""
+        """Count the words of the text that an earlier run wrote, as that run did."""
         pairs = self.pairs()
         before = 0
         for stop in [*self.forgot_after, self.n_pairs]:
@@ -200,7 +204,7 @@ class _Clean:
                 self._forget()
 
     def _forget(self) -> None:
-        """Drop the words that came once, then twice, .., until half of the room is free."""
+        """Drop words that occurred once, then twice, and so on, until half of them are gone."""
         fewest = 1
         while len(self.words) > MAX_WORDS // 2:
             self.words = Counter({word: n for word, n in self.words.items() if n > fewest})
@@ -211,7 +215,7 @@ _NOT_TOLD = ("src", "tgt", "words")
 
 
 def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
-    """Write the clean training text, or the rest of it, and count its words."""
+    """Write the clean training text, or what is missing of it, and count its words."""
     corpora = chain.corpora["train"]
     files = journal.folder / "src", journal.folder / "tgt"
     if told := journal["tokenized"]:
@@ -254,7 +258,7 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
 
 
 def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
-    """Yield the raw training text, with what is repeated in it marked if the recipe wants that."""
+    """Yield the raw training text, with duplicates marked if the recipe drops them."""
     texts = [corpus.pairs(chain.fetch) for corpus in chain.corpora["train"]]  # downloads first
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
@@ -296,7 +300,8 @@ def _tell_dropped(clean: _Clean) -> None:
             )
     if clean.forgot_after:
         progress.say(
-            f"prepare: more than {MAX_WORDS:,} different words; the rarest were not counted"
+            f"prepare: more than {MAX_WORDS:,} different words; subwords are learned without the "
+            "rarest"
         )
 
 
@@ -308,7 +313,7 @@ def _reasons(dropped: Counter[str]) -> str:
 
 
 def _learn_once(recipe: Recipe, journal: Journal, draft: Path, clean: _Clean) -> Subword:
-    """Learn the subwords from the counted words, or load what an earlier run learned."""
+    """Learn subwords from the word counts, or load those that an earlier run learned."""
     if not journal["learned"]:
         subword = _learn(recipe, clean.words)
         journal.commit("learned", True, *subword.save(draft))
@@ -338,7 +343,7 @@ class Encode:
     subword: Subword
 
     def __call__(self, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
-        """The ids of both sides, each sentence with its end symbol."""
+        """Return the ids of both sides; each sentence ends with the EOS."""
         src, tgt = (
             [[*self.subword.encode(pair[side]), EOS_ID] for pair in chunk] for side in (0, 1)
         )
@@ -348,7 +353,7 @@ class Encode:
 def _encode_all(
     clean: _Clean, journal: Journal, draft: Path, subword: Subword, workers: int
 ) -> None:
-    """Write the ids of the clean training text, or the rest of them."""
+    """Write the ids of the clean training text, or what is missing of them."""
     done = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
     writer = partial(prepared.ids_writer, draft, "train", n_tokens=subword.n_tokens)
     with (

@@ -33,13 +33,13 @@ from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer, enough_memory
 
-# Dev BLEU on the way is for watching: some lines, greedily, in seconds. It depends on no section of
-# the recipe that the checkpoints do not depend on.
+# Dev BLEU during training is for monitoring: a few lines, greedy search, a few seconds. It depends
+# only on sections of the recipe that the checkpoints depend on too.
 DEV_LINES = 200
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 
-# Micro-batches for each process must be somewhat larger than its share of an update, or else what
-# does not fit into them makes another one, for which all but one wait.
+# A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
+# not fit makes one more micro-batch, and all other processes wait for it.
 SLACK = 1.05
 
 
@@ -62,13 +62,13 @@ def run(chain: Chain) -> Artifact:
 
 
 def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
-    """The token ids of a split."""
+    """Open the token ids of a split."""
     src, tgt = (prepared.ids(split, side) for side in SIDES)
     return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets)
 
 
 def _run(chain: Chain, group: Group) -> Artifact:
-    """Train as one process of `group`; the first alone makes the artifact."""
+    """Train as one process of `group`; only the first one makes the artifact."""
     if group.is_first:
         artifact = chain.make(
             "train",
@@ -135,7 +135,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
 
 
 def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> None:
-    """Describe the model in the draft, where there must be room for its checkpoints."""
+    """Check the disk space for the checkpoints, and write the description of the model."""
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
     needed = checkpoints_bytes(recipe.training, n_parameters) - there
@@ -148,7 +148,7 @@ def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> Non
 def trainer_of(
     chain: Chain, group: Group, pairs: Pairs, n_rows: int, acceleration: Acceleration
 ) -> Trainer:
-    """What trains the recipe's model, at its first step."""
+    """Return a trainer of the recipe's model, before its first step."""
     recipe = chain.recipe
     torch.manual_seed(recipe.training.seed)
     model = Transformer(recipe.model, n_rows, acceleration.dtype).to(group.device)
@@ -157,7 +157,7 @@ def trainer_of(
 
 
 def acceleration_of(chain: Chain, group: Group) -> Acceleration:
-    """All that this machine allows for the recipe's model."""
+    """Return the techniques that this machine allows for the recipe's model."""
     return Acceleration.of(
         chain.recipe.model,
         group.device,
@@ -168,7 +168,7 @@ def acceleration_of(chain: Chain, group: Group) -> Acceleration:
 
 
 def most_tokens(chain: Chain, group: Group) -> int:
-    """The most tokens a side of a micro-batch, by default so few that each process has one."""
+    """Return the maximum tokens per side of a micro-batch; by default, each process has one."""
     training = chain.recipe.training
     update = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
     share = update
@@ -187,7 +187,7 @@ def _say_what_begins(trainer: Trainer) -> None:
     )
     if group.n_restarts:
         progress.say(
-            f"train: a process was lost; going on from the last checkpoint (restart "
+            f"train: a process was lost; resuming from the last checkpoint (restart "
             f"{group.n_restarts})"
         )
     max_positions = trainer.model.config.max_positions
@@ -212,7 +212,7 @@ def _say_rows(recipe: Recipe, n_tokens: int) -> None:
 
 
 def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer], DevScore]:
-    """How a model is scored on the way: sacreBLEU over plain text of the first dev lines."""
+    """Return what scores a model during training: sacreBLEU of the first dev lines."""
     corpus = chain.recipe.corpus
     src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
 
@@ -229,7 +229,7 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer
 
 @contextmanager
 def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], None]]:
-    """Show each step, on the terminal and, if asked for, in TensorBoard."""
+    """Show each step on the terminal and, on request, in TensorBoard."""
     if not trainer.group.is_first:
         yield lambda _metrics: None
         return
@@ -280,7 +280,7 @@ def _speed(trainer: Trainer) -> Speed:
 
 
 def _speed_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """How fast the steps were of which `metrics.jsonl` tells: all, unless it was damaged."""
+    """Summarize the speed of the steps in `metrics.jsonl`: all of them, unless it was damaged."""
     seconds, src_tokens, tgt_tokens = (
         sum(line[name] for line in lines) for name in ("seconds", "src_tokens", "tgt_tokens")
     )
@@ -295,8 +295,8 @@ def _speed_of(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def _deterministic() -> Iterator[None]:
-    """Have torch choose algorithms that give the same bits each time, or refuse."""
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA begins
+    """Make torch choose algorithms that give the same bits each time, or refuse."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA starts
     torch.use_deterministic_algorithms(True)
     try:
         yield
@@ -307,17 +307,17 @@ def _deterministic() -> Iterator[None]:
 def _remember(number: signal.Signals, signals: list[signal.Signals]) -> None:
     signals.append(number)
     try:
-        progress.say("train: finishing this step, then saving; once more stops at once")
-    except OSError:  # SIGHUP comes of a terminal that is gone
+        progress.say("train: finishing this step, then saving; signal again to stop at once")
+    except OSError:  # after SIGHUP, the terminal is gone
         progress.mute()
 
 
 def _stop(signals: list[signal.Signals], group: Group, where: str) -> None:
-    """End because a signal came, to this process or another one."""
+    """Stop because of a signal to this process or another one."""
     number = signals[0] if signals else signal.SIGTERM
     if not group.is_first:
         raise AlreadyReported(128 + number)
     raise Stopped(
-        f"stopped by {number.name} {where}, which is saved; the same command goes on from there",
+        f"stopped by {number.name} {where}, which is saved; the same command resumes there",
         exit_code=128 + number,
     )

@@ -58,7 +58,7 @@ def test_stopped_training_saves_and_goes_on_to_the_same_bits(
     assert stopped.code == 128 + number
     said = sentence(stopped)
     assert f"stopped by {number.name} after step " in said
-    assert "of 120, which is saved; the same command goes on from there" in said
+    assert "of 120, which is saved; the same command resumes there" in said
     step = int(said.split("after step ")[1].split(" ")[0])
     assert step == steps_done(prepared)
     (draft,) = prepared.glob("runs/train/*.partial")
