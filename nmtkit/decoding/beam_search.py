@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
+
 BLOCK = 64  # tokens; see _top_tokens
 
 
@@ -31,20 +33,6 @@ class StepModel(Protocol):
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
         """Keep `sentences` (B',) and their `beams` (B', K') in the given order."""
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A complete translation."""
-
-    tokens: list[int]  # without BOS and EOS
-    score: float  # log_prob / gnmt_length_penalty
-    log_prob: float
-
-
-def gnmt_length_penalty(length: int, alpha: float) -> float:
-    """Return lp(Y) of GNMT (Wu et al. 2016, eq. 14) for a `length` that includes the EOS."""
-    return float(((5 + length) / 6) ** alpha)
 
 
 def beam_search(

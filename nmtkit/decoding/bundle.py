@@ -1,102 +1,56 @@
 """Bundles: weights, config, subwords, tokenization and decoding settings in one folder.
 
-Raw text in, raw text out, nothing else needed.
+Raw text in, raw text out, nothing else needed. No torch here: an engine reads the weights.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus.long_lines import encode_in_pieces
-from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.corpus.tokenizations import Tokenizations
-from nmtkit.decoding.beam_search import Hypothesis
-from nmtkit.decoding.translator import translate_ids
+from nmtkit.decoding.engine import Engine
+from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
-from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL, Description
-from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import WEIGHTS, check_weights, load_weights, save_tensors
+from nmtkit.model.shapes import WEIGHTS, check_weights
 from nmtkit.recipe import DecodingConfig
-from nmtkit.symbols import EOS_ID
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DECODING = "decoding.json"
-# Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
-# times the longest line of news.
-MAX_SUBWORDS = 1_024
-
-
-@dataclass(frozen=True)
-class Translation:
-    """A line of output and how the model rates it."""
-
-    text: str
-    score: float  # log-probability divided by the length penalty, summed over the pieces
-    log_prob: float
-    n_tokens: int
-    n_pieces: int  # that the line was translated in: 0 for an empty one, 1 for nearly all others
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model that translates text."""
+    """A bundle, opened; its weights are still on the disk."""
 
-    model: Transformer
-    subword: Subword
-    src: Tokenization
-    tgt: Tokenization
+    artifact: Artifact
+    description: Description
     decoding: DecodingConfig
+    text: Text
 
-    @property
-    def max_subwords(self) -> int:
-        """The most subwords of a line, end symbol counted, that are translated at a time.
+    def verified_weights(self) -> Path:
+        """Return the file of the weights, verified.
 
-        Training has seen no longer sentence, and both memory and time grow with the square of it.
+        What it says about itself is compared before any memory is taken on its word.
+
+        Raises:
+            UserError: It is damaged, or holds other weights than the description says.
         """
-        return min(self.model.config.max_positions, MAX_SUBWORDS)
+        artifacts.verify(self.artifact, WEIGHTS)
+        path = self.artifact.file(WEIGHTS)
+        check_weights(path, self.description.config, self.description.n_rows)
+        return path
 
-    def translate(self, lines: Sequence[str], progress: Callable[[int], None]) -> list[Translation]:
-        """Translate raw `lines` one by one, in their order; an empty line stays empty.
-
-        A line that is too long is translated in pieces, as if each were a line, and these are
-        joined with a space.
-        """
-        pieces = [list(encode_in_pieces(line, self._encode, self.max_subwords)) for line in lines]
-        hypotheses = iter(
-            translate_ids(
-                self.model,
-                [ids for of_line in pieces for ids in of_line],
-                n_tokens=self.subword.n_tokens,
-                beam_size=self.decoding.beam_size,
-                length_penalty=self.decoding.length_penalty,
-                max_extra_tokens=self.decoding.max_extra_tokens,
-                progress=progress,
-            )
-        )
-        return [self._translation(list(islice(hypotheses, len(of_line)))) for of_line in pieces]
-
-    def _encode(self, text: str) -> list[int]:
-        tokens = self.src.tokenize(text)
-        return [*self.subword.encode(tokens), EOS_ID] if tokens else []
-
-    def _translation(self, pieces: Sequence[Hypothesis]) -> Translation:
-        texts = [self.tgt.detokenize(self.subword.decode(piece.tokens)) for piece in pieces]
-        return Translation(
-            " ".join(filter(None, texts)),
-            sum((piece.score for piece in pieces), start=0.0),
-            sum((piece.log_prob for piece in pieces), start=0.0),
-            sum(len(piece.tokens) for piece in pieces),
-            len(pieces),
-        )
+    def translator(self, engine: Engine) -> Translator:
+        """Return what translates raw text with `engine`, which runs this bundle's model."""
+        longest = max_subwords(self.description.config)
+        return Translator(self.text, engine, self.decoding, longest)
 
 
 def write_bundle(
@@ -104,7 +58,7 @@ def write_bundle(
     prepared: PreparedCorpus,
     model: Description,
     decoding: DecodingConfig,
-    weights: Mapping[str, Tensor] | Path,
+    weights: "Mapping[str, Tensor] | Path",
 ) -> None:
     """Write a bundle's files.
 
@@ -122,6 +76,8 @@ def write_bundle(
     if isinstance(weights, Path):
         _share(weights / WEIGHTS, folder / WEIGHTS)
     else:
+        from nmtkit.model.weights import save_tensors  # the only need of torch here
+
         save_tensors(dict(weights), folder / WEIGHTS)
 
 
@@ -133,10 +89,8 @@ def _share(file: Path, place: Path) -> None:
         shutil.copyfile(file, place)
 
 
-def open_bundle(folder: Path, device: torch.device) -> Bundle:
-    """Load the bundle in `folder`, which may come from a stranger.
-
-    What it says about itself is compared before any memory is taken on its word.
+def open_bundle(folder: Path) -> Bundle:
+    """Open the bundle in `folder`, which may come from a stranger.
 
     Raises:
         UserError: it is none, or is damaged.
@@ -147,32 +101,7 @@ def open_bundle(folder: Path, device: torch.device) -> Bundle:
             raise UserError(
                 f"{folder} is not a bundle: it has no {name}; give a folder that `average` made"
             )
-    artifacts.verify(artifact)
-    described = Description.load(folder)
-    config, n_rows = described.config, described.n_rows
-    n_weights = count_parameters(config, n_rows).total
-    check_weights(folder / WEIGHTS, config, n_rows, n_weights)
-    if config.positions == "sinusoid":
-        n_positions = min(config.max_positions, MAX_SUBWORDS)
-        config = config.model_copy(update={"max_positions": n_positions})
-    with torch.device(device):
-        model = Transformer(config, n_rows)
-    load_weights(model, folder / WEIGHTS)
-    return bundle_of(model, artifact, artifacts.read_record(folder / DECODING, DecodingConfig))
-
-
-def bundle_of(model: Transformer, artifact: Artifact, decoding: DecodingConfig) -> Bundle:
-    """Join `model` with the subwords and the tokenization that lie in `artifact`.
-
-    Raises:
-        UserError: they are damaged, or belong to a larger model.
-    """
-    subword = load_subword(artifact)
-    n_rows = len(model.output_matrix)
-    if subword.n_tokens > n_rows:
-        raise UserError(
-            f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, and the model has "
-            f"{n_rows:,} rows; delete the folder and make it again"
-        )
-    sides = Tokenizations.load(artifact)
-    return Bundle(model, subword, sides.src, sides.tgt, decoding)
+    artifacts.verify(artifact, *(artifact.manifest.files.keys() - {WEIGHTS}))
+    description = Description.load(folder)
+    decoding = artifacts.read_record(folder / DECODING, DecodingConfig)
+    return Bundle(artifact, description, decoding, Text.load(artifact, description.n_rows))

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nmtkit.decoding.beam_search import Hypothesis, beam_search
+from nmtkit.decoding.beam_search import beam_search
+from nmtkit.decoding.engine import Hypothesis
 from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout

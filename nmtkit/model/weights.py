@@ -1,23 +1,14 @@
 """Weights on disk, as safetensors files."""
 
-from collections.abc import Iterator, Mapping
-from itertools import islice
-from math import prod
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nmtkit.errors import UserError, shown
-from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import ModelConfig
-
-WEIGHTS = "model.safetensors"  # of checkpoints and of bundles
-MAX_HEADER_BYTES = 2**22  # of a safetensors file; the base model needs 20 kB
-
-Kind = tuple[str, tuple[int, ...]]  # dtype, as safetensors names it, and shape
+from nmtkit.errors import UserError
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -83,67 +74,3 @@ def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, 
             f"{found.get(name)}, expected {expected.get(name)}; delete its folder and create it "
             "again"
         )
-
-
-def check_weights(path: Path, config: ModelConfig, n_rows: int, n_weights: int) -> None:
-    """Check that the safetensors file at `path` holds exactly the weights of a model.
-
-    Only the header is read, and its size bounds the memory used, whatever it and `config` say.
-
-    Args:
-        path: The safetensors file.
-        config: The configuration of the model.
-        n_rows: Number of rows of its embedding matrix.
-        n_weights: Total number of its weights.
-
-    Raises:
-        UserError: The file is not a safetensors file, or holds the weights of a different model.
-    """
-    found = _found(path)
-    n_found = sum(prod(shape) for _, shape in found.values())
-    if n_found != n_weights:
-        raise UserError(
-            f"{path} holds {n_found:,} weights, but the model described next to it has "
-            f"{'more' if n_weights > n_found else 'fewer'}; delete its folder and create it again"
-        )
-    expected = dict(islice(_expected(config, n_rows), len(found) + 1))
-    if found != expected:
-        name = min(
-            name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)
-        )
-        raise UserError(
-            f"{path} holds another model than the one described next to it: {shown(name)} is "
-            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and create it "
-            "again"
-        )
-
-
-def _found(path: Path) -> dict[str, Kind]:
-    with path.open("rb") as file:
-        n_bytes = int.from_bytes(file.read(8), "little")
-    if n_bytes > MAX_HEADER_BYTES:
-        raise UserError(
-            f"{path} has a header of {n_bytes:,} bytes; at most {MAX_HEADER_BYTES:,} are "
-            "supported, so delete its folder"
-        )
-    try:
-        with safe_open(path, "pt") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            return {name: (s.get_dtype(), tuple(s.get_shape())) for name, s in slices.items()}
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path} can't be read as safetensors: {error}; delete its folder"
-        ) from None
-
-
-def _expected(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Kind]]:
-    """Yield the name and kind of each weight; all layers have the shapes of the first one."""
-    with torch.device("meta"):  # allocates no memory
-        model = Transformer(config.model_copy(update={"n_layers": 1}), n_rows)
-    for name, parameter in model.named_parameters():
-        kind = "F32", tuple(parameter.shape)
-        if name.startswith(("encoder.0.", "decoder.0.")):
-            for layer in range(config.n_layers):
-                yield name.replace(".0.", f".{layer}.", 1), kind
-        else:
-            yield name, kind

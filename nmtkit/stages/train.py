@@ -13,7 +13,8 @@ import torch
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
-from nmtkit.decoding.bundle import bundle_of
+from nmtkit.decoding.lines import Text, Translator, max_subwords
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.cost import PEAK_FLOPS, checkpoints_bytes
@@ -217,8 +218,10 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer
     src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
 
     def evaluate(model: Transformer) -> DevScore:
-        bundle = bundle_of(model, prepared.artifact, GREEDY)
-        translations = bundle.translate(src, progress=lambda _: None)
+        text = Text.load(prepared.artifact, len(model.output_matrix))
+        engine = TorchEngine(model, text.subword.n_tokens)
+        translator = Translator(text, engine, GREEDY, max_subwords(model.config))
+        translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
         bleu = sacre_bleu(hyps, refs, lowercase=corpus.lowercase)
         how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"

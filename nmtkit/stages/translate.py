@@ -13,7 +13,8 @@ from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.decoding.bundle import Bundle, Translation, open_bundle
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import write_set
 from nmtkit.machine import Machine
@@ -32,17 +33,20 @@ def run(chain: Chain) -> Artifact:
 
 
 def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
+    from nmtkit.decoding.torch_engine import TorchEngine
+
     device = chain.machine.torch_device()
-    bundle = open_bundle(chain.need("average").path, device)  # which verifies it
+    bundle = open_bundle(chain.need("average").path)
+    translator = bundle.translator(TorchEngine.load(bundle, device))
     journal = Journal(draft)
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
         src, refs = map(list, zip(*corpus.pairs(chain.fetch), strict=True))
         translations, seconds = _translate_in_parts(
-            bundle, corpus.name, src, journal, LINES_PER_PART[device.type]
+            translator, corpus.name, src, journal, LINES_PER_PART[device.type]
         )
         for number, translation in enumerate(translations, start=1):
-            _tell_pieces(bundle, f"{corpus.name}, line {number:,}", translation)
+            _tell_pieces(translator, f"{corpus.name}, line {number:,}", translation)
         write_set(
             draft,
             corpus.name,
@@ -68,7 +72,7 @@ def _rating(translation: Translation) -> dict[str, float]:
 
 
 def _translate_in_parts(
-    bundle: Bundle, name: str, lines: Sequence[str], journal: Journal, lines_per_part: int
+    translator: Translator, name: str, lines: Sequence[str], journal: Journal, lines_per_part: int
 ) -> tuple[list[Translation], float]:
     """Translate `lines`, except those that an earlier run finished, and return the seconds of all.
 
@@ -85,7 +89,7 @@ def _translate_in_parts(
         task.advance(told["lines"])
         for start in range(told["lines"], len(lines), lines_per_part):
             part = by_length[start : start + lines_per_part]
-            for translation in bundle.translate([lines[i] for i in part], task.advance):
+            for translation in translator.translate([lines[i] for i in part], task.advance):
                 file.write(json.dumps(asdict(translation)).encode() + b"\n")
             file.flush()
             told = {"lines": start + len(part), "seconds": time.monotonic() - begin}
@@ -106,23 +110,26 @@ def translate_stream(folder: Path, overrides: Sequence[str], machine: Machine) -
     Raises:
         UserError: `folder` is not a bundle, or a line is not UTF-8.
     """
-    bundle = open_bundle(folder, machine.torch_device())
+    from nmtkit.decoding.torch_engine import TorchEngine
+
+    bundle = open_bundle(folder)
     bundle = replace(bundle, decoding=override_decoding(bundle.decoding, overrides))
+    translator = bundle.translator(TorchEngine.load(bundle, machine.torch_device()))
     number = 0
     for lines in _arriving_lines(sys.stdin.fileno()):
-        for translation in bundle.translate(lines, progress=lambda _: None):
+        for translation in translator.translate(lines, progress=lambda _: None):
             number += 1
-            _tell_pieces(bundle, f"line {number:,}", translation)
+            _tell_pieces(translator, f"line {number:,}", translation)
             sys.stdout.write(f"{translation.text}\n")
         sys.stdout.flush()
 
 
-def _tell_pieces(bundle: Bundle, line: str, translation: Translation) -> None:
+def _tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
     """Warn of a line that was not translated at once."""
     if translation.n_pieces > 1:
         progress.say(
             f"translate: {line} is too long to be translated at once (more than "
-            f"{bundle.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
+            f"{translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
             f"{translation.n_pieces:,} pieces were translated one by one"
         )
 

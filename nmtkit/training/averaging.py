@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.model.weights import WEIGHTS, check_shapes, load_tensors
+from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import check_shapes, load_tensors
 from nmtkit.training.checkpoint import verify_checkpoint
 
 

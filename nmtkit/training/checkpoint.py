@@ -19,13 +19,8 @@ from torch import Tensor, nn
 from nmtkit import artifacts
 from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
-from nmtkit.model.weights import (
-    WEIGHTS,
-    check_shapes,
-    load_tensors,
-    load_weights,
-    save_tensors,
-)
+from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
 
 CHECKPOINTS = "checkpoints"  # where they lie in what `train` publishes
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmtkit.decoding.beam_search import Hypothesis, beam_search, gnmt_length_penalty
+from nmtkit.decoding.beam_search import beam_search
+from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
 
 BOS, EOS = 1, 0
 Prefix = tuple[int, ...]

@@ -31,12 +31,14 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
-from nmtkit.decoding.bundle import MAX_SUBWORDS, open_bundle, write_bundle
+from nmtkit.decoding.bundle import open_bundle, write_bundle
+from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL, Description
+from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
 
@@ -91,8 +93,13 @@ def bundle(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "bundle"))
 
 
+def translator(folder: Path) -> Translator:
+    bundle = open_bundle(folder)
+    return bundle.translator(TorchEngine.load(bundle, CPU))
+
+
 def translate(folder: Path) -> list[str]:
-    translations = open_bundle(folder, CPU).translate(LINES, lambda _: None)
+    translations = translator(folder).translate(LINES, lambda _: None)
     return [translation.text for translation in translations]
 
 
@@ -104,7 +111,7 @@ def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
 
 
 def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None:
-    opened = open_bundle(bundle, CPU)
+    opened = translator(bundle)
     translations = opened.translate(LINES, lambda _: None)
     assert len(translations) == len(LINES)
     for line, translation in zip(LINES, translations, strict=True):
@@ -121,7 +128,7 @@ def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None
 
 
 def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) -> None:
-    opened = open_bundle(bundle, CPU)
+    opened = translator(bundle)
     assert opened.max_subwords == CONFIG.max_positions == 16
     pieces = ["the cat ran.", "a dog looked at!", "it ran away?", "the cat sat."]
     alone = opened.translate(pieces, lambda _: None)
@@ -140,15 +147,13 @@ def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) 
         assert getattr(joined, value) == pytest.approx(total, abs=1e-3)
 
 
-def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed(bundle: Path) -> None:
-    opened = open_bundle(bundle, CPU)
-    opened.model.config = CONFIG.model_copy(update={"max_positions": 10**9})
-    assert opened.max_subwords == MAX_SUBWORDS < 2_000
+def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed() -> None:
+    assert max_subwords(CONFIG.model_copy(update={"max_positions": 10**9})) == MAX_SUBWORDS < 2_000
 
 
 def test_text_goes_through_the_tokenization_of_each_side(bundle: Path) -> None:
-    opened = open_bundle(bundle, CPU)
-    assert (opened.src, opened.tgt) == (tokenization("en"), tokenization("de"))
+    opened = translator(bundle)
+    assert (opened.text.src, opened.text.tgt) == (tokenization("en"), tokenization("de"))
     upper, lower = opened.translate(["THE CAT", "the cat"], lambda _: None)
     assert upper.text == lower.text
 
@@ -161,9 +166,27 @@ def test_folder_alone_suffices_wherever_it_lies(bundle: Path, tmp_path: Path) ->
     assert translate(elsewhere) == before
 
 
+OPEN_WITHOUT_TORCH = """
+import sys
+from pathlib import Path
+from nmtkit.decoding.bundle import open_bundle
+
+bundle = open_bundle(Path(sys.argv[1]))
+bundle.verified_weights()
+print(bundle.text.encode("The cat"))
+print("torch" in sys.modules)
+"""
+
+
+def test_bundle_is_opened_and_text_is_encoded_without_torch(bundle: Path) -> None:
+    command = [sys.executable, "-c", OPEN_WITHOUT_TORCH, str(bundle)]
+    out = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    assert out == f"{open_bundle(bundle).text.encode('The cat')}\nFalse\n"
+
+
 def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a finished artifact"):
-        open_bundle(tmp_path, CPU)
+        open_bundle(tmp_path)
     draft, other = tmp_path / "draft", tmp_path / "other"
     for missing, says in {
         WEIGHTS: "is not a bundle: it has no model.safetensors",
@@ -175,7 +198,7 @@ def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> No
         (draft / artifacts.MANIFEST).unlink()
         artifacts.publish_directory(draft, other, {"kind": "train"})
         with pytest.raises(UserError, match=f"other {says}"):
-            open_bundle(other, CPU)
+            open_bundle(other)
         shutil.rmtree(other)
 
 
@@ -185,7 +208,7 @@ def test_altered_file_is_refused(bundle: Path, name: str) -> None:
     content[-3] ^= 1
     (bundle / name).write_bytes(content)
     with pytest.raises(UserError, match=f"{name} was altered"):
-        open_bundle(bundle, CPU)
+        translator(bundle)
 
 
 # Hostile
@@ -489,15 +512,15 @@ def test_hostile_bundle_ends_in_one_sentence_or_works(bundle: Path, name: str) -
 
 
 def test_stray_file_changes_no_subwords(bundle: Path) -> None:
-    before = open_bundle(bundle, CPU).subword.encode("the cat")
+    before = open_bundle(bundle).text.subword.encode("the cat")
     sentencepiece_model = learn_sentencepieces({"the": 9, "cat": 5}, 268)
     (bundle / "sentencepiece.model").write_bytes(sentencepiece_model)
-    assert open_bundle(bundle, CPU).subword.encode("the cat") == before
+    assert open_bundle(bundle).text.subword.encode("the cat") == before
 
 
 def test_folder_may_be_a_link(bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(bundle)
-    open_bundle(tmp_path / "link", CPU)
+    assert translate(tmp_path / "link") == translate(bundle)
 
 
 SAMPLE = ("name: upwards", "n_layers", "model.json: deep")
@@ -551,13 +574,14 @@ OPEN = """
 import sys, torch
 from pathlib import Path
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.torch_engine import TorchEngine
 
 def kib(key):
     with open("/proc/self/status", encoding="utf-8") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(key))
 
 before = kib("VmHWM:")
-open_bundle(Path(sys.argv[1]), torch.device("cpu"))
+TorchEngine.load(open_bundle(Path(sys.argv[1])), torch.device("cpu"))
 print((kib("VmHWM:") - before) * 1024)
 """
 

@@ -9,7 +9,8 @@ from models import tiny
 from torch import Tensor
 
 from nmtkit.decoding import translator
-from nmtkit.decoding.beam_search import Hypothesis, beam_search
+from nmtkit.decoding.beam_search import beam_search
+from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
 from nmtkit.model.incremental import IncrementalDecoder

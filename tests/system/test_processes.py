@@ -16,7 +16,8 @@ import sacrebleu
 import torch.distributed as dist
 
 from nmtkit.artifacts import open_directory, read_json
-from nmtkit.decoding.bundle import bundle_of
+from nmtkit.decoding.lines import Text, Translator, max_subwords
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, ModelConfig
@@ -323,8 +324,10 @@ def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_l
     load_weights(model, trained / "checkpoints" / "step-00000120" / "model.safetensors")
     src, refs = (read_lines(finished.folder / f"dev.{lang}") for lang in ("en", "de"))
     greedy = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
-    bundle = bundle_of(model, open_directory(prepared), greedy)
-    translated = bundle.translate(src, progress=lambda _: None)
+    text = Text.load(open_directory(prepared), description["n_rows"])
+    engine = TorchEngine(model, text.subword.n_tokens)
+    translator = Translator(text, engine, greedy, max_subwords(model.config))
+    translated = translator.translate(src, progress=lambda _: None)
     bleu = sacrebleu.corpus_bleu([translation.text for translation in translated], [refs])
     last = read_metrics(trained / "metrics.jsonl")[-1]
     assert last["dev_sacrebleu"] == round(bleu.score, 4)

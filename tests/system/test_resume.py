@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.decoding.bundle import Bundle, Translation
+from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import translate
@@ -156,15 +156,15 @@ KILLED_IN_ITS_FOURTH_PART = """
 import os, signal, sys
 from nmtkit.cli import main
 from nmtkit.stages import translate
-from nmtkit.decoding.bundle import Bundle
+from nmtkit.decoding.lines import Translator
 translate.LINES_PER_PART["cpu"] = 8
-whole, parts = Bundle.translate, []
+whole, parts = Translator.translate, []
 def translate_three(*args):
     if len(parts) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     parts.append(args)
     return whole(*args)
-Bundle.translate = translate_three
+Translator.translate = translate_three
 sys.argv = ["nmtkit", "translate", "tiny.toml"]
 main()
 """
@@ -198,15 +198,17 @@ def _translate_in_parts_of_eight(
     """Run the stage, copy what it publishes, and return the lines of each part it translated."""
     sizes: list[int] = []
 
-    def translate_part(bundle: Bundle, lines: Sequence[str], *args: Any) -> list[Translation]:
+    def translate_part(
+        translator: Translator, lines: Sequence[str], *args: Any
+    ) -> list[Translation]:
         sizes.append(len(lines))
-        return whole(bundle, lines, *args)
+        return whole(translator, lines, *args)
 
-    whole = Bundle.translate
+    whole = Translator.translate
     machine = Machine(folder / "runs", device="cpu", workers=1)
     with monkeypatch.context() as patch:
         patch.setitem(translate.LINES_PER_PART, "cpu", 8)
-        patch.setattr(Bundle, "translate", translate_part)
+        patch.setattr(Translator, "translate", translate_part)
         made = translate.run(Chain(load_recipe(str(folder / RECIPE)), machine, RECIPE))
     shutil.copytree(made.path, copy)
     return sizes

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from nmtkit.errors import UserError
-from nmtkit.model.weights import WEIGHTS
+from nmtkit.model.shapes import WEIGHTS
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import Progress, save_checkpoint
 

@@ -14,7 +14,8 @@ from torch import nn
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
-from nmtkit.model.weights import WEIGHTS, load_weights
+from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import load_weights
 from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,

@@ -1,0 +1,43 @@
+"""Engines: what runs the model and the search, on token ids. No torch here."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from nmtkit.recipe import DecodingConfig
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A complete translation."""
+
+    tokens: list[int]  # without BOS and EOS
+    score: float  # log_prob / gnmt_length_penalty
+    log_prob: float
+
+
+def gnmt_length_penalty(length: int, alpha: float) -> float:
+    """Return lp(Y) of GNMT (Wu et al. 2016, eq. 14) for a `length` that includes the EOS."""
+    return float(((5 + length) / 6) ** alpha)
+
+
+class Engine(Protocol):
+    """Runs a model that is in memory."""
+
+    def translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        progress: Callable[[int], None],
+    ) -> list[Hypothesis]:
+        """Translate sentences by beam search.
+
+        Args:
+            sources: The token ids of each sentence, with the EOS.
+            decoding: The beam, the length penalty and the maximum length.
+            progress: Called with the number of sentences that have been translated since the last
+                call.
+
+        Returns:
+            The best hypothesis of each sentence, in input order.
+        """

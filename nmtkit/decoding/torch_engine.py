@@ -1,0 +1,55 @@
+"""Our own engine: the model and the search in torch."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nmtkit.decoding.bundle import Bundle
+from nmtkit.decoding.engine import Hypothesis
+from nmtkit.decoding.lines import max_subwords
+from nmtkit.decoding.translator import translate_ids
+from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import load_weights
+from nmtkit.recipe import DecodingConfig
+
+
+@dataclass(frozen=True)
+class TorchEngine:
+    """An `Engine` that runs our model."""
+
+    model: Transformer
+    n_tokens: int  # of the vocabulary; rows of the output matrix beyond it are never produced
+
+    @classmethod
+    def load(cls, bundle: Bundle, device: torch.device) -> "TorchEngine":
+        """Load the model of `bundle`.
+
+        Raises:
+            UserError: Its weights are damaged, or are not those of the model.
+        """
+        weights = bundle.verified_weights()
+        config = bundle.description.config
+        if config.positions == "sinusoid":
+            config = config.model_copy(update={"max_positions": max_subwords(config)})
+        with torch.device(device):
+            model = Transformer(config, bundle.description.n_rows)
+        load_weights(model, weights)
+        return cls(model, bundle.text.subword.n_tokens)
+
+    def translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        progress: Callable[[int], None],
+    ) -> list[Hypothesis]:
+        """Translate sentences, as `Engine` says."""
+        return translate_ids(
+            self.model,
+            sources,
+            n_tokens=self.n_tokens,
+            beam_size=decoding.beam_size,
+            length_penalty=decoding.length_penalty,
+            max_extra_tokens=decoding.max_extra_tokens,
+            progress=progress,
+        )
