@@ -1,19 +1,17 @@
 """What training asks of the disk, and says, before it begins."""
 
 import shutil
-import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+from chains import tiny_chain
 
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Precision
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import load_recipe, recipes_dir
+from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
-from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import _set_up
 
 STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
@@ -44,24 +42,6 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     (checkpoint / "model.safetensors").write_bytes(b"1")
     _set_up(tmp_path, recipe, model, 80)
     assert (tmp_path / "model.json").is_file()
-
-
-def tiny_chain(
-    folder: Path, dtype: Precision = Precision.AUTO, runs: str = "runs", **model: object
-) -> Chain:
-    """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
-    text = "".join(f"{'a ' * n}\n" for n in range(1, 7))
-    (folder / "text").write_text(text, encoding="utf-8", newline="\n")
-    pair = {"src": str(folder / "text"), "tgt": str(folder / "text")}
-    document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
-    document["corpus"] |= {"train": [pair], "dev": pair}
-    document["subword"]["n_merges"] = 3
-    document["model"] |= {"n_layers": 1, "d_model": 8, "d_ff": 8, **model}
-    document["training"] |= {"max_steps": 1, "keep_checkpoints": 1}
-    document["averaging"]["n_checkpoints"] = 1
-    document["test"]["sets"] = [{**pair, "name": "test"}]
-    machine = Machine(folder / runs, device="cpu", workers=1, dtype=dtype)
-    return Chain(Recipe.model_validate(document), machine, "test")
 
 
 def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
