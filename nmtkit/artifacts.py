@@ -4,7 +4,7 @@ An artifact is written as a draft next to its final place, under a lock against 
 To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
 with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
 no time, host or path, so that equal inputs give equal bytes. Measurements (wall time, speed,
-memory) are in `measurements.json` beside it, which is not part of that promise.
+memory) are in files of their own, such as `measurements.json`, which are not part of that promise.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -29,8 +29,6 @@ from nmtkit.errors import UserError, shown
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
-# metrics.jsonl contains seconds as well as losses.
-UNHASHED = (MANIFEST, MEASUREMENTS, "metrics.jsonl")
 TEMPORARY = "temporary"  # a folder of a draft that is not published
 FORMAT = 2  # of manifests; any other is refused
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
@@ -243,31 +241,38 @@ class Store:
         depends_on: Mapping[str, Any],
         measurements: Mapping[str, Any],
         made_by: Mapping[str, str] = {},
+        measured: Sequence[str] = (),
     ) -> Artifact:
         """Publish the draft of the artifact.
 
         Args:
             made_by: what the manifest records beside the versions; no part of the fingerprint.
+            measured: names of files with measurements; like `measurements.json`, they are not
+                hashed.
         """
         place = self.place(kind, fingerprint)
         partial = self.draft_place(kind, fingerprint)
         write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
         manifest = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
-        publish_directory(partial, place, manifest, made_by)
+        publish_directory(partial, place, manifest, made_by, [MEASUREMENTS, *measured])
         return open_directory(place)
 
 
 def publish_directory(
-    draft: Path, place: Path, manifest: Mapping[str, Any], made_by: Mapping[str, str] = {}
+    draft: Path,
+    place: Path,
+    manifest: Mapping[str, Any],
+    made_by: Mapping[str, str] = {},
+    measured: Sequence[str] = (),
 ) -> None:
-    """Publish the folder `draft` as `place`, which must not exist; `made_by` as in a `Manifest`."""
+    """Publish the folder `draft` as `place`, which must not exist; the rest as in `publish`."""
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
         if name.split("/")[0] == TEMPORARY:
             continue
         if path.is_file():
-            if name not in UNHASHED:
+            if name not in (MANIFEST, *measured):
                 files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
             sync(path)
     made_by = {**versions(), **made_by}

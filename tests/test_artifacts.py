@@ -70,6 +70,17 @@ def test_what_is_published_is_found_and_verified(store: Store) -> None:
     assert store.find("train", FINGERPRINT) is None
 
 
+def test_files_with_measurements_are_published_unhashed(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        (draft / "times.txt").write_text("1.5 s", encoding="utf-8")
+        published = store.publish(
+            KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={}, measured=["times.txt"]
+        )
+    assert published.manifest.files.keys() == FILES.keys()
+    assert (published.path / "times.txt").read_text(encoding="utf-8") == "1.5 s"
+
+
 def test_a_draft_that_was_not_published_is_not_found(store: Store) -> None:
     with store.draft(KIND, FINGERPRINT) as draft:
         write_files(draft)

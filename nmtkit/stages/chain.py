@@ -131,6 +131,7 @@ class Chain:
         *,
         resume: bool = False,
         made_by: Mapping[str, str] = {},
+        measured: Sequence[str] = (),
     ) -> Artifact:
         """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
 
@@ -138,6 +139,7 @@ class Chain:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
             made_by: what the manifest records beside versions; no part of the fingerprint.
+            measured: names of files with measurements, which are not hashed.
         """
         fingerprint = self.fingerprint(stage)
         if existing := self.store.find(stage, fingerprint):
@@ -156,6 +158,7 @@ class Chain:
                 depends_on=self.depends_on(stage),
                 measurements={"seconds": seconds, **measurements},
                 made_by=made_by,
+                measured=measured,
             )
 
 

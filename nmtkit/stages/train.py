@@ -76,6 +76,7 @@ def _run(chain: Chain, group: Group) -> Artifact:
             lambda draft: _train(chain, draft, group),
             resume=True,
             made_by={"precision": acceleration_of(chain, group).precision},
+            measured=[METRICS],
         )
         group.wait()
         return artifact

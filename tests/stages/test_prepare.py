@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import UNHASHED
+from nmtkit.artifacts import MEASUREMENTS
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
@@ -130,7 +130,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.iterdir()
-        if path.name not in UNHASHED or path.name == "manifest.json"
+        if path.name != MEASUREMENTS
     }
 
 
