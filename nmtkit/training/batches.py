@@ -1,7 +1,7 @@
 """Which sentence pairs make an update (section 5.1), and how they are packed.
 
-The updates of an epoch are a pure function of (seed, epoch, lengths). The number of devices is not
-known here, so that the order of the data cannot depend on it.
+The updates of an epoch are a pure function of (seed, epoch, lengths). This file does not know the
+number of devices, so the order of the data cannot depend on it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,12 +20,12 @@ from nmtkit.training.loss import FILLER
 
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
-BLOCK_PAIRS = 2**20  # that planning looks at together: 8 MB of each number
+BLOCK_PAIRS = 2**20  # planned at a time: 8 MB for each number
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """A corpus of token ids: sentence i is ids[offsets[i]:offsets[i + 1]], with its end symbol."""
+    """A corpus of token ids: sentence i is ids[offsets[i]:offsets[i + 1]], end symbol included."""
 
     src_ids: npt.NDArray[np.unsignedinteger]
     src_offsets: Ints
@@ -34,16 +34,16 @@ class Pairs:
 
     @cached_property
     def src_lengths(self) -> Lengths:
-        """(pairs,) tokens of each source."""
+        """Return (pairs,): the tokens of each source."""
         return _lengths(self.src_offsets)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
-        """(pairs,) tokens of each target."""
+        """Return (pairs,): the tokens of each target."""
         return _lengths(self.tgt_offsets)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
-        """(pairs,) whether both sides have at most `max_length` tokens."""
+        """Return (pairs,): whether both sides have at most `max_length` tokens."""
         return (self.src_lengths <= max_length) & (self.tgt_lengths <= max_length)
 
 
@@ -53,21 +53,21 @@ class Update:
 
     epoch: int  # from 0
     index: int  # within the epoch, from 0
-    pairs: Ints  # their numbers in the corpus
+    pairs: Ints  # their indices in the corpus
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs packed into one row a side: S source tokens, T target tokens."""
+    """Sentence pairs packed into one row per side: S source tokens, T target tokens."""
 
     src: Tensor  # (S,)
     src_layout: Layout
-    tgt_in: Tensor  # (T,) <s> and all but the end symbol
-    tgt_out: Tensor  # (T,) what is to be predicted; FILLER behind the real tokens
+    tgt_in: Tensor  # (T,) <s>, then all but the end symbol
+    tgt_out: Tensor  # (T,) the tokens to predict; FILLER after the real tokens
     tgt_layout: Layout
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device; the copies need not be done when this returns."""
+        """Return the batch on another device; the copies may still be running."""
         return Batch(
             send(self.src, device),
             self.src_layout.to(device),
@@ -78,7 +78,7 @@ class Batch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that differs between two batches of one capacity."""
+        """Return everything that differs between two batches of the same capacity."""
         layouts = self.src_layout, self.tgt_layout
         of_layouts = (each for layout in layouts for each in (layout.cu_seqlens, layout.positions))
         return (self.src, self.tgt_in, self.tgt_out, *of_layouts)
@@ -95,15 +95,15 @@ def updates(
     epoch: int = 0,
     index: int = 0,
 ) -> Iterator[Update]:
-    """Yield updates without end, starting with the `index`-th of `epoch`.
+    """Yield updates without end, starting with update `index` of `epoch`.
 
-    Each holds at most `src_tokens` and `tgt_tokens` real tokens and as many pairs as fit. Pairs
-    with a side longer than `max_length` are left out; every other pair comes once an epoch, in an
-    order of that epoch's own.
+    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, counting real tokens
+    only. Pairs with a side longer than `max_length` are left out; every other pair occurs once per
+    epoch, and each epoch has its own order.
 
     Args:
-        like_lengths: whether the pairs of an update are of like length, as in section 5.1 (by the
-            longer side, as the paper's published code has it), or a random sample of the corpus.
+        like_lengths: group pairs of similar length into an update, as in section 5.1 (by the longer
+            side, as in the paper's published code), instead of a random sample of the corpus.
 
     Raises:
         UserError: No pair is short enough.
@@ -127,7 +127,7 @@ def updates(
         for i, group in enumerate(groups):
             if i >= index:
                 yield Update(epoch, i, group)
-        del order, groups  # 8 bytes a pair, before as much is needed again
+        del order, groups  # 8 bytes per pair, freed before the next epoch needs as much
         epoch, index = epoch + 1, 0
 
 
@@ -139,7 +139,7 @@ def _shuffled_groups(
     seed: int,
     epoch: int,
 ) -> Iterator[Ints]:
-    """Cut `order` as `cut` does, and yield the runs in an order of the epoch's own."""
+    """Cut `order` as `cut` does, and yield the runs in a random order."""
     sizes = [len(group) for group in cut(order, limits, numbers)]
     starts = np.cumsum([0, *sizes])
     for i in shuffled(len(sizes), seed=seed, epoch=epoch):
@@ -147,10 +147,10 @@ def _shuffled_groups(
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
-    """A permutation of 0 .. n - 1, the same on every machine and with every version of a library.
+    """Return a permutation of 0 .. n - 1 that depends on no machine and no library version.
 
-    It sorts by SplitMix64 (Steele et al. 2014) of (seed, epoch, number), because numpy's generators
-    may change. That is a bijection, so that no two keys are equal and any way to sort will do.
+    numpy's generators may change, so the numbers are sorted by SplitMix64 (Steele et al. 2014) of
+    (seed, epoch, number). It is a bijection: no two keys are equal, and any sort gives this order.
     """
     keys: npt.NDArray[np.uint64] = np.arange(n, dtype=np.uint64)
     with np.errstate(over="ignore"):
@@ -172,10 +172,10 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def cut(
     order: Ints, limits: Sequence[tuple[Lengths, int]], numbers: Lengths | None = None
 ) -> Iterator[Ints]:
-    """Cut `order` into runs as long as each (lengths, most tokens) of `limits` allows.
+    """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
 
-    A run has at least one pair. If `numbers` are given, `order` says their order. It is gone
-    through in blocks: sums over 36 million pairs would take 600 MB.
+    A run has at least one pair. If `numbers` is given, `order` indexes it. The work is done in
+    blocks, because sums over 36 million pairs would take 600 MB.
     """
     start, n_pairs = 0, BLOCK_PAIRS
     while start < len(order):
@@ -185,7 +185,7 @@ def cut(
             block = numbers[block].astype(np.int64)
         done = 0
         for group in _cut_block(block, limits):
-            if done + len(group) < len(block) or is_last:  # else it may go on in the next block
+            if done + len(group) < len(block) or is_last:  # or it may continue in the next block
                 done += len(group)
                 yield group
         start += done
@@ -209,10 +209,10 @@ def _cut_block(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[I
 def micro_batches(
     pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None
 ) -> list[Ints]:
-    """Split the pairs of an update into micro-batches of at most `max_tokens` a side.
+    """Split the pairs of an update into micro-batches of at most `max_tokens` per side.
 
-    Like lengths stand together: little padding where attention wants rectangles. The sum over them
-    is the update's all the same.
+    Pairs are sorted by length, so that attention in rectangles needs little padding. The gradient
+    of the update is a sum, which does not depend on the order.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
@@ -223,11 +223,11 @@ def micro_batches(
 
 
 def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
-    """Where attention had better begin a new rectangle, in sentences of rising `lengths`.
+    """Return where attention should begin a new rectangle, for sentences of rising `lengths`.
 
-    A small rectangle costs some 20 operations of its own, a wide one the padding of its short
-    sentences: in updates of 2,048 tokens of news 6.1 scores for each real one without any cut, 1.4
-    with these, in 8 rectangles; in updates of 25,000 tokens 1.4 of each, in one or two.
+    Each rectangle costs about 20 operations, and a wide one pads its short sentences. In updates of
+    2,048 tokens of news, there are 6.1 scores per real one without cuts and 1.4 with these, in 8
+    rectangles; in updates of 25,000 tokens there are 1.4 either way, in one or two.
     """
     cuts, first = [], lengths[0]
     for i, length in enumerate(lengths.tolist()):
@@ -240,10 +240,10 @@ def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
 def hardest_micro_batch(
     pairs: Pairs, chosen: Iterable[Update], max_tokens: int, capacity: Capacity | None = None
 ) -> Ints:
-    """Of all micro-batches of `chosen`, the one that takes the most memory.
+    """Return the micro-batch of the updates `chosen` that takes the most memory.
 
-    A row is as long as `max_tokens` in nearly all of them; what differs is the scores of attention
-    in its rectangles.
+    Nearly all rows are `max_tokens` long; what differs is the number of attention scores in the
+    rectangles.
     """
     hardest, most_scores = np.empty(0, dtype=np.int64), -1
     for update in chosen:
@@ -267,7 +267,7 @@ def _lengths(offsets: Ints) -> Lengths:
 
 
 def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:
-    """Lay the chosen pairs end to end, in rows of constant length if there is a `capacity`."""
+    """Lay the chosen pairs end to end; with a `capacity`, in rows of constant length."""
     cuts = rectangle_cuts(pairs.tgt_lengths[chosen])
     src, src_layout = _row(pairs.src_ids, pairs.src_offsets, chosen, cuts, capacity)
     tgt_out, tgt_layout = _row(pairs.tgt_ids, pairs.tgt_offsets, chosen, cuts, capacity)

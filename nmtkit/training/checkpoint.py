@@ -1,10 +1,10 @@
 """Checkpoints: all that training needs to resume, published whole.
 
-Weights and moments are safetensors. There is no random state in them: data order and dropout are
+Weights and moments are safetensors. There is no random state, because data order and dropout are
 functions of the seed and the step.
 
-A folder `step-N` was whole when it got its name, and is deleted under another one: where it isn't
-whole, it was damaged, and is never deleted because of that.
+A folder `step-N` was complete when it got its name, and is renamed before it is deleted. If it is
+not complete, it was damaged; it is never deleted for that reason.
 """
 
 import shutil
@@ -22,24 +22,24 @@ from nmtkit.errors import UserError
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
 
-CHECKPOINTS = "checkpoints"  # where they lie in what `train` publishes
+CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 NAMES = "step-" + 8 * "[0-9]"
-DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill left, which nobody needs
+DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill may leave; not needed
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class Progress(Record):
-    """How far training has come."""
+    """How far training is."""
 
     step: Number  # optimizer steps done
     epoch: Number  # of the next update
     index: Number  # of the next update within its epoch
     tgt_tokens: Number  # seen so far
-    scheduled: bool  # written because the recipe says so, not because somebody stopped the run
-    skipped: Number = 0  # of the steps, those whose loss or gradient was not finite
+    scheduled: bool  # saved because the recipe says so, not because the run was stopped
+    skipped: Number = 0  # steps whose loss or gradient was not finite
 
 
 BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
@@ -61,7 +61,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
-    """Put a checkpoint's weights and moments into `model` and `optimizer`.
+    """Load a checkpoint's weights and moments into `model` and `optimizer`.
 
     Raises:
         DamagedError: a file was altered.
@@ -86,7 +86,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
 
 
 def verify_checkpoint(path: Path) -> Progress:
-    """Hash every file of the checkpoint at `path` and return how far it has come.
+    """Check the hash of every file of the checkpoint at `path`, and return its progress.
 
     Raises:
         DamagedError: it is not what was saved.
@@ -96,12 +96,13 @@ def verify_checkpoint(path: Path) -> Progress:
 
 
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
-    """Move the checkpoints that are newer than the newest whole one to the folder `aside`.
+    """Move the checkpoints that are newer than the newest intact one to the folder `aside`.
 
-    Returns a sentence for each.
+    Returns:
+        A sentence for each.
 
     Raises:
-        UserError: there are checkpoints and none is whole; they stay where they are.
+        UserError: there are checkpoints, but none is intact; they stay where they are.
     """
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):
@@ -113,7 +114,7 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
     else:
         if damaged:
             raise UserError(
-                f"none of the {len(damaged)} checkpoints in {directory} is whole (of the newest, "
+                f"none of the {len(damaged)} checkpoints in {directory} is intact (the newest: "
                 f"{damaged[0][1]}); restore one from a copy, or delete {directory} to train from "
                 "the first step"
             )
@@ -123,33 +124,33 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         names = (aside / f"{path.name}.{number}" for number in count(1))
         place = next(name for name in names if not name.exists())
         artifacts.replace_file(path, place)
-        sentences.append(f"{path} is refused: {reason}; it is now {place}")
+        sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
     return sentences
 
 
 def read_progress(path: Path) -> Progress:
-    """How far the checkpoint at `path` has come.
+    """Return the progress of the checkpoint at `path`.
 
     Raises:
-        DamagedError: it doesn't say, or says the step of another checkpoint.
+        DamagedError: its file cannot be read, or is that of another step.
     """
     progress = artifacts.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress):
         raise DamagedError(
-            f"{path / PROGRESS} tells of step {progress.step:,}", "restore it from a copy"
+            f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
         )
     return progress
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints of `directory`, whole or damaged, oldest first."""
+    """Return the checkpoints in `directory`, intact or damaged, oldest first."""
     return sorted(directory.glob(NAMES))
 
 
 def forget_old(directory: Path, keep: int) -> None:
     """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back.
 
-    What a kill left of drafts and of deleted checkpoints goes too.
+    Also delete what a kill left of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
         shutil.rmtree(left)
@@ -174,14 +175,14 @@ def _may_be_scheduled(path: Path) -> bool:
 
 
 def _delete(path: Path) -> None:
-    """Delete a checkpoint so that, if this is interrupted, it can't be taken for a damaged one."""
+    """Delete a checkpoint; if this is interrupted, the rest cannot be taken for a damaged one."""
     deleted = path.with_suffix(DELETED)
     artifacts.replace_file(path, deleted)
     shutil.rmtree(deleted)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter under one name: a tied one has several in a state dict."""
+    """Return each parameter under one name; in a state dict, a tied one has several."""
     return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
 
 

@@ -1,4 +1,4 @@
-"""The training loop (section 5): what is over time, from the last checkpoint to the last step."""
+"""The training loop (section 5), from the last checkpoint to the last step."""
 
 import math
 import time
@@ -28,14 +28,14 @@ from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer
 from nmtkit.training.work import Work
 
-# Steps without a finite loss and gradient, one after the other, that end a run: one may be a freak
-# of the data, and the next steps have other data.
+# Consecutive steps without a finite loss and gradient that end a run. A single one may be due to
+# unusual data; the next steps have other data.
 MAX_SKIPPED = 5
 
 
 @dataclass(frozen=True)
 class DevScore:
-    """A BLEU of the dev set, and how it was counted and of what."""
+    """A BLEU score on dev, and how it was computed."""
 
     sacrebleu: float
     how: str
@@ -52,18 +52,19 @@ def train(
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
-    """Train up to the recipe's last step, from the last whole checkpoint in `directory` on.
+    """Train from the last intact checkpoint in `directory` to the recipe's last step.
 
-    The first process of the group alone writes, evaluates and reports.
+    Only the first process of the group writes, evaluates and reports.
 
     Args:
-        aside: where damaged checkpoints are moved that are newer than the last whole one.
-        evaluate: called at dev steps; it must leave the weights alone.
-        say: told what happened to files of an earlier run, a sentence each.
-        should_stop: asked after each step; a yes to any process saves and ends all of them.
+        aside: where damaged checkpoints newer than the last intact one are moved.
+        evaluate: called at dev steps; it must not change the weights.
+        say: called with a sentence about each event with files of an earlier run.
+        should_stop: called after each step; if it returns true in any process, all save and end.
 
     Raises:
-        UserError: training diverged; processes see different folders; no checkpoint is whole.
+        UserError: training diverged, the processes see different folders, or no checkpoint is
+            intact.
     """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
@@ -91,7 +92,7 @@ def train(
 
 
 def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
-    """Put the last whole checkpoint into the trainer of every process."""
+    """Load the last intact checkpoint into the trainer of every process."""
     group, max_steps = trainer.group, trainer.config.max_steps
     if group.is_first:
         for sentence in set_damaged_aside(directory, aside):
@@ -102,15 +103,15 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
         progress = load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
     if progress.step > max_steps:
         raise UserError(
-            f"{existing[-1]} is of more steps than the {max_steps:,} of [training] max_steps; "
-            f"delete {directory} to train from the first step"
+            f"{existing[-1]} is beyond the {max_steps:,} steps of [training] max_steps; delete "
+            f"{directory} to train from the first step"
         )
     group.check_same("the last checkpoint that they find", progress.step)
     group.copy_first(trainer.model)
     if group.is_first:
         if progress.step:
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
-        forget_old(directory, trainer.config.keep_checkpoints)  # a kill may have come before it
+        forget_old(directory, trainer.config.keep_checkpoints)  # if a kill came before it
     return progress
 
 
@@ -131,7 +132,7 @@ def _evaluated(
     evaluate: Callable[[Transformer], DevScore],
 ) -> Metrics:
     model, device = trainer.model, trainer.group.device
-    with torch.compiler.set_stance("force_eager"):  # dev sentences come in all shapes
+    with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
         score = evaluate(model)
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
     return replace(
@@ -141,9 +142,9 @@ def _evaluated(
 
 @torch.no_grad()
 def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
-    """exp of the mean negative log-likelihood per subword (Table 3).
+    """Return exp of the mean negative log-likelihood per subword (Table 3).
 
-    End symbols are counted; nothing is smoothed.
+    End symbols are counted; there is no label smoothing.
     """
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
@@ -166,8 +167,8 @@ def _advanced(progress: Progress, work: Work, metrics: Metrics, *, scheduled: bo
 
 
 def _save(trainer: Trainer, progress: Progress, directory: Path) -> None:
-    """Write a checkpoint and delete old ones, unless the weights are no longer those of a model."""
-    artifacts.sync(directory / METRICS)  # a checkpoint never knows more steps than this
+    """Write a checkpoint and delete old ones, if all weights are finite."""
+    artifacts.sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
     weights = [parameter.detach() for parameter in trainer.model.parameters()]
     if not torch.nn.utils.get_total_norm(weights).isfinite():
         raise _diverged(f"weights after step {progress.step:,}", directory)
@@ -176,7 +177,7 @@ def _save(trainer: Trainer, progress: Progress, directory: Path) -> None:
 
 
 def _check_skipped(n_skipped: int, step: int, directory: Path) -> None:
-    """End a run whose last `n_skipped` steps were skipped, where those are too many."""
+    """End a run if its last `n_skipped` steps were skipped and those are too many."""
     if n_skipped == MAX_SKIPPED:
         first = step - n_skipped + 1
         raise _diverged(f"loss or gradient of steps {first:,} to {step:,}", directory)

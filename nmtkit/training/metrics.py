@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: what each step of a training was, a line each."""
+"""`metrics.jsonl`: the measurements of a training, one line per step."""
 
 import json
 import math
@@ -26,17 +26,17 @@ class Metrics:
     loss: float  # label-smoothed
     nll: float  # not smoothed
     gradient_norm: float
-    skipped: bool  # because the loss or the gradient is not finite: no weight and no moment changed
+    skipped: bool  # the loss or the gradient is not finite, so weights and moments did not change
     learning_rate: float
     src_tokens: int
     tgt_tokens: int
-    seconds: float  # of this step
+    seconds: float  # that this step took
     dev_perplexity: float | None = None
     dev_sacrebleu: float | None = None
     dev_sacrebleu_how: str | None = None
 
     def line(self) -> str:
-        """It as JSON, which has no number that is not finite: null."""
+        """Return the line as JSON; a number that is not finite is null."""
         values = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in vars(self).items()
@@ -45,7 +45,7 @@ class Metrics:
 
 
 class _Line(BaseModel):
-    """What is relied on in a line of the file, which no hash guards."""
+    """The keys of a line that are relied on; no hash protects the file."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -57,7 +57,7 @@ class _Line(BaseModel):
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of the file, by step; one that a kill cut short or that is damaged is left out."""
+    """Return the lines of the file by step; damaged or incomplete ones are left out."""
     if not path.is_file():
         return []
     found = {}
@@ -72,9 +72,9 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def continue_metrics(
     path: Path, step: int, group: Group, say: Callable[[str], None]
 ) -> Iterator[IO[str]]:
-    """Open the file to append to; lines of steps after `step`, whose work was lost, are dropped.
+    """Open the file for appending, without the lines after `step`, whose work was lost.
 
-    What processes other than the first write goes nowhere.
+    What processes other than the first write is discarded.
     """
     if not group.is_first:
         with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
@@ -84,16 +84,16 @@ def continue_metrics(
     kept = [line for line in found if line["step"] <= step]
     if found and not step:
         say(
-            f"train: step {found[-1]['step']:,} was reached and no checkpoint is in {path.parent}; "
+            f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no checkpoint; "
             "training begins at the first step"
         )
     if len(kept) < step:
-        say(f"train: {path} tells of {len(kept):,} of {step:,} steps; the others are not measured")
+        say(f"train: {path} has {len(kept):,} of {step:,} steps; the others are not measured")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".partial")
     draft.write_text(
         "".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8", newline="\n"
     )
-    artifacts.replace_file(draft, path)  # so that a kill can't lose the lines of steps that count
+    artifacts.replace_file(draft, path)  # a kill must not lose the lines that are kept
     with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
         yield file

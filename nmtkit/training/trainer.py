@@ -1,4 +1,4 @@
-"""One step of training (section 5): the gradient of an update, then Adam's."""
+"""One training step (section 5): the gradient of an update, then a step of Adam."""
 
 import time
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.work import Work, ahead, work_of
 
-PROBED_UPDATES = 5_000  # bounds the planning; a longer run holds few harder micro-batches
+PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
 
 
 class Trainer:
-    """A model, its optimizer, and the corpus that it is trained on, as one process of a group."""
+    """A model, its optimizer and its training corpus, in one process of a group."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Trainer:
         """Train `model`, as it is.
 
         Args:
-            acceleration: how gradients are computed; it changes the result by rounding alone.
-            max_tokens: most tokens a side of a micro-batch; it changes memory and speed, and the
-                result by rounding alone.
+            acceleration: how gradients are computed; it changes the result only by rounding.
+            max_tokens: maximum tokens per side of a micro-batch; it changes memory and speed, and
+                the result only by rounding.
         """
         self.model, self.pairs, self.config, self.group = model, pairs, config, group
         self.acceleration, self.max_tokens = acceleration, max_tokens
@@ -55,7 +55,7 @@ class Trainer:
         self._capacity = acceleration.capacity(max_tokens, model.config.max_positions)
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
-        """Yield the updates that follow, without end."""
+        """Yield the updates that follow `after`, without end."""
         return updates(
             self.pairs,
             seed=self.config.seed,
@@ -68,9 +68,10 @@ class Trainer:
         )
 
     def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
-        """Compute and drop the gradient of the hardest micro-batch of the next `n_steps`.
+        """Compute the gradient of the hardest micro-batch of the next `n_steps`, and discard it.
 
-        It shows early whether memory suffices; layers are compiled and a graph is captured here.
+        This shows early whether memory suffices. It is also where layers are compiled and the CUDA
+        graph is captured.
         """
         probed = islice(self.updates(after), min(n_steps, PROBED_UPDATES))
         hardest = hardest_micro_batch(self.pairs, probed, self.max_tokens, self._capacity)
@@ -80,12 +81,12 @@ class Trainer:
             self.backward.add(batch, 0.0)
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
-        """Yield the work of the next `n_steps`, or of steps without end, packed ahead of time."""
+        """Yield the work of the next `n_steps` (None: without end), packed ahead of time."""
         numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
         return ahead(numbered, lambda each: self.work_of(*each))
 
     def work_of(self, step: int, update: Update) -> Work:
-        """Pack what this process computes of `update`."""
+        """Pack this process's share of `update`."""
         return work_of(
             step,
             update,
@@ -96,14 +97,13 @@ class Trainer:
         )
 
     def step(self, work: Work) -> Metrics:
-        """Make a step: the gradient of the update's loss per target token, then Adam's step."""
+        """Do one step: the gradient of the update's loss per target token, then Adam."""
         begin = time.perf_counter()
         rate = self._set_learning_rate(work.step)
         sums = self._add_up_gradients(work)
         norm = self._gradients.norm()
-        # Adam's own switch, made for mixed precision: where it is 1, weights, moments and the count
-        # of Adam's steps stay as they are. The device decides, so that it need not wait for the
-        # host.
+        # Adam's own switch, made for mixed precision: if it is 1, weights, moments and the count of
+        # Adam's steps stay as they are. Deciding on the device avoids waiting for the host.
         is_bad = ~(norm.isfinite() & sums.isfinite().all())
         self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
@@ -122,7 +122,7 @@ class Trainer:
         )
 
     def _set_learning_rate(self, step: int) -> float:
-        """Follow the schedule (section 5.3)."""
+        """Set the learning rate of the schedule (section 5.3), and return it."""
         rate = learning_rate(
             step,
             d_model=self.model.config.d_model,
@@ -136,7 +136,8 @@ class Trainer:
     def _add_up_gradients(self, work: Work) -> Tensor:
         """Compute the gradient, summed over micro-batches and processes.
 
-        Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
+        Returns:
+            (2,) float64: the smoothed loss and the negative log-likelihood, summed over tokens.
         """
         self.model.train()
         self._gradients.clear()
@@ -152,17 +153,18 @@ class Trainer:
 
 
 def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
-    """Make dropout a function of where training is, so that a resumed run needs no random state."""
+    """Make dropout a function of seed and step, so that resuming needs no random state."""
     mixed = np.random.SeedSequence([seed, step, micro_step]).generate_state(1, np.uint64)
     torch.manual_seed(int(mixed[0]) % 2**63)
 
 
 @contextmanager
 def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Say what to do where a training step does not fit into memory.
+    """Say what to do if a training step does not fit into memory.
 
     Raises:
-        UserError: the device has too little for the model and micro-batches of `max_tokens` a side.
+        UserError: the device has too little for the model and micro-batches of `max_tokens` per
+            side.
     """
     try:
         yield
@@ -171,6 +173,6 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
             raise
         raise UserError(
             f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens a side; say --max-tokens {max_tokens // 2}, which changes the result by "
-            "rounding alone, or choose a smaller [model]"
+            f"tokens per side; use --max-tokens {max_tokens // 2}, which changes the result only "
+            "by rounding, or choose a smaller [model]"
         ) from None

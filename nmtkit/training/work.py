@@ -1,4 +1,4 @@
-"""What one process computes of an update, packed while its device is busy with earlier ones."""
+"""One process's share of an update, packed while the device is busy with earlier ones."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,13 +16,13 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Work:
-    """What one process computes of an update."""
+    """One process's share of an update."""
 
     step: int  # of the optimizer, from 1
     update: Update
     src_tokens: int  # of all processes
     tgt_tokens: int
-    batches: list[tuple[int, Batch]]  # each with its number among those of all processes
+    batches: list[tuple[int, Batch]]  # each with its index among those of all processes
 
 
 def work_of(
@@ -34,7 +34,7 @@ def work_of(
     max_tokens: int,
     capacity: Capacity | None,
 ) -> Work:
-    """Split `update` into micro-batches and pack those that are this process's, on its device."""
+    """Split `update` into micro-batches, and pack those of this process on its device."""
     numbered = list(enumerate(micro_batches(pairs, update.pairs, max_tokens, capacity)))
     return Work(
         step,
@@ -49,9 +49,9 @@ def work_of(
 
 
 def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:
-    """Yield what `make` makes of each item, in order, made in a thread `n_ahead` items early.
+    """Yield `make(item)` for each item in order, computed in a thread `n_ahead` items early.
 
-    A device need not wait for the packing then.
+    The device then does not wait for packing.
     """
     coming: deque[Future[Made]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:

@@ -329,8 +329,8 @@ def test_altered_checkpoint_is_refused_by_name_and_training_resumes_from_the_one
     went_on = done(nmtkit(prepared, "train", RECIPE))
     name = newest.relative_to(prepared)
     aside = prepared / f"{name.parts[0]}/train/{finished.artifact('train').name}.damaged"
-    assert f"train: {name} is refused: {name / 'model.safetensors'} was altered" in went_on.err
-    assert f"it is now {(aside / newest.name).relative_to(prepared)}.1\n" in went_on.err
+    assert f"train: {name} is damaged ({name / 'model.safetensors'} was altered" in went_on.err
+    assert f" moved to {(aside / newest.name).relative_to(prepared)}.1\n" in went_on.err
     assert f"train: resuming after step {int(before.name.removeprefix('step-'))} of" in went_on.err
     assert contents(aside / f"{newest.name}.1") == damaged
     assert contents(artifact(prepared, "train")) == contents(finished.artifact("train"))

@@ -246,9 +246,9 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_the_newest(
     damage(newest / name)
     content = contents(newest)
     (sentence,) = set_damaged_aside(directory, aside)
-    assert sentence.startswith(f"{newest} is refused: {newest}")
+    assert sentence.startswith(f"{newest} is damaged ({newest}")
     assert name in sentence
-    assert sentence.endswith(f"; it is now {aside / 'step-00000003.1'}")
+    assert sentence.endswith(f" and was moved to {aside / 'step-00000003.1'}")
     assert contents(aside / "step-00000003.1") == content
     assert checkpoints(directory) == [before]
 
@@ -275,7 +275,7 @@ def test_no_whole_checkpoint_is_an_error_that_moves_nothing(tmp_path: Path, name
     directory = tmp_path / "checkpoints"
     for step in (1, 2):
         (save(directory, step) / name).unlink()
-    message = rf"^none of the 2 checkpoints in {directory} is whole \(.*00002.* has no|is missing"
+    message = rf"^none of the 2 checkpoints in {directory} is intact \(.*00002.* has no|is missing"
     with pytest.raises(UserError, match=message) as caught:
         set_damaged_aside(directory, tmp_path / "aside")
     assert str(caught.value).endswith(f"or delete {directory} to train from the first step")
@@ -326,7 +326,7 @@ GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True,
         ),
         (json.dumps({**GOOD, "more": 1}).encode(), r"\['more'\] = 1: Extra"),
         (b'{"step": 2}', r"\['epoch'\]: Field required"),
-        (json.dumps({**GOOD, "step": 3}).encode(), "tells of step 3"),
+        (json.dumps({**GOOD, "step": 3}).encode(), "is that of step 3"),
         (b'{"step\xff": 2}', "invalid unicode|Unicode"),
     ],
 )

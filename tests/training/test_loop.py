@@ -214,7 +214,7 @@ def test_metrics_that_were_damaged_are_told_and_hold_up_nothing(
     assert [line["step"] for line in losses(tmp_path)] == [1, 3, 4, 5]
     assert said == [
         f"train: resuming after step 4 of {N_STEPS}",
-        f"train: {metrics} tells of 3 of 4 steps; the others are not measured",
+        f"train: {metrics} has 3 of 4 steps; the others are not measured",
     ]
 
 
@@ -245,7 +245,7 @@ def test_damaged_checkpoint_is_told_and_its_work_is_done_again(
     model = model_of(dropout=undisturbed.dropout, seed=77)
     assert run(directory, model, config_of(), say=said.append) == undisturbed.progress
     assert_same_bits(model, undisturbed.model)
-    assert said[0].startswith(f"train: {newest} is refused: {newest}/optimizer.safetensors has 0 ")
+    assert said[0].startswith(f"train: {newest} is damaged ({newest}/optimizer.safetensors has 0 ")
     assert said[1:] == [f"train: resuming after step 4 of {N_STEPS}"]
     assert [path.name for path in checkpoints(directory)] == [
         path.name for path in checkpoints(undisturbed.directory)
@@ -259,7 +259,7 @@ def test_training_never_starts_anew_over_damaged_checkpoints(
     for path in checkpoints(tmp_path):
         (path / "manifest.json").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with pytest.raises(UserError, match=rf"^none of the 2 checkpoints in {tmp_path} is whole"):
+    with pytest.raises(UserError, match=rf"^none of the 2 checkpoints in {tmp_path} is intact"):
         run(tmp_path, model_of(), config_of())
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
@@ -269,7 +269,7 @@ def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Und
     said: list[str] = []
     run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), say=said.append)
     assert said == [
-        f"train: step 5 was reached and no checkpoint is in {tmp_path}; training begins at the "
+        f"train: step 5 was reached, but {tmp_path} has no checkpoint; training begins at the "
         "first step"
     ]
     assert losses(tmp_path) == losses(undisturbed.directory)
@@ -282,7 +282,7 @@ def test_checkpoint_of_more_steps_than_the_recipe_has_is_refused(
     tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
     shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
-    with pytest.raises(UserError, match="00005 is of more steps than the 4 of"):
+    with pytest.raises(UserError, match="00005 is beyond the 4 steps of"):
         run(tmp_path, model_of(), config_of(max_steps=4))
 
 

@@ -83,7 +83,7 @@ def refuse_as_cpp_does() -> None:
 )
 def test_short_memory_is_told_in_one_sentence(fail: Callable[[], None]) -> None:
     with (
-        pytest.raises(UserError, match=r"^cpu has too little memory .* say --max-tokens 37,"),
+        pytest.raises(UserError, match=r"^cpu has too little memory .* use --max-tokens 37,"),
         enough_memory(CPU, 75),
     ):
         fail()
