@@ -365,6 +365,7 @@ def _chain(recipe: str, overrides: list[str] | None, machine: Machine) -> "Chain
     from nmtkit.recipe_file import load_recipe
     from nmtkit.stages.chain import Chain
 
+    machine.check()
     return Chain(load_recipe(recipe, overrides or []), machine, recipe, overrides or [])
 
 

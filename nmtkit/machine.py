@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,21 @@ class Machine:
     dtype: Precision = Precision.AUTO
     deterministic: bool = False  # train with algorithms that give the same bits every time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
+
+    def check(self) -> None:
+        """Check that this machine has what the options ask for.
+
+        An option that was left out needs no check, and torch is not imported for it.
+
+        Raises:
+            UserError: it does not.
+        """
+        if self.device != "auto":
+            self.torch_device()
+        if self.processes is not None:
+            self.n_processes()
+        if self.tensorboard is not None:
+            _check_tensorboard(self.tensorboard)
 
     def train_options(self) -> list[str]:
         """Return the options that describe this machine to another `nmtkit train`."""
@@ -98,13 +114,19 @@ class Machine:
         """Return how many processes train, each on its own device, or on a share of the CPU.
 
         Raises:
-            UserError: there are not that many devices.
+            UserError: there are not that many devices or cores.
         """
         import torch
 
         device = self.torch_device()
         if device.type != "cuda":
-            return self.processes or 1
+            n_processes = self.processes or 1
+            if n_processes > (n_cores := _n_cores()):
+                raise UserError(
+                    f"--processes {n_processes} is more than the {n_cores} cores of this machine; "
+                    f"use at most --processes {n_cores}, or leave the option out"
+                )
+            return n_processes
         n_devices = 1 if device.index is not None else torch.cuda.device_count()
         if self.processes is not None and self.processes > n_devices:
             raise UserError(
@@ -115,11 +137,7 @@ class Machine:
 
     def n_workers(self) -> int:
         """Return how many processes prepare text."""
-        if self.workers is not None:
-            return self.workers
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return self.workers or _n_cores()
 
     def tokens_per_micro_batch(self, device: "torch.device") -> int:
         """Return how many tokens per side one forward and backward pass takes at most."""
@@ -131,3 +149,23 @@ class Machine:
 
         gib = int(torch.cuda.get_device_properties(device).total_memory / 2**30)
         return gib * GPU_TOKENS_PER_GIB
+
+
+def _n_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _check_tensorboard(folder: Path) -> None:
+    if find_spec("tensorboard") is None:
+        raise UserError(
+            "--tensorboard needs a package that is not installed; run "
+            "`pip install nmtkit[tensorboard]`, or leave the option out"
+        )
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"--tensorboard {folder}: {there} is not a folder; name another one")
+    if not os.access(there, os.W_OK):
+        raise UserError(f"--tensorboard {folder}: {there} is not writable; name another one")

@@ -8,6 +8,7 @@ import pytest
 
 from nmtkit import cli
 from nmtkit.artifacts import Artifact, Manifest
+from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
@@ -36,6 +37,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
         return Artifact(Path("path"), Manifest(format=1, files={}, kind="train", made_by={}))
 
     monkeypatch.setattr(train, "run", run)
+    monkeypatch.setattr(Machine, "check", lambda _: None)  # this one may lack what is asked for
     return chains
 
 
@@ -53,3 +55,29 @@ def test_a_machine_of_defaults_takes_its_runs_dir_alone(trained: list[Chain]) ->
     assert Machine(Path("runs")).train_options() == ["--runs-dir=runs"]
     cli.app(["train", "demo"], standalone_mode=False)
     assert trained[0].machine == Machine(Path("runs"))
+
+
+REFUSED = {"--device=cuda:99": "not available", "--processes=9999": "more than the"}
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        (["run"], [*REFUSED, "--tensorboard={file}"]),
+        (["train"], [*REFUSED, "--tensorboard={file}"]),
+        (["translate"], ["--device=cuda:99"]),
+        (["plan"], ["--device=cuda:99"]),
+        (["bench", "train"], ["--device=cuda:99"]),
+    ],
+)
+def test_what_the_machine_lacks_is_said_before_anything_is_read(
+    command: list[str], options: list[str], tmp_path: Path
+) -> None:
+    """Also before the recipe, which would name a file to download."""
+    (tmp_path / "file").touch()
+    for option in options:
+        given = option.format(file=tmp_path / "file")
+        arguments = [*command, "wmt14-en-de-base", f"--runs-dir={tmp_path / 'runs'}", given]
+        with pytest.raises(UserError, match=REFUSED.get(option, "^--tensorboard")):
+            cli.app(arguments, standalone_mode=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

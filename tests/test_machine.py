@@ -1,6 +1,7 @@
 """What the machine is asked for and what it has."""
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from nmtkit import machine
 from nmtkit.errors import UserError
 from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine
 
@@ -57,7 +59,12 @@ def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert replace(MACHINE, device="cpu").n_processes() == 1
+    monkeypatch.setattr(machine, "_n_cores", lambda: 3)
     assert replace(MACHINE, device="cpu", processes=3).n_processes() == 3
+    with pytest.raises(
+        UserError, match=r"^--processes 4 is more than the 3 cores .*--processes 3,"
+    ):
+        replace(MACHINE, device="cpu", processes=4).n_processes()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert MACHINE.n_processes() == 8
@@ -66,3 +73,24 @@ def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(
         replace(MACHINE, processes=9).n_processes()
     monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
     assert replace(MACHINE, device="cuda:3").n_processes() == 1
+
+
+def test_tensorboard_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda _: ...)
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, file / "below"):
+        with pytest.raises(UserError, match=rf"^--tensorboard {folder}: {file} is not a folder"):
+            replace(MACHINE, tensorboard=folder).check()
+    replace(MACHINE, tensorboard=tmp_path / "new" / "folder").check()
+    assert list(tmp_path.iterdir()) == [file]
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"needs a package .* `pip install nmtkit\[tensorboard\]`"):
+        replace(MACHINE, tensorboard=tmp_path).check()
+
+
+def test_options_that_are_left_out_need_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    MACHINE.check()

@@ -5,25 +5,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from nmtkit.errors import UserError
-
 
 class EventWriter:
     """Writes event files that `tensorboard --logdir FOLDER` shows."""
 
     def __init__(self, folder: Path) -> None:
-        """Write to `folder`.
+        """Write to `folder`."""
+        from torch.utils.tensorboard import SummaryWriter  # an optional extra
 
-        Raises:
-            UserError: tensorboard is not installed.
-        """
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ModuleNotFoundError:
-            raise UserError(
-                "--tensorboard needs a package that is not installed; "
-                "run `pip install nmtkit[tensorboard]`, or leave it out"
-            ) from None
         self._writer = SummaryWriter(str(folder))
 
     def __enter__(self) -> Self:

@@ -1,22 +1,12 @@
-"""TensorBoard's event files, and what is said where its package is missing."""
+"""TensorBoard's event files."""
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from nmtkit.errors import UserError
 from nmtkit.reporting.events import EventWriter
 
 METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "how": "greedy"}
-
-
-def test_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(
-        UserError, match=r"^--tensorboard needs .* `pip install nmtkit\[tensorboard\]`"
-    ):
-        EventWriter(tmp_path)
 
 
 def test_numbers_of_a_step_come_back_under_their_names(tmp_path: Path) -> None:
