@@ -422,6 +422,22 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
         )
 
 
+@contextmanager
+def draft_of_file(place: Path) -> Iterator[Path]:
+    """Provide a path to write, which becomes the file `place` at the end of the `with` block.
+
+    If the block raises, the draft stays. A link is followed; a device or a pipe, such as /dev/null,
+    is written directly.
+    """
+    if place.exists() and not place.is_file():
+        yield place
+        return
+    place = Path(os.path.realpath(place))
+    draft = place.with_name(f"{place.name}.partial")
+    yield draft
+    replace_file(draft, place)
+
+
 def replace_file(new: Path, place: Path) -> None:
     """Move the file `new` to `place` atomically and durably, even if the power fails."""
     sync(new)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nmtkit import __version__
 from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
 from nmtkit.machine import Machine, Precision
 from nmtkit.training import lifeline
@@ -22,17 +23,30 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="nmtkit",
-    help='The experiments of "Attention Is All You Need", from raw text to its tables.',
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _recipe_names(beginning: str) -> list[str]:
+    from nmtkit.recipe_file import bundled_recipes
+
+    return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"nmtkit {__version__}")
+        raise typer.Exit
+
 
 RecipeName = Annotated[
     str,
     typer.Argument(
         metavar="RECIPE",
+        autocompletion=_recipe_names,
         help="The name of a recipe (see `nmtkit recipes`), or a path such as ./mine.toml.",
     ),
 ]
@@ -86,6 +100,18 @@ OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     f"beam, or more memory; then {AGAIN}"
 )
+
+
+@app.callback()
+def nmtkit(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """The experiments of "Attention Is All You Need", from raw text to its tables."""
 
 
 @app.command()
@@ -173,30 +199,42 @@ def translate(
     ] = None,
     bundle: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Translate standard input with this bundle instead."),
+        typer.Option(metavar="DIR", help="Translate a text with this bundle instead."),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", metavar="FILE", help="The text; standard input by default."),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Standard output by default."),
     ] = None,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
     device: Device = "auto",
 ) -> None:
-    """Translate a recipe's test sets, or standard input line by line with --bundle."""
+    """Translate a recipe's test sets, or a text line by line with --bundle."""
     from nmtkit.stages import translate as stage
 
     if (recipe is None) == (bundle is None):
         raise UserError(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
         )
+    machine = Machine(runs_dir, mirror=mirror, device=device)
     if recipe is not None:
-        machine = Machine(runs_dir, mirror=mirror, device=device)
+        if source or target:
+            raise UserError("--input and --output are options of --bundle; leave them out")
         _tell(stage.run(_chain(recipe, overrides, machine)).path)
     elif bundle is not None:
-        if sys.stdin is None or sys.stdout is None:
+        if (source or sys.stdin) is None or (target or sys.stdout) is None:
             raise UserError(
                 "`nmtkit translate --bundle` reads standard input and writes standard output, and "
-                "one of them is closed; redirect it to a file"
+                "one of them is closed; give --input FILE and --output FILE"
             )
-        stage.translate_stream(bundle, overrides or [], Machine(runs_dir, device=device))
+        if source and target and target.exists() and source.exists() and source.samefile(target):
+            raise UserError(f"--input and --output are both {target}; name another --output")
+        stage.translate_text(bundle, overrides or [], machine, source, target)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -445,6 +445,28 @@ def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
     assert artifacts.sha256_of(tmp_path / "abc") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )
+
+
+def test_a_file_is_replaced_only_if_its_draft_is_finished(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to("file")
+    for place, text in ((file, "first"), (link, "second")):
+        with artifacts.draft_of_file(place) as draft:
+            draft.write_text(text, encoding="utf-8")
+    assert link.is_symlink()
+    with suppress(RuntimeError), artifacts.draft_of_file(file) as draft:
+        draft.write_text("half", encoding="utf-8")
+        raise RuntimeError
+    assert file.read_text(encoding="utf-8") == "second"
+    assert draft.read_text(encoding="utf-8") == "half"
+
+
+def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with artifacts.draft_of_file(pipe) as draft:
+        assert draft == pipe
+    assert pipe.is_fifo()
 
 
 def test_temporary_files_of_a_draft_are_gone_when_it_is_published(tmp_path: Path) -> None:

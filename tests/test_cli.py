@@ -5,8 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from nmtkit import cli
+from nmtkit import __version__, cli
 from nmtkit.artifacts import Artifact, Manifest
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
@@ -81,3 +82,36 @@ def test_what_the_machine_lacks_is_said_before_anything_is_read(
         with pytest.raises(UserError, match=REFUSED.get(option, "^--tensorboard")):
             cli.app(arguments, standalone_mode=False)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_version_is_that_of_the_package() -> None:
+    ended = CliRunner().invoke(cli.app, ["--version"])
+    assert (ended.exit_code, ended.output) == (0, f"nmtkit {__version__}\n")
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["translate"], ["bench"], ["bench", "train"]])
+def test_h_is_help_everywhere(command: list[str]) -> None:
+    short, long = (CliRunner().invoke(cli.app, [*command, option]) for option in ("-h", "--help"))
+    assert (short.exit_code, short.output) == (0, long.output)
+    assert short.output.startswith("Usage: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        (["tra"], ["train", "translate"]),
+        (["run", "multi"], ["multi30k-en-de"]),
+        (["run", "./mi"], []),  # where the shell itself completes paths
+        (["translate", "--bu"], ["--bundle"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_recipes(
+    typed: list[str], completed: list[str]
+) -> None:
+    asked = {
+        "_NMTKIT_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["nmtkit", *typed]),
+        "COMP_CWORD": str(len(typed)),
+    }
+    ended = CliRunner(env=asked).invoke(cli.app, prog_name="nmtkit")
+    assert ended.output.split() == completed

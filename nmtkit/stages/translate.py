@@ -2,23 +2,26 @@
 
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from nmtkit import progress
+from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
+from nmtkit.corpus.chunks import read_chunks
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
-from nmtkit.errors import UserError
+from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.translations import write_set
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import override_decoding
+from nmtkit.sources.text import BYTE_ORDER_MARK, TextFile, read_lines
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 
@@ -99,29 +102,77 @@ def _translate_in_parts(
     return [by_line[i] for i in range(len(lines))], told["seconds"]
 
 
-def translate_stream(folder: Path, overrides: Sequence[str], machine: Machine) -> None:
-    """Translate standard input to standard output, line by line, with the bundle in `folder`.
+def translate_text(
+    folder: Path,
+    overrides: Sequence[str],
+    machine: Machine,
+    source: Path | None = None,
+    target: Path | None = None,
+) -> None:
+    """Translate a text line by line with the bundle in `folder`.
 
-    Lines that have arrived are translated together; a line that comes alone is answered at once.
+    Lines of standard input that have arrived are translated together; a line that comes alone is
+    answered at once.
 
     Args:
+        folder: The bundle.
         overrides: `decoding.key=value`, in place of the bundle's own settings.
+        machine: Where to compute.
+        source: A file, which may be compressed; None for standard input.
+        target: A file, which is replaced when all lines are translated; None for standard output.
 
     Raises:
         UserError: `folder` is not a bundle, or a line is not UTF-8.
+        Stopped: Ctrl-C.
     """
     from nmtkit.decoding.torch_engine import TorchEngine
 
-    bundle = open_bundle(folder)
-    bundle = replace(bundle, decoding=override_decoding(bundle.decoding, overrides))
-    translator = bundle.translator(TorchEngine.load(bundle, machine.torch_device()))
+    try:
+        device = machine.torch_device()
+        bundle = open_bundle(folder)
+        bundle = replace(bundle, decoding=override_decoding(bundle.decoding, overrides))
+        translator = bundle.translator(TorchEngine.load(bundle, device))
+        chunks = _arriving_lines(sys.stdin.fileno())
+        n_lines = None
+        if source is not None:
+            text = TextFile(source)
+            n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
+            chunks = read_chunks(read_lines(text), LINES_PER_PART[device.type])
+        if target is not None:
+            _write(_translated(translator, chunks), target, n_lines)
+            return
+        for lines in _translated(translator, chunks):
+            sys.stdout.writelines(lines)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise Stopped("stopped", exit_code=128 + signal.SIGINT) from None
+
+
+def _translated(translator: Translator, chunks: Iterable[list[str]]) -> Iterator[list[str]]:
     number = 0
-    for lines in _arriving_lines(sys.stdin.fileno()):
-        for translation in translator.translate(lines, progress=lambda _: None):
+    for lines in chunks:
+        translations = translator.translate(lines, progress=lambda _: None)
+        for translation in translations:
             number += 1
             _tell_pieces(translator, f"line {number:,}", translation)
-            sys.stdout.write(f"{translation.text}\n")
-        sys.stdout.flush()
+        yield [f"{translation.text}\n" for translation in translations]
+
+
+def _write(chunks: Iterable[list[str]], target: Path, n_lines: int | None) -> None:
+    """Write a file that is whole or not there; a draft of it keeps what was done."""
+    with (
+        artifacts.draft_of_file(target) as draft,
+        progress.task(f"translate: {target}", unit="lines", total=n_lines) as task,
+    ):
+        try:
+            with draft.open("w", encoding="utf-8", newline="\n") as file:
+                for lines in chunks:
+                    file.writelines(lines)
+                    file.flush()
+                    task.advance(len(lines))
+        except KeyboardInterrupt:
+            told = f"stopped; what has been translated is in {draft}"
+            raise Stopped(told, exit_code=128 + signal.SIGINT) from None
 
 
 def _tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
@@ -141,7 +192,9 @@ def _arriving_lines(descriptor: int) -> Iterator[list[str]]:
         lines: list[str] = []
         for line in arrived:
             try:
-                lines.append(line.decode("utf-8").removesuffix("\r"))
+                text = line.decode("utf-8").removesuffix("\r")
+                is_first = n_before + len(lines) == 0
+                lines.append(text.removeprefix(BYTE_ORDER_MARK) if is_first else text)
             except UnicodeDecodeError as error:
                 yield lines
                 raise UserError(

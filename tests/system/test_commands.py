@@ -1,5 +1,6 @@
 """The commands beside the chain: status, plan, recipes, a bundle in a shell, two files' scores."""
 
+import gzip
 import json
 import os
 import resource
@@ -25,6 +26,7 @@ from system.command import (
     start,
     status,
     traces,
+    wait_until,
 )
 from system.conftest import LONG_LINE, N_TEST, ODD_LINES, Finished
 
@@ -218,6 +220,59 @@ def test_reader_that_goes_away_ends_it_without_a_word(finished: Finished) -> Non
         process.wait(PATIENCE_S)
         assert process.stderr is not None
         assert process.stderr.read() == b""
+
+
+def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path) -> None:
+    text = b"\xef\xbb\xbf" + (finished.folder / "test.en").read_bytes() + b"a b\r\nh g"
+    (tmp_path / "in.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "out").write_bytes(b"of an earlier run\n")
+    expected = done(_translate(finished, text)).out.encode()
+    ended = done(_translate(finished, b"", "-i", f"{tmp_path}/in.gz", "-o", f"{tmp_path}/out"))
+    assert (tmp_path / "out").read_bytes() == expected
+    assert {path.name for path in tmp_path.iterdir()} == {"in.gz", "out"}
+    assert ended.out == ""
+    n_lines = expected.count(b"\n")
+    assert f"out: {n_lines} of {n_lines} lines" in ended.err
+    ended = done(_translate(finished, text, "-o", f"{tmp_path}/out"))
+    assert (tmp_path / "out").read_bytes() == expected
+    assert done(_translate(finished, b"", "-i", f"{tmp_path}/in.gz")).out.encode() == expected
+
+
+def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_path: Path) -> None:
+    text, out = tmp_path / "in", tmp_path / "out"
+    text.write_bytes(b"a b c\nb \xe9\n")
+    out.write_bytes(b"of an earlier run\n")
+    ended = _translate(finished, b"", "-i", f"{text}", "-o", f"{out}")
+    assert f"{text}, line 2: byte 3 is not valid UTF-8" in sentence(ended)
+    ended = _translate(finished, b"", "-i", f"{text}", "-o", f"{tmp_path}/../{tmp_path.name}/in")
+    assert "are both" in sentence(ended)
+    assert (text.read_bytes(), out.read_bytes()) == (b"a b c\nb \xe9\n", b"of an earlier run\n")
+    ended = nmtkit(finished.folder, "translate", RECIPE, "-o", f"{out}")
+    assert "--bundle" in sentence(ended)
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_ctrl_c_promises_nothing_of_a_stream(
+    finished: Finished, tmp_path: Path, to_file: bool
+) -> None:
+    out = tmp_path / "out"
+    draft = tmp_path / "out.partial"
+    options = ["-o", str(out)] if to_file else []
+    with start(tmp_path, "translate", "--bundle", f"{_bundle(finished)}", *options) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"a b c\n")
+        process.stdin.flush()
+        if to_file:
+            wait_until(lambda: draft.exists() and draft.stat().st_size > 0, process)
+        else:
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        ended = outcome(process)
+    assert ended.code == 128 + signal.SIGINT
+    kept = f"; what has been translated is in {draft}" if to_file else ""
+    assert ended.err == f"nmtkit: stopped{kept}\n"
+    assert not out.exists()
 
 
 def _bundle(finished: Finished) -> str:
