@@ -1,5 +1,16 @@
-"""`python -m nmtkit`: the command line, where no script is installed."""
+"""The command line, as the script `nmtkit` and as `python -m nmtkit`."""
 
-from nmtkit.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is imported ends without a traceback."""
+    try:
+        from nmtkit import cli
+    except KeyboardInterrupt:
+        sys.exit(130)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
+from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
 from nmtkit.errors import UserError
@@ -102,13 +103,28 @@ def _started(n: int) -> Iterator[list[_Worker]]:
     """Start `n` workers, and end them whatever they do."""
     workers: list[_Worker] = []
     try:
-        workers.extend(_Worker() for _ in range(n))
+        with _deaf_children():
+            workers.extend(_Worker() for _ in range(n))
         yield [*workers]
     finally:
         for worker in workers:
             worker.process.kill()
         for worker in workers:
             worker.process.join()
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Have the processes that are started here never see Ctrl-C, not even while Python starts.
+
+    It reaches this process, which ends them.
+    """
+    ensure_running()  # which unblocks the signal when it starts a process
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -125,7 +141,6 @@ def _told_if_killed() -> Iterator[None]:
 def _work(connection: Connection) -> None:
     """Be a worker: receive the function, then chunk after chunk."""
     try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends us
         end_with_parent()
         function = connection.recv()
         while True:

@@ -166,3 +166,28 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline, "a worker outlives its parent"
         time.sleep(0.05)
+
+
+INTERRUPTED = """
+import os, signal
+from collections.abc import Iterator
+from nmtkit.corpus.chunks import map_chunks
+
+def numbers() -> Iterator[int]:
+    os.killpg(0, signal.SIGINT)  # as a terminal does it, while the workers still start
+    yield -7
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: None)
+    print(list(map_chunks(abs, numbers(), workers=2)))
+"""
+
+
+def test_ctrl_c_while_workers_start_is_seen_by_the_parent_alone(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED, encoding="utf-8", newline="\n")
+    ended = subprocess.run(
+        [sys.executable, script], check=False, capture_output=True, text=True,
+        start_new_session=True, timeout=60,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[7]\n", "")
