@@ -9,8 +9,9 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
+from os.path import normpath
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -65,6 +66,17 @@ class Section(BaseModel):
         return table
 
 
+def sections_with(key: str, schema: type[Section]) -> list[str]:
+    """Return `section.key` for each section of `schema` that has this key."""
+    found = [
+        f"{name}.{key}"
+        for name, field in schema.model_fields.items()
+        for kind in get_args(field.annotation) or (field.annotation,)
+        if isinstance(kind, type) and issubclass(kind, Section) and key in kind.model_fields
+    ]
+    return list(dict.fromkeys(found))  # a section may be of several kinds
+
+
 class OwnText(Section):
     """A user's own text, called by the name of its file unless `name` is given."""
 
@@ -85,11 +97,12 @@ class SourceFile(OwnText):
 
 
 class TsvFile(OwnText):
-    """A file with two tab-separated columns, a sentence and its translation."""
+    """A file of tab-separated columns, two of which are a sentence and its translation."""
 
     tsv: str
-    # The languages of the columns, such as ["en", "de"].
-    columns: Annotated[tuple[str, str], Field(strict=False)]
+    # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
+    columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
+    header: bool = False  # the first line is not text
 
 
 class TmxFile(OwnText):
@@ -328,10 +341,14 @@ class Recipe(Section):
         corpus = self.corpus
         langs = corpus.src_lang, corpus.tgt_lang
         for source in (*corpus.train, corpus.dev, *corpus.drop_held_out, *self.test.sets):
-            if isinstance(source, TsvFile) and set(source.columns) != set(langs):
+            if isinstance(source, FilePair) and normpath(source.src) == normpath(source.tgt):
                 raise ValueError(
-                    f"columns = {json.dumps(source.columns)} of {source.tsv} are not the languages "
-                    f"{langs[0]} and {langs[1]}"
+                    f"src and tgt of a source are both {source.src}; name its translation as tgt"
+                )
+            if isinstance(source, TsvFile) and any(source.columns.count(x) != 1 for x in langs):
+                raise ValueError(
+                    f"columns = {json.dumps(source.columns)} of {source.tsv} must name one column "
+                    f"{langs[0]} and one {langs[1]}; the others may have any name"
                 )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(

@@ -1,6 +1,7 @@
 """Recipe files: find one, read it, override values, and say what is wrong with it."""
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from nmtkit.errors import UserError, shortened
-from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean
+from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean, sections_with
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
 FILE_KEYS = ("src", "tgt", "tsv", "tmx")  # of a source; their values are paths
@@ -57,7 +58,7 @@ class _DecodingAlone(Section):
 
 def _find(name_or_path: str) -> Path:
     path = Path(name_or_path)
-    if path.suffix == ".toml" or len(path.parts) > 1:
+    if path.suffix == ".toml" or os.sep in name_or_path:
         if not path.is_file():
             raise UserError(
                 f"there is no recipe file {name_or_path!r}; give a path that exists or a bare name"
@@ -123,7 +124,7 @@ def _checked(
     schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
 ) -> AnySection:
     for override in overrides:
-        _override(document, override)
+        _override(document, override, schema)
         origin += f" --set {shortened(override, 200)}"
     try:
         return schema.model_validate(document)
@@ -131,11 +132,15 @@ def _checked(
         raise UserError(f"{origin.lstrip()}: {_first_problem(error, document)}") from None
 
 
-def _override(document: dict[str, Any], override: str) -> None:
+def _override(document: dict[str, Any], override: str, schema: type[Section]) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         raise UserError(f"--set takes section.key=value, not {shortened(override)!r}")
+    if len(parts) == 1 and (full := sections_with(parts[0], schema)):
+        raise UserError(
+            f"--set {shortened(override)!r}: {parts[0]!r} is in a section; say {' or '.join(full)}"
+        )
     try:
         parsed = _parse(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -152,8 +157,15 @@ def _override(document: dict[str, Any], override: str) -> None:
 
 
 def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
-    """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`."""
-    first = error.errors(include_url=False)[0]
+    """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`.
+
+    If it is that a key is missing, all keys that are missing are named.
+    """
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    missing = [each["loc"] for each in errors if each["type"] == "missing"]
+    if first["type"] == "missing" and len(missing) > 1:
+        return f"{', '.join(_key_path(place, document) for place in missing)}: Fields required"
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     if not first["loc"]:
         return message

@@ -265,7 +265,7 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     "unknown key": ("model.n_layer=3", ("[model] n_layer = 3: Unknown key", "'n_layers'")),
     "unknown key, nothing near": ("model.zzz=3", ("[model] zzz = 3: Unknown key",)),
     "misspelt section": ("trainig.max_steps=5", ("[trainig]: Unknown key", "'training'")),
-    "unknown top-level key": ("seed=5", ("seed = 5: Unknown key",)),
+    "unknown top-level key": ("zzz=5", ("zzz = 5: Unknown key",)),
     "unknown key of BPE": ("subword.n_merge=5", ("[subword] n_merge = 5", "'n_merges'")),
     "key named like a method": ("subword.bpe=5", ("[subword] bpe = 5: Unknown key",)),
     "key of the other method": ("subword.n_tokens=500", ("[subword] n_tokens = 500: Unknown key",)),
@@ -280,11 +280,19 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     "half a table": ('corpus.dev={tsv="a"}', ("[corpus] dev.columns: Field required",)),
     "one column": (
         'corpus.dev={tsv="a", columns=["en"]}',
-        ("[corpus] dev.columns[1]: Field required",),
+        ('[corpus] dev.columns = ["en"]', "at least 2 items"),
     ),
     "columns of other languages": (
         'corpus.train=[{tsv="a", columns=["en", "fr"]}]',
-        ('columns = ["en", "fr"] of', "are not the languages en and de"),
+        ('columns = ["en", "fr"] of', "must name one column en and one de"),
+    ),
+    "a column twice": (
+        'corpus.train=[{tsv="a", columns=["en", "de", "en"]}]',
+        ('columns = ["en", "de", "en"] of', "must name one column en and one de"),
+    ),
+    "one file for both sides": (
+        'corpus.train=[{src="a/b", tgt="./a//b"}]',
+        ("src and tgt of a source are both a/b; ",),
     ),
     "unknown key of a memory": (
         'corpus.dev={tmx="a", lang="en"}',
@@ -357,11 +365,44 @@ def test_a_wrong_value_is_one_sentence_with_file_key_and_value(mistake: str, wor
         assert fragment in message.removeprefix(f"{working} --set {override}: ")
 
 
+@pytest.mark.parametrize(
+    ("override", "full"),
+    [
+        ("d_model=3", "model.d_model"),
+        ("batches=random", "training.batches"),  # which the file need not have
+        ("n_tokens=3", "subword.n_tokens"),
+        ("method=bpe", "subword.method"),
+        ("lowercase=true", "corpus.lowercase or scoring.lowercase"),
+    ],
+)
+def test_an_override_without_its_section_is_told_the_section(
+    override: str, full: str, working: Path
+) -> None:
+    with pytest.raises(UserError, match=f"is in a section; say {full}$"):
+        load_recipe(str(working), [override])
+
+
+def test_a_name_with_a_slash_is_a_path(
+    working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    working.rename("recipe")
+    assert load_recipe("./recipe").name == "small"
+    with pytest.raises(UserError, match=r"there is no recipe file '\./demo'"):
+        load_recipe("./demo")
+
+
 Edit = Callable[[str], str]
 WRONG_FILES: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "missing key": (
         lambda text: text.replace("n_layers = 3\n", ""),
         ("[model] n_layers: Field required",),
+    ),
+    "missing keys and sections": (
+        lambda text: (
+            text[: text.index("[decoding]")].replace("n_layers = 3\n", "").replace("seed = 1\n", "")
+        ),
+        ("[model] n_layers, [training] seed, decoding, test, scoring: Fields required",),
     ),
     "missing section": (
         lambda text: text[: text.index("[scoring]")],

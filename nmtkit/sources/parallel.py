@@ -128,29 +128,33 @@ class SourceCorpus(Corpus):
 
 @dataclass(frozen=True, kw_only=True)
 class TsvCorpus(Corpus):
-    """One text, each line of which has two columns with a tab between them."""
+    """One text, each line of which has columns with a tab between them."""
 
-    columns: tuple[str, str]  # their languages
-    src_lang: str
+    columns: tuple[str, ...]  # the names of all
+    header: bool  # the first line has names instead of text
+    langs: tuple[str, str]  # the names of the two that are read
 
     def identity(self, downloads_dir: Path) -> list[str]:
-        return ["tsv", *super().identity(downloads_dir), *self.columns]
+        kind = "tsv with header" if self.header else "tsv"
+        return [kind, *super().identity(downloads_dir), *self.columns]
 
     def pairs(self, fetch: Fetch) -> Iterator[Pair]:
         [text] = self._texts(fetch)
-        return _not_empty(self._pairs(text), self.name, f"{text} has no line")
+        return _not_empty(self._pairs(text), self.name, f"{text} has no line of text")
 
     def _pairs(self, text: TextFile) -> Iterator[Pair]:
-        src_is_first = self.columns[0] == self.src_lang
+        src, tgt = map(self.columns.index, self.langs)
         for number, line in enumerate(read_lines(text), 1):
             n_columns = line.count("\t") + 1
-            if n_columns != 2:
+            if n_columns != len(self.columns):
                 raise UserError(
-                    f"{text}, line {number:,}: {n_columns:,} columns; give a file whose lines "
-                    f"have two, with one tab between them"
+                    f"{text}, line {number:,}: {n_columns:,} columns, but the recipe names "
+                    f"{len(self.columns):,} ({', '.join(self.columns)}); correct the line, or name "
+                    "all columns of the file in `columns`"
                 )
-            first, second = line.split("\t")
-            yield (first, second) if src_is_first else (second, first)
+            if number > 1 or not self.header:
+                cells = line.split("\t")
+                yield cells[src], cells[tgt]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,8 +206,10 @@ def find_corpus(source: Source | TestSource, src_lang: str, tgt_lang: str) -> Co
             return FilePairCorpus(name=name, files=_own_files(src, tgt))
         case SourceFile(src=src):
             return SourceCorpus(name=name, files=_own_files(src))
-        case TsvFile(tsv=tsv, columns=columns):
-            return TsvCorpus(name=name, files=_own_files(tsv), columns=columns, src_lang=src_lang)
+        case TsvFile(tsv=tsv, columns=columns, header=header):
+            return TsvCorpus(
+                name=name, files=_own_files(tsv), columns=columns, header=header, langs=langs
+            )
         case TmxFile(tmx=tmx):
             return TmxCorpus(name=name, files=_own_files(tmx), langs=langs)
         case HubSource():

@@ -160,12 +160,26 @@ def test_columns_are_read_in_both_directions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "n_columns"), [("one", 1), ("", 1), ("a\tb\tc", 3)])
-def test_lines_without_two_columns_are_refused_with_their_number(
+def test_lines_of_other_columns_are_refused_with_their_number(
     tmp_path: Path, line: str, n_columns: int
 ) -> None:
     path = written(tmp_path / "a.tsv", f"ja\tyes\n{line}\nnein\tno\n")
     with pytest.raises(UserError, match=rf"a\.tsv, line 2: {n_columns} columns"):
         read(TsvFile(tsv=str(path), columns=("de", "en")))
+
+
+def test_of_many_columns_the_two_languages_are_read(tmp_path: Path) -> None:
+    rows = ["id\tde\tscore\ten", "1\tja\t0.5\tyes", "2\tnein\t\tno"]
+    columns = tuple(rows[0].split("\t"))
+    path = str(written(tmp_path / "a.tsv", "\n".join(rows)))
+    plain, headed = (TsvFile(tsv=path, columns=columns, header=yes) for yes in (False, True))
+    assert read(headed, "en", "de") == [("yes", "ja"), ("no", "nein")]
+    assert read(plain, "de", "en") == [("de", "en"), ("ja", "yes"), ("nein", "no")]
+    assert found(plain).identity(tmp_path) == ["tsv", sha256(Path(path)), *columns]
+    assert found(headed).identity(tmp_path) != found(plain).identity(tmp_path)
+    written(tmp_path / "a.tsv", rows[0])
+    with pytest.raises(UserError, match=r"the corpus a\.tsv is empty"):
+        read(headed)
 
 
 def test_a_translation_memory_is_read_in_both_directions(tmp_path: Path) -> None:
@@ -264,7 +278,9 @@ def test_any_bytes_are_a_corpus_or_get_one_sentence(
     text = CatalogText(file=written(path, content), member=member)
     corpora: tuple[Corpus, ...] = (
         FilePairCorpus(name="any", files=(text, text)),
-        TsvCorpus(name="any", files=(text,), columns=("en", "de"), src_lang="en"),
+        TsvCorpus(
+            name="any", files=(text,), columns=("en", "de"), header=False, langs=("en", "de")
+        ),
         TmxCorpus(name="any", files=(text,), langs=("en", "de")),
     )
     for corpus in corpora:
