@@ -9,20 +9,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
 from rich.filesize import decimal
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
     ProgressColumn,
-    SpinnerColumn,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.progress import Task as RichTask
+from rich.table import Column
+from rich.text import Text
 
+from nmtkit.duration import duration
 from nmtkit.visible import visible
 
 PLAIN_EVERY_S = 10.0  # minimum time between two plain lines
@@ -45,52 +48,61 @@ class Task:
 
     def __init__(self, name: str, total: int | None, unit: str, bar: Progress | None) -> None:
         self._name, self._total, self._unit, self._bar = name, total, unit, bar
-        self._done, self._note = 0, ""
-        self._begin = self._last_line = time.monotonic()
+        self._done = 0
+        self._note: tuple[str, ...] = ()
+        self._begin = self._last_time = time.monotonic()
+        self._last_line = ""
         self._first: tuple[float, int] | None = None  # time and size of the first advance
-        self._id = None if bar is None else bar.add_task(name, total=total, unit=unit, note="")
+        if bar is not None:
+            self._id = bar.add_task("", total=total, name=(name,), note=())
 
     def advance(self, amount: int) -> None:
         """Count `amount` more units as done."""
         self._done += amount
         self._first = self._first or (time.monotonic(), amount)
-        if self._bar is not None and self._id is not None:
-            self._bar.update(self._id, completed=self._done, note=self._note)
-        elif time.monotonic() - self._last_line >= PLAIN_EVERY_S:
-            self._last_line = time.monotonic()
-            say(self._line())
+        if self._bar is not None:
+            note = (self._time_left() or self._elapsed(), *self._note)
+            self._bar.update(self._id, completed=self._done, note=note)
+        elif time.monotonic() - self._last_time >= PLAIN_EVERY_S:
+            self._say_line()
 
-    def note(self, text: str) -> None:
-        """Change the text after the bar."""
-        self._note = text
-
-    def _line(self) -> str:
-        if self._unit == "bytes":
-            of_total = f" of {decimal(self._total)}" if self._total else ""
-            done, rate = f"{decimal(self._done)}{of_total}", self._rate()
-        else:
-            of_total = f" of {self._total:,}" if self._total else ""
-            done, rate = f"{self._done:,}{of_total} {self._unit}", ""
-        note = f", {self._note}" if self._note else ""
-        seconds = time.monotonic() - self._begin
-        return f"{self._name}: {done}, {seconds:.0f} s{rate}{note}"
-
-    def _rate(self) -> str:
-        """Return bytes per second and the time left; the first advance may be an earlier run's."""
-        begin, at_first = self._first or (time.monotonic(), 0)
-        seconds, arrived = time.monotonic() - begin, self._done - at_first
-        if not (seconds and arrived > 0):
-            return ""
-        rate = arrived / seconds
-        shown = f", {decimal(int(rate))}/s"
-        if self._total and self._total > self._done:
-            shown += f", {(self._total - self._done) / rate:.0f} s left"
-        return shown
+    def note(self, *parts: str) -> None:
+        """Change the text after the bar; a narrow terminal shows only its first parts."""
+        self._note = parts
 
     def end(self) -> None:
         """Print the final state, on a line that stays."""
         if self._bar is None:
-            say(self._line())
+            self._say_line()
+
+    def _say_line(self) -> None:
+        parts = [self._amount(), self._elapsed(), self._byte_rate(), self._time_left(), *self._note]
+        line = f"{self._name}: {', '.join(part for part in parts if part)}"
+        if line != self._last_line:
+            say(line)
+        self._last_line, self._last_time = line, time.monotonic()
+
+    def _amount(self) -> str:
+        if self._unit == "bytes":
+            return f"{decimal(self._done)}{f' of {decimal(self._total)}' if self._total else ''}"
+        return f"{self._done:,}{f' of {self._total:,}' if self._total else ''} {self._unit}"
+
+    def _elapsed(self) -> str:
+        return duration(time.monotonic() - self._begin)
+
+    def _byte_rate(self) -> str:
+        return f"{decimal(int(rate))}/s" if self._unit == "bytes" and (rate := self._rate()) else ""
+
+    def _time_left(self) -> str:
+        if not self._total or self._done >= self._total or not (rate := self._rate()):
+            return ""
+        return f"{duration((self._total - self._done) / rate)} left"
+
+    def _rate(self) -> float:
+        """Return units per second, 0 if not known; the first advance may be an earlier run's."""
+        begin, at_first = self._first or (time.monotonic(), 0)
+        seconds, done = time.monotonic() - begin, self._done - at_first
+        return done / seconds if seconds and done > 0 else 0.0
 
 
 @contextmanager
@@ -101,17 +113,52 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         yield plain
         plain.end()
         return
-    amount: tuple[ProgressColumn, ...] = (TextColumn("{task.completed:,.0f} {task.fields[unit]}"),)
-    if unit == "bytes":
-        amount = (DownloadColumn(), TransferSpeedColumn())
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        *amount,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
+    columns = [
+        _Fitting("name"),
+        BarColumn(bar_width=max(6, min(24, (console.width - 40) // 5)), table_column=_fixed()),
+        *_amount_columns(unit, total),
+        _Fitting("note"),
+    ]
     with Progress(*columns, console=console) as bar:
         yield Task(name, total, unit, bar)
+
+
+def _amount_columns(unit: str, total: int | None) -> list[ProgressColumn]:
+    if unit == "bytes":
+        return [DownloadColumn(table_column=_fixed()), TransferSpeedColumn(table_column=_fixed())]
+    of_total = "" if total is None else f"/{total:,}"
+    amount = f"{{task.completed:,.0f}}{of_total} {unit}"
+    return [TextColumn(amount, table_column=_fixed())]
+
+
+def _fixed() -> Column:
+    """A column that keeps its width in a narrow terminal."""
+    return Column(no_wrap=True)
+
+
+class _Fitting(ProgressColumn):
+    """Shows as many parts of a text as the other columns leave room for."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__()
+        self._field = field
+
+    def render(self, task: RichTask) -> "_Parts":
+        return _Parts(task.fields[self._field])
+
+
+class _Parts:
+    def __init__(self, parts: tuple[str, ...]) -> None:
+        self._parts = parts
+
+    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
+        return Measurement(0, cell_len(", ".join(self._parts)))
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        shown = ", ".join(self._parts[:1])
+        for part in self._parts[1:]:
+            longer = f"{shown}, {part}"
+            if cell_len(longer) > options.max_width:
+                break
+            shown = longer
+        yield Text(shown, no_wrap=True, overflow="ellipsis")

@@ -55,9 +55,9 @@ def test_plain_progress_is_at_most_one_line_in_ten_seconds(
             clock[0] += 1
             task.advance(1)
     assert plain.getvalue().split("\n") == [
-        "train: 10 of 100 steps, 10 s",
-        "train: 20 of 100 steps, 20 s",
-        "train: 25 of 100 steps, 25 s",
+        "train: 10 of 100 steps, 10 s, 90 s left",
+        "train: 20 of 100 steps, 20 s, 80 s left",
+        "train: 25 of 100 steps, 25 s, 75 s left",
         "",
     ]
 
@@ -125,13 +125,46 @@ def test_failing_work_does_not_say_that_it_ended(plain: io.StringIO) -> None:
     assert plain.getvalue() == ""
 
 
-def test_a_terminal_shows_a_bar_with_amount_and_note(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (60, "train ━━ 1,500/4,000 steps 50 min left, loss 4.25"),
+        (80, "train ━━━ 1,500/4,000 steps 50 min left, loss 4.25, 10,235 target tokens/s"),
+        (
+            120,
+            "train ━━━━━━ 1,500/4,000 steps 50 min left, loss 4.25, 10,235 target tokens/s, "
+            "learning rate 1.07e-03",
+        ),
+    ],
+)
+def test_the_bar_of_training_fits_the_terminal(
+    width: int, shown: str, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    """The bar, what is done of how much, and the time left once; then as much as fits."""
     file = io.StringIO()
-    terminal = Console(file=file, force_terminal=True, width=120)
-    monkeypatch.setattr(progress, "console", terminal)
+    monkeypatch.setattr(
+        progress, "console", Console(file=file, width=width, force_terminal=True, color_system=None)
+    )
     with progress.task("train", unit="steps", total=4000) as task:
-        task.note("loss 4.25")
+        task.advance(0)
+        clock[0] += 1800
+        task.note("loss 4.25", "10,235 target tokens/s", "learning rate 1.07e-03")
         task.advance(1500)
-    assert "train" in file.getvalue()
-    assert "1,500 steps" in file.getvalue()
-    assert "loss 4.25" in file.getvalue()
+    last = file.getvalue().split("\n")[-2].split("\r")[-1]
+    assert last.split() == ["\x1b[2Ktrain", *shown.split()[1:]]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_download_keeps_its_amounts_in_a_narrow_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = io.StringIO()
+    monkeypatch.setattr(
+        progress, "console", Console(file=file, width=width, force_terminal=True, color_system=None)
+    )
+    url = "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"
+    with progress.task(f"download {url}", unit="bytes", total=657_632_379) as task:
+        task.advance(300_000_000)
+    last = file.getvalue().split("\n")[-2]
+    assert "300.0/657.6 MB" in last
+    assert "…" in last

@@ -12,14 +12,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LIBRARY = {"model", "artifacts", "errors", "symbols", "visible"}
+LIBRARY = {"model", "artifacts", "errors", "symbols", "visible", "duration"}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
     "visible": set(),
+    "duration": set(),
     "errors": {"visible"},
     "symbols": set(),
-    "progress": {"visible"},
+    "progress": {"visible", "duration"},
     "machine": {"errors"},
     "recipe": set(),
     "recipe_file": {"recipe", "errors"},

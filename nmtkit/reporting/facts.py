@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from nmtkit.duration import duration
+
 
 @dataclass(frozen=True)
 class State:
@@ -51,7 +53,7 @@ class Plan:
             ("parameters", f"{about}{self.n_parameters:,}"),
             ("arithmetic of training", f"{about}{self.training_flops:.2e} FLOPs"),
             ("speed here", f"{speed} on {self.device}, from a few trial steps"),
-            ("training here", f"about {_duration(self.training_seconds)}"),
+            ("training here", f"about {duration(self.training_seconds)}"),
         ]
 
 
@@ -274,11 +276,3 @@ class Inspection:
     splitting: tuple[Splitting, Splitting]
     samples: list[SamplePair]
     dropped: list[DroppedPair]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    if seconds < 5_400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3_600:.0f} hours" if seconds < 259_200 else f"{seconds / 86_400:.0f} days"

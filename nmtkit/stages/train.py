@@ -245,13 +245,17 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
     ):
         speed = _speed(trainer)
         n_done = 0
+        how: str | None = None  # the dev sets are scored; said once
 
         def report(metrics: Metrics) -> None:
-            nonlocal n_done
+            nonlocal n_done, how
             if metrics.dev_perplexity is not None:
+                if metrics.dev_sacrebleu_how != how:
+                    how = metrics.dev_sacrebleu_how
+                    progress.say(f"train: dev sacreBLEU is of the {how}")
                 progress.say(
                     f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}, "
-                    f"sacreBLEU {metrics.dev_sacrebleu:.2f} ({metrics.dev_sacrebleu_how})"
+                    f"dev sacreBLEU {metrics.dev_sacrebleu:.2f}"
                 )
             if metrics.skipped:
                 progress.say(
@@ -260,8 +264,9 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
                 )
             speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
             task.note(
-                f"loss {metrics.loss:.3f}, learning rate {metrics.learning_rate:.2e}, "
-                f"{speed.describe(total - metrics.step)}"
+                f"loss {metrics.loss:.2f}",
+                *speed.parts(),
+                f"learning rate {metrics.learning_rate:.2e}",
             )
             task.advance(metrics.step - n_done)
             n_done = metrics.step
