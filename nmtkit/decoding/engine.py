@@ -28,16 +28,19 @@ class Engine(Protocol):
         self,
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
+        n_best: int,
         progress: Callable[[int], None],
-    ) -> list[Hypothesis]:
+    ) -> list[list[Hypothesis]]:
         """Translate sentences by beam search.
 
         Args:
             sources: The token ids of each sentence, with the EOS.
             decoding: The beam, the length penalty and the maximum length.
+            n_best: Number of hypotheses to return, at most the size of the beam.
             progress: Called with the number of sentences that have been translated since the last
                 call.
 
         Returns:
-            The best hypothesis of each sentence, in input order.
+            The hypotheses of each sentence, in input order, best first: at least one, and fewer
+            than `n_best` only if the search found fewer with a probability above 0.
         """

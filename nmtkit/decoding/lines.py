@@ -86,8 +86,9 @@ class Translator:
         encode, max_subwords = self.text.encode, self.max_subwords
         pieces = [list(encode_in_pieces(line, encode, max_subwords)) for line in lines]
         sources = [ids for of_line in pieces for ids in of_line]
-        hypotheses = iter(self.engine.translate(sources, self.decoding, progress))
-        return [self._translation(list(islice(hypotheses, len(of_line)))) for of_line in pieces]
+        found = self.engine.translate(sources, self.decoding, n_best=1, progress=progress)
+        best = (hypotheses[0] for hypotheses in found)
+        return [self._translation(list(islice(best, len(of_line)))) for of_line in pieces]
 
     def _translation(self, pieces: Sequence[Hypothesis]) -> Translation:
         texts = [self.text.decode(piece.tokens) for piece in pieces]

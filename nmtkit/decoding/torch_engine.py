@@ -41,8 +41,9 @@ class TorchEngine:
         self,
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
+        n_best: int,
         progress: Callable[[int], None],
-    ) -> list[Hypothesis]:
+    ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says."""
         return translate_ids(
             self.model,
@@ -51,5 +52,6 @@ class TorchEngine:
             beam_size=decoding.beam_size,
             length_penalty=decoding.length_penalty,
             max_extra_tokens=decoding.max_extra_tokens,
+            n_best=n_best,
             progress=progress,
         )

@@ -27,8 +27,9 @@ def translate_ids(
     beam_size: int,
     length_penalty: float,
     max_extra_tokens: int,
+    n_best: int,
     progress: Callable[[int], None],
-) -> list[Hypothesis]:
+) -> list[list[Hypothesis]]:
     """Translate sentences by beam search.
 
     If a batch does not fit into memory, it and all later batches are halved.
@@ -41,10 +42,11 @@ def translate_ids(
         length_penalty: The paper's alpha.
         max_extra_tokens: Maximum length of a translation beyond that of its source, both without
             the EOS (section 6.1).
+        n_best: Number of hypotheses to return, at most `beam_size`.
         progress: Called with the number of sentences after each batch.
 
     Returns:
-        The best hypothesis of each sentence, in input order.
+        The hypotheses of each sentence, in input order, best first.
 
     Raises:
         UserError: The model does not produce probabilities, or a single sentence does not fit into
@@ -64,9 +66,10 @@ def translate_ids(
             length_penalty=length_penalty,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
+            n_best=n_best,
         )
 
-    best: list[Hypothesis | None] = [None] * len(sources)
+    best: list[list[Hypothesis]] = [[]] * len(sources)
     by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
     max_tokens = BATCH_TOKENS[device.type] // beam_size  # in a batch, including padding
     n_done = 0
@@ -91,10 +94,10 @@ def translate_ids(
                     "the model produces NaN instead of probabilities: its training diverged; lower "
                     "[training] learning_rate_scale and train again"
                 )
-            best[i] = hypotheses[0]
+            best[i] = hypotheses
         n_done += len(numbers)
         progress(len(numbers))
-    return [hypothesis for hypothesis in best if hypothesis is not None]
+    return best
 
 
 def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:

@@ -54,9 +54,13 @@ def random_sources(n: int, seed: int = 5) -> list[list[int]]:
     ]
 
 
-def translate(
-    model: Transformer, sources: list[list[int]], beam_size: int = 3, extra: int = EXTRA
-) -> list[Hypothesis]:
+def search(
+    model: Transformer,
+    sources: list[list[int]],
+    beam_size: int = 3,
+    extra: int = EXTRA,
+    n_best: int = 1,
+) -> list[list[Hypothesis]]:
     return translate_ids(
         model,
         sources,
@@ -64,8 +68,15 @@ def translate(
         beam_size=beam_size,
         length_penalty=0.6,
         max_extra_tokens=extra,
+        n_best=n_best,
         progress=lambda _: None,
     )
+
+
+def translate(
+    model: Transformer, sources: list[list[int]], beam_size: int = 3, extra: int = EXTRA
+) -> list[Hypothesis]:
+    return [hypotheses[0] for hypotheses in search(model, sources, beam_size, extra)]
 
 
 class Uncached:
@@ -102,23 +113,29 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
-@pytest.mark.parametrize(("seed", "beam_size"), [(11, 1), (14, 3), (13, 4)])
-def test_translations_are_those_of_a_search_without_caches(seed: int, beam_size: int) -> None:
+@pytest.mark.parametrize(("seed", "beam_size", "n_best"), [(11, 1, 1), (14, 3, 3), (13, 4, 2)])
+def test_translations_are_those_of_a_search_without_caches(
+    seed: int, beam_size: int, n_best: int
+) -> None:
     model, sources = peaked_model(seed).eval(), random_sources(9)
     expected = []
     with torch.inference_mode():
         for source in sources:
-            (found,) = beam_search(
+            (of_source,) = beam_search(
                 Uncached(model, source),
                 torch.tensor([len(source) - 1 + EXTRA]),
                 beam_size=beam_size,
                 length_penalty=0.6,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
+                n_best=n_best,
             )
-            expected.append(found[0])
-    assert len({tuple(hypothesis.tokens) for hypothesis in expected}) > 3
-    assert_same(translate(model, sources, beam_size), expected)
+            expected.append(of_source)
+    assert len({tuple(hypotheses[0].tokens) for hypotheses in expected}) > 3
+    found = search(model, sources, beam_size, n_best=n_best)
+    assert [len(hypotheses) for hypotheses in found] == [n_best] * len(sources)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
@@ -143,6 +160,7 @@ def test_progress_counts_every_sentence_once(monkeypatch: pytest.MonkeyPatch) ->
         beam_size=2,
         length_penalty=0.6,
         max_extra_tokens=EXTRA,
+        n_best=1,
         progress=done.append,
     )
     assert sum(done) == 17
