@@ -14,7 +14,7 @@ import typer
 
 from nmtkit import __version__
 from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import RUNS, Machine, Precision
 from nmtkit.training import lifeline
 from nmtkit.visible import visible
 
@@ -91,7 +91,6 @@ TensorBoard = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-RUNS = Path("runs")
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 STDIN, STDOUT, STDERR = 0, 1, 2

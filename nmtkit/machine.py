@@ -18,6 +18,8 @@ CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
 
 
+RUNS = Path("runs")  # the default of `runs_dir`
+
 # Fields that `nmtkit train` has no option for.
 OF_PREPARE = ("mirror", "workers")
 

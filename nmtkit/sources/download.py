@@ -56,16 +56,18 @@ def obtain(
     downloads_dir: Path,
     mirror: Path | None = None,
     progress: Callable[[int], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
     *,
     timeout_s: float = TIMEOUT_S,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """Return the path of the verified file, which is downloaded unless it is here or in the mirror.
+    """Return the path of the verified file, which is downloaded unless it is here already.
 
     Args:
-        mirror: a folder that holds files as HOST/PATH of their URLs.
+        mirror: a folder that holds files as HOST/PATH of their URLs, in place of the network.
         progress: called with the number of bytes that are present or arrive; the number is
             negative if some have to be discarded.
+        say: told why and when it will be tried again, a sentence each time.
 
     Raises:
         UserError: the file is not available, has other bytes than expected, or does not fit on
@@ -82,8 +84,13 @@ def obtain(
     with lockfile.waiting_lock(path.parent / "lock"):
         if path.exists():
             _verify_stored(path, file, downloads_dir, progress)
+        elif mirror is not None:
+            raise UserError(
+                f"the mirror has no {_mirrored(file, mirror)}; save {file.url} there, or leave out "
+                "--mirror to download it"
+            )
         else:
-            _download(file, path, downloads_dir, progress, timeout_s, sleep)
+            _download(file, path, downloads_dir, progress, say, timeout_s, sleep)
     return path
 
 
@@ -258,6 +265,7 @@ def _download(
     path: Path,
     downloads_dir: Path,
     progress: Callable[[int], None],
+    say: Callable[[str], None],
     timeout_s: float,
     sleep: Callable[[float], None],
 ) -> None:
@@ -280,7 +288,10 @@ def _download(
                 raise UserError(
                     f"cannot download {file.url} ({reason}); try again later, or {_by_hand(file)}"
                 ) from None
-            sleep(FIRST_PAUSE_S * 2**failures)
+            pause = FIRST_PAUSE_S * 2**failures
+            attempt = f"attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s"
+            say(f"download {file.url}: {reason}; {attempt}")
+            sleep(pause)
 
 
 def _by_hand(file: RemoteFile) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, Store
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine
+from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
@@ -75,7 +75,7 @@ class Chain:
         """
         machine = self.machine
         with progress.task(f"download {file.url}", unit="bytes", total=file.n_bytes) as task:
-            return obtain(file, machine.downloads_dir, machine.mirror, task.advance)
+            return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 
     def fetch_unknown(self) -> None:
         """Fetch the downloads whose hash nobody published: fingerprints depend on it."""
@@ -119,10 +119,16 @@ class Chain:
         if artifact is None:
             raise UserError(
                 f"recipe {self.recipe.name}: nothing from `{stage}` is in {self.machine.runs_dir} "
-                f"yet; run `nmtkit {stage} {shlex.quote(self.command)}` first, or `nmtkit run` for "
-                "all stages"
+                f"yet; run `{self.command_of(stage)}` first, or `nmtkit run` for all stages"
             )
         return artifact
+
+    def command_of(self, stage: str) -> str:
+        """Return what to type to run `stage` of the same recipe, with the same overrides."""
+        typed = ["nmtkit", stage, self.command, *(f"--set={each}" for each in self.overrides)]
+        if self.machine.runs_dir != RUNS:
+            typed.append(f"--runs-dir={self.machine.runs_dir}")
+        return shlex.join(typed)
 
     def make(
         self,

@@ -239,6 +239,7 @@ class Site(NamedTuple):
     file: RemoteFile
     downloads: Path
     slept: list[float]
+    said: list[str]
 
     def serve(self, *behaviours: Behaviour) -> None:
         self.server.behaviours = list(behaviours)
@@ -258,7 +259,13 @@ class Site(NamedTuple):
         self, mirror: Path | None = None, progress: Callable[[int], None] | None = None
     ) -> Path:
         return obtain(
-            self.file, self.downloads, mirror, progress, timeout_s=0.1, sleep=self.slept.append
+            self.file,
+            self.downloads,
+            mirror,
+            progress,
+            self.said.append,
+            timeout_s=0.1,
+            sleep=self.slept.append,
         )
 
     @property
@@ -296,7 +303,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/wmt/corpus.tgz"
         file = RemoteFile(url=url, n_bytes=len(BODY), sha256=SHA256)
-        yield Site(server, file, tmp_path / "downloads", [])
+        yield Site(server, file, tmp_path / "downloads", [], [])
         server.shutdown()
         thread.join()
 
@@ -478,6 +485,12 @@ def test_a_busy_server_is_asked_again_after_longer_and_longer_pauses(site: Site)
     site.serve(status(503), status(429), status(500), honest)
     assert site.obtain().read_bytes() == BODY
     assert site.slept == [2.0, 4.0, 8.0]
+    url = f"download {site.file.url}"
+    assert site.said == [
+        f"{url}: HTTP 503 Service Unavailable; attempt 2 of 5 in 2 s",
+        f"{url}: HTTP 429 Too Many Requests; attempt 3 of 5 in 4 s",
+        f"{url}: HTTP 500 Internal Server Error; attempt 4 of 5 in 8 s",
+    ]
 
 
 def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
@@ -566,10 +579,19 @@ def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path) -> None:
     assert site.requests == []
 
 
-def test_what_a_mirror_lacks_is_downloaded(site: Site, tmp_path: Path) -> None:
+def test_what_a_mirror_lacks_is_named_and_not_downloaded(site: Site, tmp_path: Path) -> None:
     site.serve(honest)
-    (tmp_path / "mirror").mkdir()
-    assert site.obtain(mirror=tmp_path / "mirror").is_relative_to(site.downloads)
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    lacking = site.mirrored(mirror, BODY)
+    lacking.unlink()
+    with pytest.raises(
+        UserError, match=rf"the mirror has no {lacking}; save {site.file.url} there"
+    ):
+        site.obtain(mirror=mirror)
+    assert site.requests == []
+    path = site.obtain()
+    assert site.obtain(mirror=mirror) == path  # which is here now
 
 
 def test_a_missing_mirror_is_named(site: Site, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What each stage depends on, and what is told of a chain's state."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -173,8 +174,25 @@ def test_artifact_is_made_once_and_then_found(tmp_path: Path) -> None:
 
 def test_missing_stage_names_the_command_that_makes_it(tmp_path: Path) -> None:
     chain = chain_of(load_recipe("demo"), tmp_path, command="./my recipe.toml")
-    with pytest.raises(UserError, match=r"run `nmtkit average './my recipe.toml'` first"):
+    with pytest.raises(
+        UserError, match=r"run `nmtkit average './my recipe.toml' --runs-dir=[^ ]*` first"
+    ):
         chain.need("average")
+
+
+def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: Path) -> None:
+    overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
+    recipe = load_recipe("demo", overrides)
+    chain = Chain(recipe, Machine(tmp_path / "my runs"), "demo", overrides)
+    with pytest.raises(UserError) as caught:
+        chain.need("train")
+    typed = str(caught.value).partition("run `")[2].partition("` first")[0]
+    given = [f"--set={override}" for override in overrides]
+    assert shlex.split(typed) == [
+        *("nmtkit", "train", "demo"), *given, f"--runs-dir={tmp_path / 'my runs'}"
+    ]  # fmt: skip
+    chain = Chain(recipe, Machine(Path("runs")), "demo")
+    assert chain.command_of("train") == "nmtkit train demo"
 
 
 def test_damaged_artifact_is_not_given_to_the_next_stage(tmp_path: Path) -> None:
