@@ -285,6 +285,7 @@ def run(
     dtype: DType = Precision.AUTO,
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
+    as_json: Json = False,
 ) -> None:
     """Run all stages that are not done yet, and report the results."""
     from nmtkit.commands.run import run_all
@@ -300,7 +301,7 @@ def run(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    run_all(_chain(recipe, overrides, machine))
+    run_all(_chain(recipe, overrides, machine), as_json=as_json)
 
 
 @app.command()
@@ -315,13 +316,14 @@ def status(
 
 
 @app.command()
-def recipes() -> None:
+def recipes(as_json: Json = False) -> None:
     """List the recipes that come with nmtkit."""
     from nmtkit.recipe_file import bundled_recipes, load_recipe
     from nmtkit.reporting.tables import print_recipes
 
     known = {str(path): load_recipe(str(path)) for path in bundled_recipes()}
-    print_recipes([(recipe.name, recipe.description, path) for path, recipe in known.items()])
+    rows = [(recipe.name, recipe.description, path) for path, recipe in known.items()]
+    print_recipes(rows, as_json=as_json)
 
 
 @app.command()

@@ -14,8 +14,9 @@ def tiny_chain(
 ) -> Chain:
     """Six pairs of 2 to 7 tokens and the same, end symbols counted, and a single step."""
     text = "".join(f"{'a ' * n}\n" for n in range(1, 7))
-    (folder / "text").write_text(text, encoding="utf-8", newline="\n")
-    pair = {"src": str(folder / "text"), "tgt": str(folder / "text")}
+    pair = {"src": str(folder / "src"), "tgt": str(folder / "tgt")}
+    for path in pair.values():
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
     document = tomllib.loads((recipes_dir() / "demo.toml").read_text(encoding="utf-8"))
     document["corpus"] |= {"train": [pair], "dev": pair}
     document["subword"]["n_merges"] = 3

@@ -17,7 +17,7 @@ from nmtkit.stages.chain import STAGES, Chain
 N_SAMPLES = 5
 
 
-def run_all(chain: Chain) -> None:
+def run_all(chain: Chain, *, as_json: bool) -> None:
     """Run every stage that is not fresh, then print the results."""
     chain.fetch_unknown()
     for stage in STAGES:
@@ -25,7 +25,7 @@ def run_all(chain: Chain) -> None:
             progress.say(f"{stage}: fresh, {artifact.path}")
         else:
             _run(stage, chain)
-    print_results(results(chain))
+    print_results(results(chain), as_json=as_json)
 
 
 def _run(stage: str, chain: Chain) -> Artifact:

@@ -77,8 +77,12 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
     _console().print(table)
 
 
-def print_recipes(recipes: Sequence[tuple[str, str, str]]) -> None:
+def print_recipes(recipes: Sequence[tuple[str, str, str]], *, as_json: bool) -> None:
     """Print the name of each recipe, what it is, and its file."""
+    if as_json:
+        keys = ("name", "description", "path")
+        print_json([dict(zip(keys, recipe, strict=True)) for recipe in recipes])
+        return
     table = _table(None, "recipe", "what it is", "file")
     for row in recipes:
         table.add_row(*row)
@@ -132,8 +136,11 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     console.print(costs)
 
 
-def print_results(results: Results) -> None:
+def print_results(results: Results, *, as_json: bool) -> None:
     """Print what a run ends with: some translations, what it took, where it lies, and scores."""
+    if as_json:
+        print_json(asdict(results))
+        return
     console = _console()
     samples = _table("some translations of the test set", "", "")
     for sample in results.samples:

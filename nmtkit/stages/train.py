@@ -103,6 +103,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             _set_up(draft, recipe, trainer.model, n_rows)
         group.wait()
         _say_what_begins(trainer)
+        _say_what_is_unusual(trainer)
         _say_rows(recipe, n_tokens)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
@@ -198,6 +199,28 @@ def _say_what_begins(trainer: Trainer) -> None:
         progress.say(
             f"train: leaves out {n_longer:,} of {len(are_within):,} pairs, which have a side of "
             f"more than [model] max_positions = {max_positions:,} tokens"
+        )
+
+
+def _say_what_is_unusual(trainer: Trainer) -> None:
+    """Say what is allowed, but may be a slip: overlong pairs, attention of another width."""
+    model, training, pairs = trainer.model.config, trainer.config, trainer.pairs
+    within = pairs.are_within(model.max_positions)
+    for key, lengths in (
+        ("src_tokens_per_update", pairs.src_lengths),
+        ("tgt_tokens_per_update", pairs.tgt_lengths),
+    ):
+        most = getattr(training, key)
+        if n_longer := int(np.count_nonzero(within & (lengths > most))):
+            progress.say(
+                f"train: note: {n_longer:,} pairs have a side of more than [training] {key} = "
+                f"{most:,} tokens; each makes a larger update of its own"
+            )
+    widths = {key: model.n_heads * getattr(model, key) for key in ("d_k", "d_v")}
+    if any(width != model.d_model for width in widths.values()):
+        seen = " and ".join(f"n_heads * {key} = {width:,}" for key, width in widths.items())
+        progress.say(
+            f"train: note: {seen}, where the paper has d_model = {model.d_model:,} (section 3.2.2)"
         )
 
 

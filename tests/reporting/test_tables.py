@@ -100,6 +100,19 @@ def test_json_of_status_and_plan_holds_every_value(capsys: pytest.CaptureFixture
     assert plan["stages"][0]["path"] == LONG
 
 
+def test_json_of_recipes_and_of_a_run_holds_every_value(
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_recipes([("mine", "what it is", "./mine.toml")], as_json=True)
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "mine", "description": "what it is", "path": "./mine.toml"}
+    ]
+    stage, sample = StageResult("train", "done", LONG), Sample("a", None, "c")
+    print_results(Results([stage], [sample], scores), as_json=True)
+    run = json.loads(capsys.readouterr().out)
+    assert run == {"stages": [vars(stage)], "samples": [vars(sample)], "scores": scores}
+
+
 def test_nothing_is_folded_in_a_pipe(
     scores: dict[str, Any],
     capsys: pytest.CaptureFixture[str],
@@ -118,7 +131,9 @@ def test_nothing_is_folded_in_a_pipe(
         assert any(name in line and value in line for line in lines)
 
     sample = Sample(f"source {LONG}", f"reference {LONG}", f"ours {LONG}")
-    print_results(Results([StageResult("train", f"done {LONG}", LONG)], [sample], scores))
+    print_results(
+        Results([StageResult("train", f"done {LONG}", LONG)], [sample], scores), as_json=False
+    )
     lines = capsys.readouterr().out.split("\n")
     for whole in (*vars(sample).values(), f"done {LONG}", scores["one"]["sacrebleu"]["signature"]):
         assert any(whole in line for line in lines)
@@ -128,7 +143,7 @@ def test_text_is_printed_as_it_is(
     scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     sample = Sample("[bold]a[/bold] :smile:", "b [1, 2]", "c :heart:")
-    print_results(Results([], [sample], scores))
+    print_results(Results([], [sample], scores), as_json=False)
     out = capsys.readouterr().out
     for text in vars(sample).values():
         assert text in out
@@ -136,7 +151,7 @@ def test_text_is_printed_as_it_is(
 
 def test_every_recipe_is_listed_with_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [("mine", f"what it is {LONG}", "./mine.toml"), ("other", "another", LONG)]
-    print_recipes(rows)
+    print_recipes(rows, as_json=False)
     lines = capsys.readouterr().out.split("\n")
     for row in rows:
         assert any(all(cell in line for cell in row) for line in lines)

@@ -7,12 +7,14 @@ import pytest
 import torch
 from chains import tiny_chain
 
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.machine import Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
 from nmtkit.stages.train import _set_up
+from nmtkit.training.distributed import Group
 
 STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
 
@@ -64,6 +66,30 @@ def test_pairs_that_training_leaves_out_are_counted(
 
     train.run(tiny_chain(tmp_path, max_positions=7))
     assert "leaves out" not in " ".join(said_by("train", capsys))
+
+
+def test_what_may_be_a_slip_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = tiny_chain(tmp_path)
+    prepare.run(chain)
+    pairs = train.open_pairs(PreparedCorpus(chain.need("prepare")), "train")
+    alone = Group(0, 1, torch.device("cpu"))
+
+    def notes(*overrides: str) -> list[str]:
+        recipe = load_recipe("demo", overrides)
+        chain.recipe = recipe.model_copy(update={"corpus": chain.recipe.corpus})
+        trainer = train.trainer_of(chain, alone, pairs, 8, train.acceleration_of(chain, alone))
+        train._say_what_is_unusual(trainer)
+        return [line for line in said_by("train", capsys) if " note: " in line]
+
+    assert notes() == []
+    assert notes("training.src_tokens_per_update=5", "model.max_positions=6") == [
+        "train: note: 1 pairs have a side of more than [training] src_tokens_per_update = 5 "
+        "tokens; each makes a larger update of its own"
+    ]
+    assert notes("model.n_heads=8", "model.d_v=16") == [
+        "train: note: n_heads * d_k = 256 and n_heads * d_v = 128, where the paper has d_model = "
+        "128 (section 3.2.2)"
+    ]
 
 
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:

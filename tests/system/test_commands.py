@@ -107,6 +107,13 @@ def test_plan_of_a_finished_run_has_nothing_to_do(finished: Finished) -> None:
     assert "FLOPs" in shown
 
 
+def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -> None:
+    told = json.loads(done(nmtkit(finished.folder, "run", RECIPE, "--json")).out)
+    assert [stage["name"] for stage in told["stages"]] == list(STAGES)
+    assert told["scores"] == json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    assert told["samples"]
+
+
 # nmtkit --help
 
 
