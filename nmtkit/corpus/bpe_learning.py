@@ -19,6 +19,7 @@ IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
 IdPair = tuple[int, int]
 
+SEPARATOR = ord(" ")  # which is in no word
 BOUNDARY = 0  # the id of the separator before, between and after words
 INSIDE = -1  # fills the positions of a symbol after its first
 
@@ -94,16 +95,16 @@ class _Words:
     def __init__(self, word_counts: Mapping[str, int]) -> None:
         text = " ".join(("", *word_counts, "")).encode("utf-32-le")
         characters = np.frombuffer(text, "<u4").astype(np.int32)
-        is_boundary = characters == ord(" ")
+        is_boundary = characters == SEPARATOR
         sizes = np.diff(np.flatnonzero(is_boundary))  # of a word with the boundary before it
         counts = np.fromiter(word_counts.values(), np.int64, len(word_counts))
 
         characters *= 2
         characters[:-1] += is_boundary[1:]  # the last one of a word is a symbol of its own
-        characters[is_boundary] = 0
+        characters[is_boundary] = 2 * SEPARATOR
         ids = np.zeros(characters.max() + 1, np.int32)
         ids[characters] = 1
-        ids[0] = BOUNDARY
+        ids[2 * SEPARATOR] = BOUNDARY
         (used,) = ids.nonzero()
         ids[used] = np.arange(1, len(used) + 1)
 

@@ -15,8 +15,8 @@ from nmtkit.corpus import bpe_learning
 from nmtkit.corpus.bpe import Pair
 from nmtkit.corpus.bpe_learning import learn_bpe
 
-# Few letters, so that pairs repeat, overlap and tie; one of two bytes and one outside the BMP.
-words = st.text(alphabet="abcß\U0001f600", min_size=1, max_size=9)
+# Few letters, so that pairs repeat, overlap and tie; one of two bytes, one outside the BMP, U+0000.
+words = st.text(alphabet="abcß\0\U0001f600", min_size=1, max_size=9)
 word_counts = st.dictionaries(words, st.integers(1, 9), min_size=1, max_size=25)
 long_words = st.dictionaries(
     st.text(alphabet="ab", min_size=1, max_size=25), st.integers(1, 9), min_size=1, max_size=12
