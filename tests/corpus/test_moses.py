@@ -69,10 +69,25 @@ def test_every_line_of_newstest2013_equals_the_perl_scripts(
         ("en", "well-known", "well-known"),
         ("de", "Am 3. Mai z.B. geht's um 5,5 %.", "Am 3. Mai z.B. geht &apos; s um 5,5 % ."),
         ("fr", "L'école d'aujourd'hui : 5 €!", "L&apos; école d&apos; aujourd&apos; hui : 5 € !"),
+        # Where the lists of sacremoses differ from those of 2017.
+        ("en", "It cost Rs. 500, see No. 5.", "It cost Rs . 500 , see No. 5 ."),
+        ("es", "Fil. X, pág. X, Sra. X", "Fil . X , pág. X , Sra. X"),
+        ("ga", "d'aois b'fhéidir 5'", "d&apos; aois b&apos; fhéidir 5&apos;"),
+        ("is", "no. X, no. 5, Nr. X", "no. X , no. 5 , Nr . X"),
+        ("it", "all. X, ing. X", "all . X , ing . X"),
+        ("nl", "Nrs. X, dhr. X", "Nrs . X , dhr. X"),
+        ("sk", "Pf. X, Ing. X", "Pf . X , Ing. X"),
+        ("sv", "t.ex. den 3 jan. Lund, kl. 5", "t.ex. den 3 jan . Lund , kl. 5"),
     ],
 )
 def test_tokens_are_those_of_tokenizer_perl(lang: str, line: str, tokens: str) -> None:
     assert moses(lang).tokenize(line) == tokens
+
+
+def test_letters_that_sacremoses_does_not_know_are_parted() -> None:
+    # The script keeps these words whole, but not "हिन ् दी".
+    assert moses("en").tokenize("カナ 漢字 한국 हिन्दी 𝐚b") == "カナ 漢 字 한 국 हिन्दी 𝐚 b"
+    assert moses("zh").tokenize("中文，好。A") == "中文 ， 好。A"  # the script parts both signs
 
 
 def test_aggressive_hyphens_part_only_letters_and_digits() -> None:
@@ -102,6 +117,26 @@ def test_no_space_stays_after_a_final_quote() -> None:
             "fr",
             "L&apos; école , c&apos; est &quot; ça &quot; : oui !",
             "L'école, c'est \"ça\" : oui !",
+        ),
+        (
+            "en",
+            "the Jones &apos; house ( &apos;s ) is John &apos;s",
+            "the Jones' house ('s) is John's",
+        ),
+        ("cs", "v roce 2007 .", "v roce 2007."),
+        ("cs", "je - li e - mail za 3 , 5 milionu", "je-li e-mail za 3,5 milionu"),
+        ("cs", "e&apos; - mail x x x", "e' - mail x x x"),
+        ("cs", "řekl „ ano “ a „ ne “ .", "řekl „ano“ a „ne“."),
+        ("fi", "FBI : n ja EU : Ssa , TV : llekin", "FBI:n ja EU:ssa, TV:llekin"),
+        ("fi", "klo : se", "klo: se"),
+        ("ga", "d&apos; aois", "d' aois"),
+        ("it", "l&apos; uomo dell&apos; 800", "l'uomo dell' 800"),
+        ("ja", "日本 語 ABC 한국", "日本語 ABC 한국"),
+        ("ko", "한국 어 日本 語", "한국 어 日本 語"),
+        (
+            "en",
+            "&lt; a &amp;lt; | &bar; &#124; &bra; &ket; &gt; @-@ @-@",
+            "< a &lt; | | | [] >-@-@",
         ),
     ],
 )

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sacremoses import MosesTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 
 from nmtkit.corpus import moses_tokenizer as module
@@ -40,7 +39,7 @@ KNOTTED_TEXT = st.text("ab0.,' -s1", max_size=12)
 
 @cache
 def _plain(lang: str) -> Any:
-    return MosesTokenizer(lang)
+    return module._corrected(lang)
 
 
 def sacremoses(lang: str, aggressive_hyphens: bool, line: str) -> str:
