@@ -109,8 +109,14 @@ def nmtkit(
             "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print errors and results only, no progress.")
+    ] = False,
 ) -> None:
     """The experiments of "Attention Is All You Need", from raw text to its tables."""
+    from nmtkit import progress
+
+    progress.console.quiet = quiet
 
 
 @app.command()

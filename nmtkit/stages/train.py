@@ -56,7 +56,9 @@ def run(chain: Chain) -> Artifact:
         chain.need("prepare")
         progress.say(f"train: {n_processes} processes")
         overrides = [f"--set={override}" for override in chain.overrides]
-        launch(n_processes, ["train", *machine.train_options(), *overrides, "--", chain.command])
+        quiet = ["--quiet"] if progress.console.quiet else []
+        command = [*quiet, "train", *machine.train_options(), *overrides, "--", chain.command]
+        launch(n_processes, command)
         return chain.need("train")
     with join(machine.torch_device()) as group:
         return _run(chain, group)

@@ -1,18 +1,21 @@
 """What training asks of the disk, and says, before it begins."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from chains import tiny_chain
 
+from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.machine import Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
+from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import _set_up
 from nmtkit.training.distributed import Group
 
@@ -135,3 +138,26 @@ def test_prepare_and_train_report_the_vocabulary(
     train.run(chain)
     expected = "train: a vocabulary of 6 tokens, 8 rows of embeddings"
     assert expected in said_by("train", capsys)
+
+
+def test_processes_are_started_with_the_options_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = tiny_chain(tmp_path)
+    prepare.run(chain)
+    commands: list[list[str]] = []
+
+    def launch(n_processes: int, command: list[str]) -> None:
+        assert n_processes == 2
+        commands.append(command)
+
+    monkeypatch.setattr(train, "launch", launch)
+    machine = replace(chain.machine, processes=2, workers=None)
+    several = Chain(chain.recipe, machine, "./tiny.toml", ["training.seed=2"])
+    for is_quiet in (False, True):
+        monkeypatch.setattr(progress.console, "quiet", is_quiet)
+        with pytest.raises(UserError, match="nothing from `train`"):
+            train.run(several)
+    options = ["train", f"--runs-dir={tmp_path / 'runs'}", "--device=cpu", "--processes=2"]
+    expected = [*options, "--set=training.seed=2", "--", "./tiny.toml"]
+    assert commands == [expected, ["--quiet", *expected]]

@@ -117,6 +117,17 @@ def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -
 # nmtkit --help
 
 
+def test_quiet_leaves_results_and_errors(complete: Path) -> None:
+    """The stages that run again tell of their progress otherwise."""
+    changed = ("--set", "decoding.beam_size=1")
+    ended = done(nmtkit(complete, "--quiet", "run", RECIPE, *changed))
+    assert ended.err == ""
+    assert "what was made" in ended.out
+    ended = nmtkit(complete, "--quiet", "train", RECIPE, "--device", "cuda:99")
+    assert ended.err == f"{sentence(ended)}\n"
+    assert ended.out == ""
+
+
 def test_help_takes_less_than_four_tenths_of_a_second(tmp_path: Path) -> None:
     """Processor time is counted, so that a busy machine makes no difference."""
     spent = []
