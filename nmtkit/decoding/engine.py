@@ -16,6 +16,17 @@ class Hypothesis:
     log_prob: float
 
 
+Link = tuple[int, int]  # a source token and a target token
+
+
+@dataclass(frozen=True)
+class Forced:
+    """How a model rates a given translation."""
+
+    log_probs: list[float]  # of each token, the EOS last
+    links: list[Link]  # the source token of each token but the EOS; empty unless asked for
+
+
 def gnmt_length_penalty(length: int, alpha: float) -> float:
     """Return lp(Y) of GNMT (Wu et al. 2016, eq. 14) for a `length` that includes the EOS."""
     return float(((5 + length) / 6) ** alpha)
@@ -43,4 +54,18 @@ class Engine(Protocol):
         Returns:
             The hypotheses of each sentence, in input order, best first: at least one, and fewer
             than `n_best` only if the search found fewer with a probability above 0.
+        """
+
+    def force(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
+    ) -> list[Forced]:
+        """Rate given translations.
+
+        Args:
+            sources: The token ids of each sentence, with the EOS.
+            targets: The token ids of each translation, without the EOS.
+            align: Whether to find the source token of each target token.
+
+        Returns:
+            The ratings, in input order.
         """

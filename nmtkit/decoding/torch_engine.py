@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import Hypothesis
+from nmtkit.decoding.engine import Forced, Hypothesis
+from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.model.transformer import Transformer
@@ -55,3 +56,9 @@ class TorchEngine:
             n_best=n_best,
             progress=progress,
         )
+
+    def force(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
+    ) -> list[Forced]:
+        """Rate given translations, as `Engine` says."""
+        return force_ids(self.model, sources, targets, align=align)
