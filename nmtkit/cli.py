@@ -311,6 +311,59 @@ def run(
 
 
 @app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the recipe is called.")],
+    src: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Training text, one sentence a line.")
+    ] = None,
+    tgt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its translation, line by line.")
+    ] = None,
+    tsv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Or both in tab-separated columns,")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="A,B,..", help="named so in order: id,en,de.")
+    ] = None,
+    tmx: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Or both in a translation memory.")
+    ] = None,
+    src_lang: Annotated[
+        str | None, typer.Option(metavar="LANG", help="By default the suffix of --src: en, de, ...")
+    ] = None,
+    tgt_lang: Annotated[
+        str | None, typer.Option(metavar="LANG", help="By default the suffix of --tgt.")
+    ] = None,
+    dev: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SRC TGT", help="Development set; by default held out of the text."),
+    ] = None,
+    test: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
+    ] = None,
+) -> None:
+    """Write a recipe for a text of your own, NAME.toml, and hold out dev and test sets."""
+    from nmtkit.commands import new as command
+    from nmtkit.recipe import FilePair
+
+    langs = command.languages(src, tgt, src_lang, tgt_lang)
+    recipe = command.new(
+        name.removesuffix(".toml"),
+        command.source_of(src, tgt, tsv, columns, tmx, langs),
+        langs,
+        dev=FilePair(name="dev", src=dev[0], tgt=dev[1]) if dev else None,
+        test=FilePair(name="test", src=test[0], tgt=test[1]) if test else None,
+    )
+    typer.echo(
+        f"Wrote {recipe}. Next:\n"
+        f"  nmtkit plan ./{recipe}    how long it takes on this machine\n"
+        f"  nmtkit run ./{recipe}     train, translate the test set and score it\n"
+        f'  nmtkit translate --bundle "$(nmtkit average ./{recipe})" -i FILE -o FILE'
+    )
+
+
+@app.command()
 def status(
     recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS, as_json: Json = False
 ) -> None:

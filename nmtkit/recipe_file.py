@@ -42,6 +42,16 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     return _checked(Recipe, document, overrides, origin=str(path))
 
 
+def parse_recipe(text: str, path: Path) -> Recipe:
+    """Return the recipe that `text` would be as the file `path`.
+
+    Raises:
+        UserError: It does not fit the schema.
+    """
+    document = _with_absolute_files(_parse(text), path.resolve().parent)
+    return _checked(Recipe, document, (), origin=str(path))
+
+
 def override_decoding(decoding: DecodingConfig, overrides: Sequence[str]) -> DecodingConfig:
     """Return a bundle's decoding settings with `decoding.key=value` overrides.
 

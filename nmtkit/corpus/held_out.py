@@ -1,0 +1,52 @@
+"""Choose sentence pairs of a training text to be held out of it, for development and test."""
+
+import hashlib
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, order=True)
+class Chosen:
+    """A pair of the text; its rank is a hash, so that rising ranks are a random order."""
+
+    rank: bytes
+    line: int
+    pair: Pair
+
+
+def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
+    """Return `size` different pairs of `pairs`, or all if there are fewer, in a random order.
+
+    They are those with the least hashes: the same whenever the text is read, and mostly the same
+    when lines are added to it.
+    """
+    least: list[tuple[int, Chosen]] = []  # a heap whose first has the greatest hash
+    ranks: set[bytes] = set()
+    for line, pair in enumerate(pairs, 1):
+        rank = hashlib.sha256("\t".join(pair).encode("utf-8")).digest()
+        if rank in ranks or (len(least) == size and rank > least[0][1].rank):
+            continue
+        entry = (-int.from_bytes(rank), Chosen(rank, line, pair))
+        ranks.add(rank)
+        if len(least) < size:
+            heapq.heappush(least, entry)
+        else:
+            ranks.discard(heapq.heappushpop(least, entry)[1].rank)
+    return sorted(chosen for _, chosen in least)
+
+
+def unrepeated(chosen: Iterable[Chosen], pairs: Iterable[Pair]) -> list[Chosen]:
+    """Return those of `chosen` neither side of which is on another line of the text `pairs`.
+
+    A model that has read a sentence translates it better than others of its kind.
+    """
+    chosen = list(chosen)
+    counts = [dict.fromkeys((one.pair[side] for one in chosen), 0) for side in (0, 1)]
+    for pair in pairs:
+        for count, text in zip(counts, pair, strict=True):
+            if text in count:
+                count[text] += 1
+    return [one for one in chosen if all(counts[side][one.pair[side]] == 1 for side in (0, 1))]

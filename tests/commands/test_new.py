@@ -1,0 +1,256 @@
+"""Recipes that `nmtkit new` writes for a user's own text."""
+
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nmtkit import cli
+from nmtkit.commands import new as command
+from nmtkit.errors import UserError
+from nmtkit.recipe import FilePair, Recipe, TmxFile, TsvFile
+from nmtkit.recipe_file import load_recipe
+
+WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
+
+
+def pairs(n: int) -> list[tuple[str, str]]:
+    generator = random.Random(1)
+    words = [generator.choices(WORDS, k=generator.randint(4, 12)) for _ in range(n)]
+    return [(" ".join(some), " ".join(reversed(some)) + " !") for some in words]
+
+
+def write(path: str, lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in lines).encode()
+    Path(path).write_bytes(gzip.compress(text) if path.endswith(".gz") else text)
+
+
+@pytest.fixture(autouse=True)
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """A text of 400 pairs as train.en.gz and train.de.gz, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    found = pairs(400)
+    write("train.en.gz", [src for src, _ in found])
+    write("train.de.gz", [tgt for _, tgt in found])
+    return found
+
+
+FILES = ("--src", "train.en.gz", "--tgt", "train.de.gz")
+
+
+def new(*args: str) -> str:
+    """Run `nmtkit new` and return what it prints."""
+    ended = CliRunner().invoke(cli.app, ["new", *args])
+    if ended.exception is not None:
+        raise ended.exception
+    return ended.stdout
+
+
+def lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_a_recipe_and_the_sets_held_out_are_written_and_what_to_type_is_told(
+    text: list[tuple[str, str]],
+) -> None:
+    told = new("mine", *FILES)
+    assert "nmtkit run ./mine.toml" in told
+    recipe = load_recipe("./mine.toml")
+    assert (recipe.name, recipe.corpus.src_lang, recipe.corpus.tgt_lang) == ("mine", "en", "de")
+    held_out = [
+        list(zip(lines(f"mine/{name}.en"), lines(f"mine/{name}.de"), strict=True))
+        for name in ("dev", "test")
+    ]
+    assert [len(some) for some in held_out] == [20, 20]
+    chosen = set(held_out[0]) | set(held_out[1])
+    assert len(chosen) == 40
+    assert chosen < set(text)
+    assert held_out[0] == sorted(held_out[0], key=text.index)
+    assert recipe.corpus.drop_held_out == (recipe.corpus.dev, recipe.test.sets[0])
+    before = {path: path.read_bytes() for path in (Path("mine.toml"), *Path("mine").iterdir())}
+    for path in before:
+        path.unlink()
+    Path("mine").rmdir()
+    new("mine.toml", *FILES)
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_every_value_of_a_recipe_is_in_the_file() -> None:
+    """Whoever changes the recipe sees all keys that it can have no default for."""
+    new("mine", *FILES)
+    recipe = load_recipe("./mine.toml")
+    for section in Recipe.model_fields:
+        assert f"[{section}]" in lines("mine.toml") or section in ("name", "description")
+    assert max(map(len, lines("mine.toml"))) <= 120
+    assert recipe.training.max_steps % recipe.training.checkpoint_every_steps == 0
+
+
+def test_nothing_is_overwritten() -> None:
+    new("mine", *FILES)
+    before = Path("mine.toml").read_bytes()
+    with pytest.raises(UserError, match=r"mine\.toml exists already"):
+        new("mine", *FILES)
+    Path("mine.toml").unlink()
+    with pytest.raises(UserError, match=r"^mine exists already"):
+        new("mine", *FILES)
+    Path("mine.toml").write_bytes(before)
+    assert [path.name for path in sorted(Path().iterdir())] == [
+        *("mine", "mine.toml", "train.de.gz", "train.en.gz")
+    ]
+
+
+def test_sets_that_are_given_are_not_held_out() -> None:
+    write("d.en", ["a"])
+    write("d.de", ["b"])
+    new("mine", *FILES, "--dev", "d.en", "d.de", "--test", "d.en", "d.de")
+    recipe = load_recipe("./mine.toml")
+    assert recipe.test.sets == (
+        FilePair(name="test", src=str(Path("d.en").resolve()), tgt=str(Path("d.de").resolve())),
+    )
+    assert not Path("mine").exists()
+    new("other", *FILES, "--dev", "d.en", "d.de")
+    assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
+    text: list[tuple[str, str]], named: bool
+) -> None:
+    rows = [f"{number}\t{tgt}\t{src}" for number, (src, tgt) in enumerate(text)]
+    write("a.tsv", rows if named else ["id\tde\ten", *rows])
+    columns = ("--columns", "id,de,en") if named else ()
+    new("mine", "--tsv", "a.tsv", *columns, "--src-lang", "en", "--tgt-lang", "de")
+    path = str(Path("a.tsv").resolve())
+    assert load_recipe("./mine.toml").corpus.train == (
+        TsvFile(tsv=path, columns=("id", "de", "en"), header=not named),
+    )
+    assert set(zip(lines("mine/dev.en"), lines("mine/dev.de"), strict=True)) < set(text)
+
+
+def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> None:
+    langs = ("--src-lang", "en", "--tgt-lang", "de")
+    write("a.tsv", ["\t".join(pair) for pair in text])
+    new("mine", "--tsv", "a.tsv", *langs)
+    [train] = load_recipe("./mine.toml").corpus.train
+    assert isinstance(train, TsvFile)
+    assert (train.columns, train.header) == (("en", "de"), False)
+    write("b.tsv", ["1\t2\t3"])
+    with pytest.raises(UserError, match=r"b\.tsv has 3 columns; .* --columns id,en,de"):
+        new("other", "--tsv", "b.tsv", *langs)
+
+
+def test_a_translation_memory_is_a_text_too(text: list[tuple[str, str]]) -> None:
+    unit = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>'
+    write("a.tmx", ["<tmx><body>", *(unit.format(*pair) for pair in text), "</body></tmx>"])
+    new("mine", "--tmx", "a.tmx", "--src-lang", "en", "--tgt-lang", "de")
+    assert load_recipe("./mine.toml").corpus.train == (TmxFile(tmx=str(Path("a.tmx").resolve())),)
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "langs"),
+    [
+        ("train.en", "train.de", ("en", "de")),
+        ("a.b/OPUS.de-en.en.gz", "OPUS.de-en.de.gz", ("en", "de")),
+        ("fr.txt", "pt-BR.txt", ("fr", "pt-BR")),
+        ("eng_Latn.dev", "fin_Latn.dev", ("eng_Latn", "fin_Latn")),
+        ("source.txt", "target.txt", None),
+        ("a.src", "a.tgt", None),
+        ("train.en", "valid.de", None),
+        ("train.en", "de", None),
+    ],
+)
+def test_languages_are_told_by_what_differs_in_the_names(
+    src: str, tgt: str, langs: tuple[str, str] | None
+) -> None:
+    if langs is None:
+        with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
+            command.languages(Path(src), Path(tgt), None, None)
+    else:
+        assert command.languages(Path(src), Path(tgt), None, None) == langs
+    assert command.languages(Path(src), Path(tgt), "x", "y") == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("n_words", "like", "merges"),
+    [
+        (60_000, "multi30k-en-de", 2_000),
+        (350_000, "multi30k-en-de", 10_000),
+        (5_000_000, "wmt14-en-de-base", 16_000),
+        (100_000_000, "wmt14-en-de-base", 32_000),
+    ],
+)
+def test_sizes_fit_the_text(n_words: int, like: str, merges: int) -> None:
+    survey = command._Survey(n_pairs=n_words // 20, n_words=n_words)
+    size, shipped = survey.size, load_recipe(like)
+    assert size.n_merges == merges
+    assert (size.n_layers, size.dropout >= shipped.model.dropout) == (shipped.model.n_layers, True)
+    assert size.d_model in (shipped.model.d_model, shipped.model.d_model // 2)
+    steps = command.N_CHECKPOINTS * survey.save_every
+    assert size.warmup_steps < steps / 2
+    epochs = steps / survey.updates_per_epoch
+    assert epochs == pytest.approx(size.n_epochs, rel=0.1)
+
+
+@pytest.mark.parametrize("like", ["multi30k-en-de", "wmt14-en-de-base"])
+def test_values_of_two_sizes_are_those_of_recipes_that_ship(like: str) -> None:
+    size = {"multi30k-en-de": command.MULTI30K, "wmt14-en-de-base": command.BASE}[like]
+    recipe = load_recipe(like)
+    values = {
+        **vars(recipe.subword),
+        **vars(recipe.model),
+        **vars(recipe.training),
+        "tokens_per_update": recipe.training.src_tokens_per_update,
+    }
+    taken = vars(size).keys() & values.keys()
+    assert len(taken) == 9
+    assert {key: vars(size)[key] for key in taken} == {key: values[key] for key in taken}
+
+
+def test_languages_without_spaces_get_word_pieces() -> None:
+    write("a.en", [f"sentence {n} of the text" for n in range(200)])
+    write("a.zh", [f"这是第{n}句话" for n in range(200)])
+    new("mine", "--src", "a.en", "--tgt", "a.zh")
+    recipe = load_recipe("./mine.toml")
+    assert recipe.corpus.tokenizer == "none"
+    assert recipe.subword.method == "sentencepiece"
+    assert recipe.corpus.max_ratio > 100
+
+
+def _only_repeated_lines() -> None:
+    write("train.en.gz", ["a", "b"] * 100)
+    write("train.de.gz", ["c", "d"] * 100)
+
+
+def _few_lines() -> None:
+    write("train.en.gz", ["a"] * 99)
+    write("train.de.gz", ["b"] * 99)
+
+
+MISTAKES: dict[str, tuple[Callable[[], None], tuple[str, ...], str]] = {
+    "no text": (_few_lines, ("mine", "--src-lang", "en", "--tgt-lang", "de"), "--src and --tgt"),
+    "two texts": (_few_lines, ("mine", *FILES, "--tsv", "a.tsv"), "--src and --tgt"),
+    "one language": (_few_lines, ("mine", *FILES, "--src-lang", "de"), "both 'de'"),
+    "no language": (_few_lines, ("mine", *FILES, "--src-lang", "../x"), "should match pattern"),
+    "a path for a name": (_few_lines, ("a/b", *FILES), "'a/b' cannot name a recipe"),
+    "few lines": (_few_lines, ("mine", *FILES), "the text has 99 pairs; at least 100"),
+    "repeated lines": (_only_repeated_lines, ("mine", *FILES), "give one with --dev and --test"),
+    "no file": (_few_lines, ("mine", "--src", "none.en", "--tgt", "none.de"), r"no file none\.en"),
+    "one file": (
+        _few_lines,
+        ("mine", "--src", "a.en", "--tgt", "./a.en", "--src-lang", "en", "--tgt-lang", "de"),
+        "are both",
+    ),
+    "odd name": (_few_lines, ("mine", "--src", "\x7f.en", "--tgt", "\x7f.de"), "rename the file"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_sentence_and_writes_nothing(name: str) -> None:
+    spoil, args, says = MISTAKES[name]
+    spoil()
+    with pytest.raises(UserError, match=says):
+        new(*args)
+    assert sorted(path.name for path in Path().iterdir()) == ["train.de.gz", "train.en.gz"]
