@@ -71,7 +71,7 @@ def test_output_of_the_search_has_the_log_probability_that_the_search_reports() 
 
 
 def test_links_lead_to_where_the_last_layer_looks_most() -> None:
-    model = model_of(7)
+    model = model_of(9)
     model.decoder[-1].get_parameter("cross_attention.q.weight").data.mul_(9)  # looks sharply
     ratings = force_ids(model, SOURCES, TARGETS, align=True)
     chosen = set()
