@@ -270,6 +270,9 @@ class TrainingConfig(Section):
     checkpoint_every_minutes: Annotated[float, Field(ge=0)]  # 0: off
     keep_checkpoints: Count
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
+    # Early stopping: training ends after this number of evaluations (every dev_every_steps) without
+    # a new best dev perplexity. The checkpoints up to the best one are averaged.
+    patience: Count | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -277,6 +280,13 @@ class TrainingConfig(Section):
             raise ValueError(
                 "checkpoint_every_steps and checkpoint_every_minutes are both 0, "
                 "so no checkpoint would be saved"
+            )
+        every, evaluated = self.checkpoint_every_steps, self.dev_every_steps
+        if self.patience and not (every and evaluated and evaluated % every == 0):
+            raise ValueError(
+                f"patience = {self.patience} needs a checkpoint at each evaluation, but "
+                f"dev_every_steps = {evaluated} is not a multiple of checkpoint_every_steps = "
+                f"{every}"
             )
         return self
 

@@ -346,6 +346,10 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     "one language": ("corpus.tgt_lang=en", ("[corpus]: src_lang and tgt_lang are both 'en'",)),
     "odd width": ("model.d_model=15", ("[model]: d_model = 15 is odd", '"sinusoid"')),
     "nothing saved": ("training.checkpoint_every_steps=0", ("[training]", "are both 0")),
+    "patience between checkpoints": (
+        "training.patience=2",
+        ("[training]: patience = 2 needs a checkpoint at each evaluation", "= 0 is not", "= 20"),
+    ),
     "too many averaged": (
         "averaging.n_checkpoints=6",
         ("averaging.n_checkpoints = 6", "training.keep_checkpoints = 5"),

@@ -76,6 +76,8 @@ def update_flops(
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
     """Return the maximum size of the checkpoints: those kept, plus the one being written."""
     n_kept = training.keep_checkpoints
+    if training.patience:  # the last ones, and those up to the best one
+        n_kept *= 2
     if not training.checkpoint_every_minutes:
         n_kept = min(n_kept, math.ceil(training.max_steps / training.checkpoint_every_steps))
     return (n_kept + 1) * 3 * 4 * n_parameters  # weights and two moments in float32

@@ -1,6 +1,5 @@
 """average: from the last checkpoints to a bundle (section 6.1)."""
 
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
-from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import CHECKPOINTS, checkpoints, read_progress
+from nmtkit.training.averaging import average_weights, to_average
+from nmtkit.training.checkpoint import CHECKPOINTS, read_progress
 
 AVERAGED = "averaged.json"
 
@@ -26,7 +25,7 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
     trained = artifacts.verify(chain.need("train"), MODEL).path
     try:
-        chosen = _newest_scheduled(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
+        chosen = to_average(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
         steps = [read_progress(path).step for path in chosen]
         twin = _same_weights(chain)
         shown = f"steps {', '.join(f'{step:,}' for step in steps)}"
@@ -42,12 +41,6 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     write_bundle(draft, prepared, Description.load(trained), chain.recipe.decoding, weights)
     artifacts.write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
-
-
-def _newest_scheduled(directory: Path, n_checkpoints: int) -> list[Path]:
-    newest_first = reversed(checkpoints(directory))
-    scheduled = (path for path in newest_first if read_progress(path).scheduled)
-    return list(islice(scheduled, n_checkpoints))[::-1]
 
 
 def _same_weights(chain: Chain) -> Path | None:

@@ -26,10 +26,10 @@ from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import CHECKPOINTS
+from nmtkit.training.checkpoint import CHECKPOINTS, Progress
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import DevScore, train
+from nmtkit.training.loop import DevScore, is_over, train
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer, enough_memory
@@ -121,8 +121,9 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 say=progress.say,
                 should_stop=lambda: bool(signals),
             )
-    if done.step < max_steps:
+    if not is_over(recipe.training, done):
         _stop(signals, group, f"after step {done.step:,} of {max_steps:,}")
+    _say_why_early(done, max_steps)
     if not group.is_first:
         return {}
     (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
@@ -235,6 +236,16 @@ def _say_rows(recipe: Recipe, n_tokens: int) -> None:
         progress.say(
             f"train: warning: more than the {n_expected:,} rows that about {expected:,} tokens, "
             "expected from the recipe's [subword], would need; the model is larger than planned"
+        )
+
+
+def _say_why_early(done: Progress, max_steps: int) -> None:
+    """Report early stopping."""
+    if done.step < max_steps and done.best is not None:
+        progress.say(
+            f"train: ends after step {done.step:,} of {max_steps:,}: no better dev perplexity in "
+            f"{done.best.n_worse:,} evaluations than {done.best.perplexity:.2f} of step "
+            f"{done.best.step:,}"
         )
 
 

@@ -1,6 +1,7 @@
 """The mean of several checkpoints' weights (section 6.1)."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -8,7 +9,26 @@ from torch import Tensor
 
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors
-from nmtkit.training.checkpoint import verify_checkpoint
+from nmtkit.training.checkpoint import checkpoints, read_progress, verify_checkpoint
+
+
+def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
+    """Return the last `n_checkpoints` scheduled checkpoints in `directory`, oldest first.
+
+    With early stopping, the last is that of the best dev perplexity, and later ones are left out.
+
+    Raises:
+        DamagedError: the progress of a checkpoint cannot be read.
+    """
+    newest_first = checkpoints(directory)[::-1]
+    best = read_progress(newest_first[0]).best
+    chosen = (
+        path
+        for path in newest_first
+        if (progress := read_progress(path)).scheduled
+        and (best is None or progress.step <= best.step)
+    )
+    return list(islice(chosen, n_checkpoints))[::-1]
 
 
 def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:

@@ -31,6 +31,14 @@ DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill may leave; no
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
+class Best(Record):
+    """The evaluation with the lowest dev perplexity so far, for early stopping."""
+
+    step: Number
+    perplexity: Annotated[float, Field(ge=0)]
+    n_worse: Number  # evaluations since then, none of which was better
+
+
 class Progress(Record):
     """How far training is."""
 
@@ -40,6 +48,7 @@ class Progress(Record):
     tgt_tokens: Number  # seen so far
     scheduled: bool  # saved because the recipe says so, not because the run was stopped
     skipped: Number = 0  # steps whose loss or gradient was not finite
+    best: Best | None = None  # None: no early stopping, or no evaluation yet
 
 
 BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
@@ -49,13 +58,13 @@ def save_checkpoint(
     directory: Path, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress
 ) -> Path:
     """Publish `step-N` in `directory` and return its path."""
-    place = directory / _name(progress)
+    place = directory / _name(progress.step)
     draft = place.with_suffix(DRAFT)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     save_tensors(_weights(model), draft / WEIGHTS)
     save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
-    artifacts.write_json(draft / PROGRESS, progress.model_dump())
+    artifacts.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
     artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
     return place
 
@@ -135,7 +144,7 @@ def read_progress(path: Path) -> Progress:
         DamagedError: its file cannot be read, or is that of another step.
     """
     progress = artifacts.read_record(path / PROGRESS, Progress)
-    if path.name != _name(progress):
+    if path.name != _name(progress.step):
         raise DamagedError(
             f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
         )
@@ -150,21 +159,26 @@ def checkpoints(directory: Path) -> list[Path]:
 def forget_old(directory: Path, keep: int) -> None:
     """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back.
 
-    Also delete what a kill left of drafts and of deleted checkpoints.
+    With early stopping, also keep the last `keep` up to the best one, and delete what a kill left
+    of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
         shutil.rmtree(left)
     existing = checkpoints(directory)
-    if not existing or not read_progress(existing[-1]).scheduled:
+    if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
     artifacts.open_directory(existing[-1])
     scheduled = [path for path in existing if _may_be_scheduled(path)]
-    for path in set(existing) - set(scheduled[-keep:]):
+    kept = scheduled[-keep:]
+    if newest.best is not None:
+        best = _name(newest.best.step)
+        kept += [path for path in scheduled if path.name <= best][-keep:]
+    for path in set(existing) - set(kept):
         _delete(path)
 
 
-def _name(progress: Progress) -> str:
-    return f"step-{progress.step:08d}"
+def _name(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 def _may_be_scheduled(path: Path) -> bool:

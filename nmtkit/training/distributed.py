@@ -63,6 +63,12 @@ class Group:
                 dist.all_reduce(flags)
         return bool(flags)
 
+    def first(self, value: float) -> float:
+        """Return the `value` of the first process; those of the others are ignored."""
+        values = torch.tensor(value if self.is_first else 0.0, dtype=torch.float64)
+        self.sum_(values)
+        return values.item()
+
     def wait(self) -> None:
         """Wait until all processes have reached this point."""
         self.any(False)

@@ -17,6 +17,7 @@ from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
 from nmtkit.training.checkpoint import (
     BEGINNING,
+    Best,
     Progress,
     checkpoints,
     forget_old,
@@ -68,7 +69,7 @@ def train(
     """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
-    n_left = config.max_steps - progress.step
+    n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     n_skipped, last_saved = 0, time.monotonic()
     with continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file:
         trainer.rehearse(n_left, progress)
@@ -83,12 +84,30 @@ def train(
             stopping = group.any(should_stop())
             scheduled = _is_checkpoint_due(config, metrics.step, last_saved)
             progress = _advanced(progress, work, metrics, scheduled=scheduled)
+            if config.patience and metrics.step % config.dev_every_steps == 0:
+                perplexity = group.first(metrics.dev_perplexity or 0.0)
+                best = better(progress.best, metrics.step, perplexity)
+                progress = progress.model_copy(update={"best": best})
             if group.is_first and (progress.scheduled or stopping):
                 _save(trainer, progress, directory)
                 last_saved = time.monotonic()
-            if stopping:
+            if stopping or is_over(config, progress):
                 break
     return progress
+
+
+def is_over(config: TrainingConfig, progress: Progress) -> bool:
+    """Return whether training has done its last step, or has run out of patience."""
+    if config.patience and progress.best and progress.best.n_worse >= config.patience:
+        return True
+    return progress.step == config.max_steps
+
+
+def better(best: Best | None, step: int, perplexity: float) -> Best:
+    """Return the best evaluation, once that of `step` is known; a perplexity of NaN is worse."""
+    if best is None or perplexity < best.perplexity:
+        return Best(step=step, perplexity=perplexity, n_worse=0)
+    return best.model_copy(update={"n_worse": best.n_worse + 1})
 
 
 def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
@@ -163,6 +182,7 @@ def _advanced(progress: Progress, work: Work, metrics: Metrics, *, scheduled: bo
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
         scheduled=scheduled,
         skipped=progress.skipped + metrics.skipped,
+        best=progress.best,
     )
 
 

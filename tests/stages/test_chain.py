@@ -26,6 +26,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("model.d_ff=17", "train"),
     ("training.seed=17", "train"),
     ("training.max_steps=17", "train"),
+    ("training.patience=3", "train"),
     ("averaging.n_checkpoints=1", "average"),
     ("decoding.beam_size=17", "average"),
     ("test.sets=['demo-test', 'demo-dev']", "translate"),

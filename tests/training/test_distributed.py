@@ -24,10 +24,11 @@ from nmtkit import cli
 from nmtkit.errors import UserError
 from nmtkit.model.packing import Capacity
 from nmtkit.model.transformer import Transformer
-from nmtkit.training import acceleration
+from nmtkit.recipe import TrainingConfig
+from nmtkit.training import acceleration, loop
 from nmtkit.training import work as work_module
 from nmtkit.training.batches import Batch, Ints, Pairs, micro_batches, pack, updates
-from nmtkit.training.checkpoint import checkpoints
+from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
@@ -54,6 +55,7 @@ class Part:
     dropout: float = 0.0
     stop_after: float = math.inf
     fault: str = ""  # the function of this file that spoils the second process
+    patience: int | None = None
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
@@ -65,12 +67,20 @@ class Part:
             test_loop.run(
                 Path(self.directory),
                 model,
-                FIFTY,
+                FIFTY if self.patience is None else patient(self.patience),
                 max_tokens=self.max_tokens,
                 report=slowly if self.fault == "slow" else lambda _metrics: None,
                 stop_after=self.stop_after if asked else math.inf,
                 group=group,
             )
+
+
+def patient(patience: int) -> TrainingConfig:
+    """Early stopping, where dev perplexity is best at the second evaluation."""
+    values = iter((4.0, 3.0, 3.5, 3.6))
+    loop.perplexity = lambda *_, **__: next(values)
+    changes = {"patience": patience, "dev_every_steps": 10, "checkpoint_every_steps": 10}
+    return FIFTY.model_copy(update=changes)
 
 
 def slowly(_metrics: Metrics) -> None:
@@ -210,6 +220,15 @@ def test_two_processes_train_as_one_does(tmp_path: Path, alone: Path) -> None:
     assert_same_course(run_together(part, 2), alone)
     assert_order_is_as_promised(part, 2)
     assert read_metrics(tmp_path / "two" / METRICS)[-1]["dev_sacrebleu"] == 12.5
+
+
+@SLOW
+def test_two_processes_end_early_together(tmp_path: Path) -> None:
+    """Only the first process evaluates."""
+    directory = run_together(Part(str(tmp_path / "two"), patience=2), 2)
+    assert len(losses(directory)) == 40
+    best = read_progress(checkpoints(directory)[-1]).best
+    assert best == Best(step=20, perplexity=3.0, n_worse=2)
 
 
 def test_five_micro_batches_train_as_one_does(tmp_path: Path, alone: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +25,14 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.training import acceleration
+from nmtkit.training import acceleration, loop
 from nmtkit.training import trainer as trainer_module
 from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.averaging import to_average
 from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, updates
-from nmtkit.training.checkpoint import Progress, checkpoints
+from nmtkit.training.checkpoint import Best, Progress, checkpoints, read_progress
 from nmtkit.training.distributed import Group
-from nmtkit.training.loop import MAX_SKIPPED, DevScore, perplexity, train
+from nmtkit.training.loop import MAX_SKIPPED, DevScore, better, is_over, perplexity, train
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
 from nmtkit.training.schedule import learning_rate
@@ -538,3 +540,109 @@ def test_killed_and_restarted_process_ends_with_the_bits_of_an_undisturbed_one(
         for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
             ours, theirs = (run / name / file for run in (killed, tmp_path / "undisturbed"))
             assert ours.read_bytes() == theirs.read_bytes()
+
+
+# Early stopping
+
+EVERY, PATIENCE, KEPT = 2, 2, 2
+PATIENT = {
+    "seed": 1,  # in whose run an evaluation is the best that is neither the first nor the last
+    "max_steps": 14,
+    "dev_every_steps": EVERY,
+    "checkpoint_every_steps": EVERY // 2,
+    "keep_checkpoints": KEPT,
+}
+
+
+def drawn_perplexity(model: Transformer, *_: object, **__: object) -> float:
+    """A number that is drawn from the weights: it rises and falls, and is the same when resumed."""
+    weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
+    return 2.0 + zlib.crc32(weights) / 2**32
+
+
+def early_end(perplexities: dict[int, float]) -> tuple[int, int]:
+    """The best step and the last one, by looking at each evaluation and all before it."""
+    for step in perplexities:
+        until = [each for each in perplexities if each <= step]
+        best = min(until, key=lambda each: perplexities[each])
+        if (step - best) // EVERY == PATIENCE:
+            return best, step
+    raise AssertionError("every evaluation soon has a better one")
+
+
+@dataclass(frozen=True)
+class Early:
+    """A run with early stopping; what it should do follows from one without."""
+
+    directory: Path
+    without: Path
+    best: int
+    last: int
+
+
+@pytest.fixture(scope="module")
+def early(tmp_path_factory: pytest.TempPathFactory) -> Early:
+    directory, without = tmp_path_factory.mktemp("early"), tmp_path_factory.mktemp("without")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "perplexity", drawn_perplexity)
+        run(without, model_of(dropout=0.2), config_of(**PATIENT))
+        run(directory, model_of(dropout=0.2), config_of(**PATIENT, patience=PATIENCE))
+    evaluated = losses(without)[EVERY - 1 :: EVERY]
+    best, last = early_end({line["step"]: line["dev_perplexity"] for line in evaluated})
+    assert best > EVERY  # the first evaluation is not the best
+    return Early(directory, without, best, last)
+
+
+def test_training_ends_where_dev_perplexity_has_not_improved_for_long(early: Early) -> None:
+    assert losses(early.directory) == losses(early.without)[: early.last]
+    newest = read_progress(checkpoints(early.directory)[-1])
+    assert (newest.step, newest.scheduled) == (early.last, True)
+    perplexity = losses(early.directory)[early.best - 1]["dev_perplexity"]
+    assert newest.best == Best(step=early.best, perplexity=perplexity, n_worse=PATIENCE)
+
+
+def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> None:
+    kept = [early.best - 1, early.best, early.last - 1, early.last]
+    assert [read_progress(path).step for path in checkpoints(early.directory)] == kept
+    for n_checkpoints, steps in ((KEPT, kept[:2]), (1, kept[1:2])):
+        averaged = to_average(early.directory, n_checkpoints)
+        assert [read_progress(path).step for path in averaged] == steps
+    assert [read_progress(path).step for path in to_average(early.without, 2)] == [13, 14]
+
+
+@pytest.mark.parametrize("after_best", range(-2, PATIENCE * EVERY))
+def test_early_stopping_is_the_same_wherever_a_run_was_stopped(
+    early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "perplexity", drawn_perplexity)
+    config = config_of(**PATIENT, patience=PATIENCE)
+    stopped = run(tmp_path, model_of(dropout=0.2), config, stop_after=early.best + after_best)
+    assert not is_over(config, stopped)
+    progress = run(tmp_path, model_of(dropout=0.2, seed=77), config)
+    assert is_over(config, progress)
+    assert losses(tmp_path) == losses(early.directory)
+    ours, theirs = checkpoints(tmp_path), checkpoints(early.directory)
+    assert [path.name for path in ours] == [path.name for path in theirs]
+    for path, same in zip(ours, theirs, strict=True):
+        for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
+            assert (path / file).read_bytes() == (same / file).read_bytes()
+
+
+def test_run_that_ended_early_does_nothing_more(early: Early, tmp_path: Path) -> None:
+    shutil.copytree(early.directory, tmp_path, dirs_exist_ok=True)
+    before = (tmp_path / METRICS).read_bytes()
+    progress = run(tmp_path, model_of(), config_of(**PATIENT, patience=PATIENCE))
+    assert progress.step == early.last
+    assert (tmp_path / METRICS).read_bytes() == before
+
+
+def test_perplexity_that_is_no_number_is_worse() -> None:
+    best = Best(step=4, perplexity=3.0, n_worse=0)
+    assert better(best, 8, math.nan) == Best(step=4, perplexity=3.0, n_worse=1)
+    assert better(best, 8, 3.0) == Best(step=4, perplexity=3.0, n_worse=1)
+    assert better(best, 8, 2.9) == Best(step=8, perplexity=2.9, n_worse=0)
+
+
+def test_progress_says_nothing_of_early_stopping_that_is_off(undisturbed: Undisturbed) -> None:
+    for path in checkpoints(undisturbed.directory):
+        assert b"best" not in (path / "progress.json").read_bytes()
