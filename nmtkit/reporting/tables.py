@@ -44,7 +44,7 @@ SCORE_NAMES = {
     "compound_split_bleu": "compound-split BLEU",
 }
 
-PIPE_WIDTH = 100_000  # characters; a table takes what it needs of them
+PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 
 BLOCKS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # of rising height
 MAX_SPLIT_WORDS = 6  # of an inspection on a terminal; its page shows more
@@ -60,7 +60,7 @@ def print_scores(scores: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(scores)
         return
-    _console().print(_score_table(scores))
+    _print_scores(_console(), scores)
 
 
 def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None:
@@ -153,7 +153,7 @@ def print_results(results: Results, *, as_json: bool) -> None:
     for stage in results.stages:
         places.add_row(stage.name, stage.summary, stage.path)
     console.print(places)
-    console.print(_score_table(results.scores))
+    _print_scores(console, results.scores)
 
 
 def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
@@ -279,16 +279,20 @@ def _dropped_table(inspection: Inspection) -> Table:
     return table
 
 
-def _score_table(scores: Mapping[str, Any]) -> Table:
-    """One column a test set, one row a score."""
+def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
+    """Print a table with one column a test set and one row a score, then how each was counted."""
     columns = [
         f"{visible(name)}\n{each['test_set']['lines']:,} lines" for name, each in scores.items()
     ]
-    table = _table(None, "score", *columns, "how it was counted")
+    table = _table(None, "score", *columns)
+    hows: list[str] = []
     for key, name in SCORE_NAMES.items():
         of_sets = [each[key] for each in scores.values()]
-        table.add_row(name, *map(_score, of_sets), "\n".join(dict.fromkeys(map(_how, of_sets))))
-    return table
+        table.add_row(name, *map(_score, of_sets))
+        hows += dict.fromkeys(f"{name}: {_how(each)}" for each in of_sets)
+    console.print(table)
+    for how in hows:
+        console.print(how, soft_wrap=not console.is_terminal)
 
 
 def _score(score: Mapping[str, Any]) -> str:
@@ -315,7 +319,7 @@ def _table(title: str | None, *columns: str) -> Table:
 
 
 def _console() -> Console:
-    """Return standard output; if it is not a terminal, so wide that nothing is folded."""
+    """Return standard output, of constant width if it is not a terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
@@ -327,10 +331,15 @@ def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> 
     if as_json:
         print_json([asdict(speed) for speed in speeds])
         return
-    table = Table(title="training speed", title_justify="left")
-    table.add_column("")
-    for speed in speeds:
-        table.add_column(f"{speed.recipe}\n{speed.way}", justify="right")
+    for recipe, group in groupby(speeds, key=lambda speed: speed.recipe):
+        _console().print(_speed_table(recipe, list(group)))
+
+
+def _speed_table(recipe: str, speeds: Sequence[TrainingSpeed]) -> Table:
+    """One column for each way to train the recipe's model."""
+    table = _table(f"training speed of {visible(recipe)}", "", *(speed.way for speed in speeds))
+    for column in table.columns[1:]:
+        column.justify = "right"
     rows: list[tuple[str, Callable[[TrainingSpeed], str]]] = [
         ("target tokens/s", lambda s: f"{s.tgt_tokens_per_second:,.0f}"),
         ("target tokens an update", lambda s: f"{s.tgt_tokens_per_update:,.0f}"),
@@ -350,4 +359,4 @@ def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> 
     table.add_section()
     for part in speeds[0].parts:
         table.add_row(f"time: {part}", *(f"{speed.parts[part]:.1%}" for speed in speeds))
-    _console().print(table)
+    return table

@@ -29,7 +29,7 @@ BLEUS = ("sacreBLEU", "tokenized BLEU", "compound-split BLEU")
 def test_run_ends_with_each_bleu_named_and_every_path(finished: Finished) -> None:
     assert finished.outcome.code == 0
     for name in BLEUS:
-        (row,) = (line for line in finished.outcome.out.split("\n") if f" {name} " in line)
+        (row,) = (line for line in finished.outcome.out.split("\n") if f"│ {name} " in line)
         assert any(character.isdigit() for character in row)
     assert "nrefs:1" in finished.outcome.out
     for stage in STAGES:
