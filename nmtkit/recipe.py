@@ -78,7 +78,7 @@ def sections_with(key: str, schema: type[Section]) -> list[str]:
 
 
 class OwnText(Section):
-    """A user's own text, called by the name of its file unless `name` is given."""
+    """A user's own text, called by the names of its files unless `name` is given."""
 
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
 
@@ -164,14 +164,27 @@ TestSource = Annotated[
 ]
 
 
+def _of_both(src: str, tgt: str) -> str:
+    """Return one name for two files: "test.en-de" for test.en and test.de."""
+    names = src.split("."), tgt.split(".")
+    if len(names[0]) != len(names[1]):
+        return f"{src}-{tgt}"
+    parts = list(zip(*names, strict=True))
+    if sum(one != other for one, other in parts) > 1:
+        return f"{src}-{tgt}"
+    return ".".join(one if one == other else f"{one}-{other}" for one, other in parts)
+
+
 def name_of(source: Source | TestSource) -> str:
-    """What a source is called: in the catalog, by the user, or by its file."""
+    """What a source is called: in the catalog, by the user, or by its files."""
     match source:
         case str():
             return source
         case OwnText(name=str() as name):
             return name
-        case FilePair(src=path) | SourceFile(src=path) | TsvFile(tsv=path) | TmxFile(tmx=path):
+        case FilePair(src=src, tgt=tgt):
+            raw = _of_both(Path(src).name, Path(tgt).name)
+        case SourceFile(src=path) | TsvFile(tsv=path) | TmxFile(tmx=path):
             raw = Path(path).name
         case HubSource() as hub:
             raw = f"{hub.huggingface}-{hub.subset}-{hub.split}"

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, Recipe, TmxFile, TsvFile
+from nmtkit.recipe import FilePair, Recipe, TmxFile, TsvFile, name_of
 from nmtkit.recipe_file import (
     MAX_BYTES,
     _first_problem,
@@ -676,10 +676,26 @@ def test_one_file_of_both_sides_is_found_beside_the_recipe_too(working: Path) ->
 @pytest.mark.parametrize("name", [artifacts.TEMPORARY, artifacts.MANIFEST, artifacts.MEASUREMENTS])
 def test_a_test_set_takes_no_name_that_an_artifact_uses(name: str) -> None:
     with pytest.raises(UserError, match=f"a set cannot be called {name}; give it another"):
-        load_recipe("demo", [f'test.sets=[{{ src = "{name}", tgt = "b" }}]'])
-    load_recipe("demo", [f'test.sets=[{{ src = "{name}", tgt = "b", name = "other" }}]'])
+        load_recipe("demo", [f'test.sets=[{{ src = "{name}" }}]'])
+    load_recipe("demo", [f'test.sets=[{{ src = "{name}", name = "other" }}]'])
 
 
 def test_test_sets_have_names_of_their_own() -> None:
     with pytest.raises(UserError, match=r'sets has 2 called test\.en; give one a "name"'):
         load_recipe("demo", ['test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }]'])
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "name"),
+    [
+        ("a/test.en", "a/test.de", "test.en-de"),
+        ("test.en.gz", "test.de.gz", "test.en-de.gz"),
+        ("source.txt", "target.txt", "source-target.txt"),
+        ("en/test", "de/test", "test"),
+        ("test.en", "reference", "test.en-reference"),
+        ("a.en", "b.de", "a.en-b.de"),
+    ],
+)
+def test_two_files_are_called_by_both_of_their_names(src: str, tgt: str, name: str) -> None:
+    assert name_of(FilePair(src=src, tgt=tgt)) == name
+    assert name_of(FilePair(name="mine", src=src, tgt=tgt)) == "mine"

@@ -37,6 +37,7 @@ from nmtkit.corpus.tokenized import (
     RawChunk,
     Tokenize,
     Tokenized,
+    has_nul,
     words_of,
 )
 from nmtkit.errors import UserError
@@ -61,9 +62,26 @@ def run(chain: Chain) -> Artifact:
     """
     chain.fetch_unknown()
     for corpus in chain.corpora["sets"]:
-        for _ in corpus.pairs(chain.fetch):
-            pass
+        _check_set(corpus.name, corpus.pairs(chain.fetch))
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
+
+
+def _check_set(name: str, pairs: Iterator[Pair]) -> None:
+    n_with_nul, is_blank = 0, True
+    for pair in pairs:
+        n_with_nul += has_nul(pair)
+        is_blank = is_blank and not pair[0].strip()
+    if is_blank:
+        raise UserError(f"the test set {name} has blank lines alone; name another in [test] sets")
+    _say_nul(name, n_with_nul)
+
+
+def _say_nul(name: str, n_pairs: int) -> None:
+    if n_pairs:
+        progress.say(
+            f"prepare: warning: {n_pairs:,} pairs of {name} contain U+0000, as binary files and "
+            "UTF-16 do"
+        )
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
@@ -86,6 +104,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     _check_room(chain, draft)
     begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch))
+    _say_nul(chain.corpora["dev"][0].name, sum(map(has_nul, dev)))
     clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
     subword = _learn_once(chain.recipe, journal, draft, clean)
@@ -157,6 +176,7 @@ class _Clean:
     chunks: int = 0  # of raw text, finished
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
+    with_nul: dict[str, int] = field(default_factory=dict)  # pairs with a U+0000, by corpus
     forgot_after: list[int] = field(
         default_factory=list
     )  # numbers of pairs after which the rarest words were dropped
@@ -180,6 +200,9 @@ class _Clean:
         count["pairs"] += len(tokenized.pairs) + tokenized.reasons.total()
         for reason, n in tokenized.reasons.items():
             count["dropped"][reason] = count["dropped"].get(reason, 0) + n
+        if tokenized.n_with_nul:
+            name = count["corpus"]
+            self.with_nul[name] = self.with_nul.get(name, 0) + tokenized.n_with_nul
         self.kept += tokenized.kept
         shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
         for example in tokenized.dropped:
@@ -298,6 +321,8 @@ def _tell_dropped(clean: _Clean) -> None:
                 f"prepare: {count['corpus']}: {count['pairs']:,} pairs, dropped "
                 f"{_reasons(Counter(count['dropped']))}"
             )
+    for name, n_pairs in clean.with_nul.items():
+        _say_nul(name, n_pairs)
     if clean.forgot_after:
         progress.say(
             f"prepare: more than {MAX_WORDS:,} different words; subwords are learned without the "

@@ -203,9 +203,9 @@ def test_real_text_keeps_its_number_of_lines(shared_data: Path) -> None:
 def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) -> None:
     src = str(written(tmp_path / "a.en", "1\n2\n3\n4\n5\n"))
     tgt = str(written(tmp_path / "a.de", "1\n2\n"))
-    with pytest.raises(UserError, match=r"sides of a\.en differ .*a\.en has 5 .*a\.de has 2"):
+    with pytest.raises(UserError, match=r"sides of a\.en-de differ .*a\.en has 5 .*a\.de has 2"):
         read(FilePair(src=src, tgt=tgt))
-    with pytest.raises(UserError, match=r"sides of a\.de differ .*a\.de has 2 .*a\.en has 5"):
+    with pytest.raises(UserError, match=r"sides of a\.de-en differ .*a\.de has 2 .*a\.en has 5"):
         read(FilePair(src=tgt, tgt=src))
 
 

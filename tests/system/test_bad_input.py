@@ -56,6 +56,11 @@ def _empty_the_test_set(folder: Path) -> None:
         (folder / name).write_bytes(b"")
 
 
+def _blank_the_test_set(folder: Path) -> None:
+    for name in ("test.en", "test.de"):
+        (folder / name).write_bytes(b"\n \n")
+
+
 def _cut_a_gz_short(folder: Path) -> None:
     packed = gzip.compress((folder / "train.en").read_bytes())
     (folder / "train.en.gz").write_bytes(packed[: len(packed) // 2])
@@ -95,6 +100,9 @@ MISTAKES = {
     ),
     "empty corpus": Mistake(_empty_both_sides, PREPARE, ("train.en", "is empty")),
     "empty test set": Mistake(_empty_the_test_set, PREPARE, ("test.en", "is empty")),
+    "blank test set": Mistake(
+        _blank_the_test_set, PREPARE, ("the test set test has blank lines alone",)
+    ),
     "cleaning drops everything": Mistake(
         _nothing,
         (*PREPARE, "--set", "corpus.max_tokens=1"),

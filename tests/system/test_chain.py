@@ -137,11 +137,11 @@ def test_other_test_sets_train_nothing_and_are_scored_in_one_table(
     assert {stage: traces(complete / "runs" / stage) for stage in STAGES[:3]} == before
     assert "alone has no reference and is not scored" in ended.err
     header = "\n".join(ended.out.split("\n")[:4])
-    assert "dev.en" in header
+    assert "dev.en-de" in header
     assert f"{len(read_lines(complete / 'dev.de'))} lines" in header
     scores = json.loads(done(nmtkit(complete, "score", RECIPE, "--set", sets, "--json")).out)
     old = json.loads((finished.artifact("score") / "scores.json").read_bytes())
-    assert scores.keys() == {"test", "dev.en"}
+    assert scores.keys() == {"test", "dev.en-de"}
     assert scores["test"] == old["test"]
     (other,) = complete.glob("runs/translate/*/alone/hypotheses.txt")
     assert not other.with_name("reference.txt").exists()
