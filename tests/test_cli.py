@@ -1,13 +1,16 @@
 """What the command line makes of its arguments."""
 
 import inspect
+import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+import nmtkit
 from nmtkit import __version__, cli
+from nmtkit.__main__ import main
 from nmtkit.artifacts import Artifact, Manifest
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
@@ -115,3 +118,20 @@ def test_a_shell_completes_commands_options_and_recipes(
     }
     ended = CliRunner(env=asked).invoke(cli.app, prog_name="nmtkit")
     assert ended.output.split() == completed
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "nmtkit.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "nmtkit.cli")
+    monkeypatch.delattr(nmtkit, "cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
