@@ -220,6 +220,7 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate a recipe's test sets, or a text line by line with --bundle."""
+    from nmtkit.commands import translate as command
     from nmtkit.stages import translate as stage
 
     if (recipe is None) == (bundle is None):
@@ -239,7 +240,7 @@ def translate(
             )
         if source and target and target.exists() and source.exists() and source.samefile(target):
             raise UserError(f"--input and --output are both {target}; name another --output")
-        stage.translate_text(bundle, overrides or [], machine, source, target)
+        command.translate(bundle, overrides or [], machine, source, target)
 
 
 @app.command()

@@ -141,7 +141,7 @@ def only_some_rooms_import_torch(module: Module) -> Iterator[str]:
 def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
     """Stages and libraries talk through nmtkit.progress, or not at all.
 
-    What `nmtkit translate` makes of its standard input is no talk.
+    What `nmtkit translate --bundle` makes of its standard input is no talk.
     """
     if module.room in ("cli", "progress", "reporting"):
         return
@@ -153,7 +153,7 @@ def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
             yield "prints"
     for node in module.nodes():
         stream = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
-        is_result = stream == "sys.stdout" and module.path == "nmtkit/stages/translate.py"
+        is_result = stream == "sys.stdout" and module.path == "nmtkit/commands/translate.py"
         if stream in ("sys.stdout", "sys.stderr") and not is_result:
             yield f"uses {stream}"
 

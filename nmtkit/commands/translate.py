@@ -1,0 +1,127 @@
+"""translate --bundle: a text through a bundle, line by line."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nmtkit import artifacts, progress
+from nmtkit.corpus.chunks import read_chunks
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.lines import Translator
+from nmtkit.errors import Stopped, UserError
+from nmtkit.machine import Machine
+from nmtkit.recipe_file import override_decoding
+from nmtkit.sources.text import BYTE_ORDER_MARK, TextFile, read_lines
+from nmtkit.stages.translate import LINES_PER_PART, tell_pieces
+
+MAX_LINES = 1_024  # translated together when they come through a pipe faster than the model works
+
+
+def translate(
+    folder: Path,
+    overrides: Sequence[str],
+    machine: Machine,
+    source: Path | None = None,
+    target: Path | None = None,
+) -> None:
+    """Translate a text line by line with the bundle in `folder`.
+
+    Lines of standard input that have arrived are translated together; a line that comes alone is
+    answered at once.
+
+    Args:
+        folder: The bundle.
+        overrides: `decoding.key=value`, in place of the bundle's own settings.
+        machine: Where to compute.
+        source: A file, which may be compressed; None for standard input.
+        target: A file, which is replaced when all lines are translated; None for standard output.
+
+    Raises:
+        UserError: `folder` is not a bundle, or a line is not UTF-8.
+        Stopped: Ctrl-C.
+    """
+    from nmtkit.decoding.torch_engine import TorchEngine
+
+    try:
+        device = machine.torch_device()
+        bundle = open_bundle(folder)
+        bundle = replace(bundle, decoding=override_decoding(bundle.decoding, overrides))
+        translator = bundle.translator(TorchEngine.load(bundle, device))
+        chunks = _arriving_lines(sys.stdin.fileno())
+        n_lines = None
+        if source is not None:
+            text = TextFile(source)
+            n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
+            chunks = read_chunks(read_lines(text), LINES_PER_PART[device.type])
+        if target is not None:
+            _write(_translated(translator, chunks), target, n_lines)
+            return
+        for lines in _translated(translator, chunks):
+            sys.stdout.writelines(lines)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        raise Stopped("stopped", exit_code=128 + signal.SIGINT) from None
+
+
+def _translated(translator: Translator, chunks: Iterable[list[str]]) -> Iterator[list[str]]:
+    number = 0
+    for lines in chunks:
+        translations = translator.translate(lines, progress=lambda _: None)
+        for translation in translations:
+            number += 1
+            tell_pieces(translator, f"line {number:,}", translation)
+        yield [f"{translation.text}\n" for translation in translations]
+
+
+def _write(chunks: Iterable[list[str]], target: Path, n_lines: int | None) -> None:
+    """Write a file that is whole or not there; a draft of it keeps what was done."""
+    with (
+        artifacts.draft_of_file(target) as draft,
+        progress.task(f"translate: {target}", unit="lines", total=n_lines) as task,
+    ):
+        try:
+            with draft.open("w", encoding="utf-8", newline="\n") as file:
+                for lines in chunks:
+                    file.writelines(lines)
+                    file.flush()
+                    task.advance(len(lines))
+        except KeyboardInterrupt:
+            told = f"stopped; what has been translated is in {draft}"
+            raise Stopped(told, exit_code=128 + signal.SIGINT) from None
+
+
+def _arriving_lines(descriptor: int) -> Iterator[list[str]]:
+    """Yield the lines that have arrived, decoded, until the end of the input or a bad line."""
+    n_before = 0
+    for arrived in _arriving_bytes(descriptor):
+        lines: list[str] = []
+        for line in arrived:
+            try:
+                text = line.decode("utf-8").removesuffix("\r")
+                is_first = n_before + len(lines) == 0
+                lines.append(text.removeprefix(BYTE_ORDER_MARK) if is_first else text)
+            except UnicodeDecodeError as error:
+                yield lines
+                raise UserError(
+                    f"standard input, line {n_before + len(lines) + 1:,}: byte {error.start + 1} "
+                    "is not valid UTF-8; convert the text to UTF-8"
+                ) from None
+        yield lines
+        n_before += len(lines)
+
+
+def _arriving_bytes(descriptor: int) -> Iterator[list[bytes]]:
+    """Yield the lines that have arrived, a few at a time, without waiting for more."""
+    unfinished: list[bytes] = []  # what has come so far of a line
+    while block := os.read(descriptor, 2**16):
+        ended, newline, rest = block.rpartition(b"\n")
+        if newline:
+            lines = b"".join([*unfinished, ended]).split(b"\n")
+            yield from (lines[i : i + MAX_LINES] for i in range(0, len(lines), MAX_LINES))
+            unfinished.clear()
+        unfinished.append(rest)
+    if last := b"".join(unfinished):
+        yield [last]
