@@ -227,12 +227,27 @@ class BpeConfig(Section):
     method: Literal["bpe"]
     n_merges: Count
 
+    def expected_tokens(self) -> int:
+        """Estimate the size of the vocabulary: 32,000 merges on news yield about 37,000 tokens."""
+        return round(self.n_merges * 37 / 32)
+
 
 class SentencePieceConfig(Section):
     """A sentencepiece vocabulary, in place of the paper's word-pieces (section 5.1)."""
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=MAX_INT)]
+
+    def expected_tokens(self) -> int:
+        """Return the size of the vocabulary."""
+        return self.n_tokens
+
+
+class BundleConfig(Section):
+    """The vocabulary of a bundle, whose languages and tokenization [corpus] must have."""
+
+    method: Literal["bundle"]
+    path: str
 
 
 class ModelConfig(Section):
@@ -269,6 +284,9 @@ class TrainingConfig(Section):
     """Batches, schedule, optimizer and regularization (section 5)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
+    # Fine-tuning: the bundle whose weights training starts from. It must have this vocabulary and
+    # this [model], except for dropout.
+    start_from: str | None = None
     max_steps: Count
     src_tokens_per_update: Count  # at most, including the EOS and without padding
     tgt_tokens_per_update: Count
@@ -351,7 +369,9 @@ class Recipe(Section):
     name: Annotated[str, Field(pattern=NAME)]
     description: str
     corpus: CorpusConfig
-    subword: Annotated[BpeConfig | SentencePieceConfig, Field(discriminator="method")]
+    subword: Annotated[
+        BpeConfig | SentencePieceConfig | BundleConfig, Field(discriminator="method")
+    ]
     model: ModelConfig
     training: TrainingConfig
     averaging: AveragingConfig
@@ -379,12 +399,6 @@ class Recipe(Section):
                 f"training.keep_checkpoints = {self.training.keep_checkpoints}"
             )
         return self
-
-    def expected_vocabulary(self) -> int:
-        """Estimate the size of the vocabulary: 32,000 merges on news yield about 37,000 tokens."""
-        if isinstance(self.subword, BpeConfig):
-            return round(self.subword.n_merges * 37 / 32)
-        return self.subword.n_tokens
 
     def section(self, name: str) -> dict[str, Any]:
         """Return the values of a section for fingerprints and manifests."""

@@ -14,7 +14,8 @@ from nmtkit.errors import UserError, shortened
 from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean, sections_with
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
-FILE_KEYS = ("src", "tgt", "tsv", "tmx")  # of a source; their values are paths
+# Their values are paths: of a source, of [subword], and of [training].
+PATH_KEYS = ("src", "tgt", "tsv", "tmx", "path", "start_from")
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -124,7 +125,7 @@ def _with_absolute_files(value: Any, folder: Path) -> Any:
         return value
     return {
         key: str(folder / inner)
-        if key in FILE_KEYS and isinstance(inner, str)
+        if key in PATH_KEYS and isinstance(inner, str)
         else _with_absolute_files(inner, folder)
         for key, inner in value.items()
     }

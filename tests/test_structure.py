@@ -40,7 +40,8 @@ MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
 STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "__init__": set(),
     "journal": set(),
-    "chain": set(),
+    "parent": set(),
+    "chain": {"parent"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal"},
 }

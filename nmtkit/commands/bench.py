@@ -164,7 +164,7 @@ def _text(chain: Chain) -> tuple[Pairs, int, str]:
     if prepared := chain.find("prepare"):
         corpus = PreparedCorpus(prepared)
         return open_pairs(corpus, "train"), corpus.counts().vocabulary, "the recipe's"
-    n_tokens = chain.recipe.expected_vocabulary()
+    n_tokens = chain.expected_vocabulary()
     return made_up_pairs(n_tokens, chain.recipe.model.max_positions), n_tokens, "made up"
 
 

@@ -32,7 +32,7 @@ def plan(chain: Chain) -> Plan:
     if prepared is not None:
         n_tokens = PreparedCorpus(prepared).counts().vocabulary
     else:
-        n_tokens = recipe.expected_vocabulary()
+        n_tokens = chain.expected_vocabulary()
     n_rows = recipe.model.rows_for(n_tokens)
     n_parameters = count_parameters(recipe.model, n_rows).total
     training = recipe.training

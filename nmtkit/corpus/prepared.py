@@ -16,7 +16,7 @@ from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.symbols import SPECIALS
+from nmtkit.symbols import SPECIALS, UNK_ID
 
 Split = Literal["train", "dev"]
 Side = Literal["src", "tgt"]
@@ -114,11 +114,11 @@ def n_longer(folder: Path, max_tokens: int) -> int:
     return int(np.count_nonzero((src.lengths > max_tokens) | (tgt.lengths > max_tokens)))
 
 
-def n_unused(folder: Path, n_tokens: int) -> int:
-    """Count the subwords that never occur in the training text, ids written."""
+def n_unused_and_unknown(folder: Path, n_tokens: int) -> tuple[int, int]:
+    """Count the subwords absent from the training text, and its unknown tokens, ids written."""
     src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
     counts = src.counts(n_tokens) + tgt.counts(n_tokens)
-    return int(np.count_nonzero(counts[len(SPECIALS) :] == 0))
+    return int(np.count_nonzero(counts[len(SPECIALS) :] == 0)), int(counts[UNK_ID])
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, Store
+from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, Machine
-from nmtkit.recipe import Recipe
+from nmtkit.recipe import BundleConfig, Recipe
 from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.stages.parent import open_parent
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -30,6 +32,11 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("train", "dev", "drop_held_out"),
     "translate": ("sets",),
+}
+# The same for the keys that name a bundle, each with its section.
+BUNDLES: Mapping[str, tuple[str, str]] = {
+    "prepare": ("subword", "path"),
+    "train": ("training", "start_from"),
 }
 
 
@@ -67,6 +74,23 @@ class Chain:
             for key, named in sources.items()
         }
 
+    @cached_property
+    def bundles(self) -> dict[str, Bundle]:
+        """The bundles that the recipe builds on, by the stage that reads them.
+
+        Raises:
+            UserError: one is missing or damaged, or does not agree with the recipe.
+        """
+        named = {
+            stage: getattr(getattr(self.recipe, section), key, None)
+            for stage, (section, key) in BUNDLES.items()
+        }
+        return {
+            stage: open_parent(path, self.recipe)
+            for stage, path in named.items()
+            if path is not None
+        }
+
     def fetch(self, file: RemoteFile) -> Path:
         """Return a path to a download's verified bytes.
 
@@ -94,12 +118,24 @@ class Chain:
             depends.setdefault("inputs", {})[key] = [
                 corpus.identity(self.machine.downloads_dir) for corpus in self.corpora[key]
             ]
+        if bundle := self.bundles.get(stage):
+            section, key = BUNDLES[stage]
+            del depends[section][key]
+            files = bundle.artifact.manifest.files
+            depends["bundle"] = {name: file.sha256 for name, file in files.items()}
         if stage == "translate":  # whose folders have the names of the sets
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage != names[0]:
             upstream = names[names.index(stage) - 1]
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
         return depends
+
+    def expected_vocabulary(self) -> int:
+        """Return the size of the vocabulary, or an estimate if it will be learned."""
+        subword = self.recipe.subword
+        if isinstance(subword, BundleConfig):
+            return self.bundles["prepare"].text.subword.n_tokens
+        return subword.expected_tokens()
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""

@@ -41,7 +41,7 @@ from nmtkit.corpus.tokenized import (
     words_of,
 )
 from nmtkit.errors import UserError
-from nmtkit.recipe import BpeConfig, CorpusConfig, Recipe
+from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig, SentencePieceConfig
 from nmtkit.sources.parallel import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
@@ -107,13 +107,10 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     _say_nul(chain.corpora["dev"][0].name, sum(map(has_nul, dev)))
     clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
-    subword = _learn_once(chain.recipe, journal, draft, clean)
+    subword = _learn_once(chain, journal, draft, clean)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
-    progress.say(
-        f"prepare: a vocabulary of {subword.n_tokens:,} tokens, "
-        f"{prepared.n_unused(draft, subword.n_tokens):,} of them absent from the training text"
-    )
+    _say_how_the_vocabulary_fits(draft, subword.n_tokens)
     _say_what_is_left_out(draft, clean.n_pairs, chain.recipe.model.max_positions)
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)
@@ -134,6 +131,19 @@ def _check_room(chain: Chain, draft: Path) -> None:
     needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     artifacts.check_room(draft, needed - written, "preparing the training text")
+
+
+def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
+    n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
+    progress.say(
+        f"prepare: a vocabulary of {n_tokens:,} tokens, {n_unused:,} of them absent from the "
+        "training text"
+    )
+    if n_unknown:  # only if the vocabulary is that of a bundle
+        progress.say(
+            f"prepare: warning: {n_unknown:,} tokens of the training text are unknown, because the "
+            "vocabulary lacks their characters"
+        )
 
 
 def _say_what_is_left_out(draft: Path, n_pairs: int, max_positions: int) -> None:
@@ -337,19 +347,26 @@ def _reasons(dropped: Counter[str]) -> str:
 # Subwords
 
 
-def _learn_once(recipe: Recipe, journal: Journal, draft: Path, clean: _Clean) -> Subword:
+def _learn_once(chain: Chain, journal: Journal, draft: Path, clean: _Clean) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
     if not journal["learned"]:
-        subword = _learn(recipe, clean.words)
+        subword = _learn(chain, clean.words)
         journal.commit("learned", True, *subword.save(draft))
     clean.words.clear()
-    if isinstance(recipe.subword, BpeConfig):
-        return BpeSubword.load(draft)
-    return SentencePieceSubword.load(draft)
+    match chain.recipe.subword:
+        case BundleConfig():
+            return chain.bundles["prepare"].text.subword
+        case BpeConfig():
+            return BpeSubword.load(draft)
+        case SentencePieceConfig():
+            return SentencePieceSubword.load(draft)
 
 
-def _learn(recipe: Recipe, words: Counter[str]) -> Subword:
-    config = recipe.subword
+def _learn(chain: Chain, words: Counter[str]) -> Subword:
+    config = chain.recipe.subword
+    if isinstance(config, BundleConfig):
+        progress.say(f"prepare: takes the vocabulary of {config.path}")
+        return chain.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             merges = learn_bpe(words, config.n_merges, progress=task.advance)

@@ -13,13 +13,15 @@ import torch
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
+from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.errors import AlreadyReported, Stopped
+from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.model.cost import PEAK_FLOPS, checkpoints_bytes
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, Recipe
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
@@ -101,12 +103,14 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     ):
         acceleration = acceleration_of(chain, group)
         trainer = trainer_of(chain, group, open_pairs(prepared, "train"), n_rows, acceleration)
+        if parent := chain.bundles.get("train"):
+            _load_parent(trainer.model, parent, prepared)
         if group.is_first:
             _set_up(draft, recipe, trainer.model, n_rows)
         group.wait()
         _say_what_begins(trainer)
         _say_what_is_unusual(trainer)
-        _say_rows(recipe, n_tokens)
+        _say_rows(chain, n_tokens)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
             _reporter(chain, trainer) as report,
@@ -149,6 +153,28 @@ def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> Non
     Description(config=recipe.model, n_rows=n_rows).save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
+
+
+def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -> None:
+    """Load the weights of the bundle that the recipe fine-tunes.
+
+    Raises:
+        UserError: they are damaged, or those of another vocabulary.
+    """
+    ours, theirs = prepared.subword(), parent.text.subword
+    ids = range(ours.n_tokens)
+    if (
+        theirs.n_tokens != ours.n_tokens
+        or theirs.pieces(ids) != ours.pieces(ids)
+        or parent.description.n_rows != len(model.output_matrix)
+    ):
+        path = parent.artifact.path
+        raise UserError(
+            f"the vocabulary of [training] start_from = {path} is not that of the prepared corpus; "
+            f'set method = "bundle" and path = "{path}" in [subword]'
+        )
+    load_weights(model, parent.verified_weights())
+    progress.say(f"train: starts from the weights of {parent.artifact.path}")
 
 
 def trainer_of(
@@ -227,12 +253,13 @@ def _say_what_is_unusual(trainer: Trainer) -> None:
         )
 
 
-def _say_rows(recipe: Recipe, n_tokens: int) -> None:
+def _say_rows(chain: Chain, n_tokens: int) -> None:
     """Report the rows of the embeddings, and warn if they are more than the recipe planned for."""
-    n_rows = recipe.model.rows_for(n_tokens)
+    model = chain.recipe.model
+    n_rows = model.rows_for(n_tokens)
     progress.say(f"train: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
-    expected = recipe.expected_vocabulary()
-    if n_rows > (n_expected := recipe.model.rows_for(expected)):
+    expected = chain.expected_vocabulary()
+    if n_rows > (n_expected := model.rows_for(expected)):
         progress.say(
             f"train: warning: more than the {n_expected:,} rows that about {expected:,} tokens, "
             "expected from the recipe's [subword], would need; the model is larger than planned"

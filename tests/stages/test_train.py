@@ -11,7 +11,7 @@ from chains import tiny_chain
 from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
-from nmtkit.machine import Precision
+from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
@@ -113,14 +113,14 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
 
 
 def test_rows_of_the_embeddings_are_reported_and_more_than_expected_is_warned_of(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recipe = load_recipe("wmt14-en-de-base")
-    train._say_rows(recipe, 40_960)
+    chain = Chain(load_recipe("wmt14-en-de-base"), Machine(tmp_path), "wmt14-en-de-base")
+    train._say_rows(chain, 40_960)
     assert said_by("train", capsys) == [
         "train: a vocabulary of 40,960 tokens, 40,960 rows of embeddings"
     ]
-    train._say_rows(recipe, 40_961)
+    train._say_rows(chain, 40_961)
     assert said_by("train", capsys) == [
         "train: a vocabulary of 40,961 tokens, 49,152 rows of embeddings",
         "train: warning: more than the 40,960 rows that about 37,000 tokens, expected from the "

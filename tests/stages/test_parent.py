@@ -1,0 +1,216 @@
+"""Fine-tuning: a chain that takes the vocabulary and the weights of another chain's bundle."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from chains import tiny_chain
+from safetensors.torch import load_file
+
+from nmtkit import artifacts
+from nmtkit.errors import UserError
+from nmtkit.recipe import BundleConfig, FilePair, SentencePieceConfig
+from nmtkit.recipe_file import load_recipe
+from nmtkit.stages import average, prepare, score, train, translate
+from nmtkit.stages.chain import STAGES, Chain, states
+from nmtkit.training.checkpoint import checkpoints
+
+STANDS_STILL = {"learning_rate_scale": 1e-30}
+SUBWORDS = {
+    "bpe": None,
+    "sentencepiece": SentencePieceConfig(method="sentencepiece", n_tokens=263),
+}
+
+
+@pytest.fixture(scope="module", params=SUBWORDS)
+def parent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    """A chain with a bundle."""
+    chain = tiny_chain(tmp_path_factory.mktemp("parent"))
+    if subword := SUBWORDS[request.param]:
+        chain = changed(chain, subword=subword)
+    for stage in (prepare, train, average):
+        stage.run(chain)
+    return chain
+
+
+def bundle_of(chain: Chain) -> Path:
+    return chain.need("average").path
+
+
+def changed(chain: Chain, **sections: Any) -> Chain:
+    """The chain with other sections, given whole or by their changes."""
+    updates = {
+        name: getattr(chain.recipe, name).model_copy(update=value)
+        if isinstance(value, dict)
+        else value
+        for name, value in sections.items()
+    }
+    return Chain(chain.recipe.model_copy(update=updates), chain.machine, "test")
+
+
+def child_of(parent: Chain, bundle: Path, folder: Path, **sections: Any) -> Chain:
+    """A chain that fine-tunes `bundle` on other text, in the same folder of artifacts."""
+    for name in ("src", "tgt"):
+        (folder / name).write_text("b a\na\n" * 3, encoding="utf-8", newline="\n")
+    text = FilePair(src=str(folder / "src"), tgt=str(folder / "tgt"))
+    training = {"start_from": str(bundle), **sections.pop("training", {})}
+    child = changed(
+        parent,
+        corpus={"train": (text,), "dev": text},
+        subword=BundleConfig(method="bundle", path=str(bundle)),
+        training=training,
+    )
+    return changed(child, **sections)
+
+
+def test_child_has_the_vocabulary_and_starts_from_the_weights(
+    parent: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bundle = bundle_of(parent)
+    child = child_of(parent, bundle, tmp_path, training=STANDS_STILL, model={"dropout": 0.5})
+    for stage in (prepare, train, average, translate, score):
+        stage.run(child)
+    names = {path.name for path in bundle.iterdir()}
+    subwords = names & {"codes.bpe", "vocabulary.tsv", "sentencepiece.model"}
+    assert subwords
+    for name in (*subwords, "tokenization.json"):
+        for place in (child.need("prepare").path, child.need("average").path):
+            assert (place / name).read_bytes() == (bundle / name).read_bytes()
+    [checkpoint] = checkpoints(child.need("train").path / "checkpoints")
+    weights, start = (load_file(each / "model.safetensors") for each in (checkpoint, bundle))
+    torch.testing.assert_close(weights, start, atol=1e-30, rtol=0)  # zeros move by less
+    said = capsys.readouterr().err
+    is_bpe = "codes.bpe" in subwords  # sentencepiece has bytes in place of unknown characters
+    assert ("warning: 6 tokens of the training text are unknown" in said) == is_bpe
+    assert f"prepare: takes the vocabulary of {bundle}\n" in said
+    assert f"train: starts from the weights of {bundle}\n" in said
+    assert "more than the" not in said  # rows than expected
+
+
+def test_content_of_the_bundle_decides_and_not_its_place(parent: Chain, tmp_path: Path) -> None:
+    bundle = bundle_of(parent)
+    copy, other = tmp_path / "copy", tmp_path / "other"
+    shutil.copytree(bundle, copy)
+    average.run(elsewhere := changed(parent, decoding={"beam_size": 2}))
+    shutil.copytree(bundle_of(elsewhere), other)
+    chains = [child_of(parent, each, tmp_path) for each in (bundle, copy, other)]
+    for stage in STAGES:
+        here, there, changed_bundle = (chain.fingerprint(stage) for chain in chains)
+        assert here == there
+        assert here != changed_bundle
+    manifest = json.dumps([chains[0].depends_on(stage) for stage in STAGES])
+    assert str(bundle) not in manifest
+    hashes = chains[0].depends_on("train")["bundle"]
+    assert hashes["model.safetensors"] == artifacts.sha256_of(bundle / "model.safetensors")
+
+
+def test_recipe_without_a_parent_depends_on_none(parent: Chain) -> None:
+    assert not any("bundle" in parent.depends_on(stage) for stage in STAGES)
+
+
+def test_same_text_needs_no_vocabulary_of_a_bundle(parent: Chain) -> None:
+    """Training anew from the weights of a run on the same prepared corpus."""
+    again = changed(parent, training={"start_from": str(bundle_of(parent))})
+    assert again.fingerprint("prepare") == parent.fingerprint("prepare")
+    assert again.fingerprint("train") != parent.fingerprint("train")
+    train.run(again)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "theirs", "ours"),
+    [
+        ("corpus", {"lowercase": True}, "lowercase = false", "lowercase = true"),
+        (
+            "corpus",
+            {"src_lang": "fr", "tokenizer": "none"},
+            'src_lang = "en", tokenizer = "moses"',
+            'src_lang = "fr", tokenizer = "none"',
+        ),
+        ("corpus", {"tgt_lang": "fr"}, 'tgt_lang = "de"', 'tgt_lang = "fr"'),
+        (
+            "model",
+            {"d_ff": 16, "norm": "pre"},
+            'd_ff = 8, norm = "post"',
+            'd_ff = 16, norm = "pre"',
+        ),
+    ],
+)
+def test_recipe_that_does_not_agree_is_refused_before_any_stage(
+    parent: Chain, tmp_path: Path, section: str, changes: dict[str, Any], theirs: str, ours: str
+) -> None:
+    bundle = bundle_of(parent)
+    chain = changed(child_of(parent, bundle, tmp_path), **{section: changes})
+    with pytest.raises(UserError) as refused:
+        prepare.run(chain)
+    assert str(refused.value) == (
+        f"the bundle {bundle} was made with [{section}] {theirs}, but the recipe has {ours}; "
+        "change the recipe, or choose another bundle"
+    )
+    assert {state.state for state in states(chain)} == {"unknown"}
+
+
+def test_vocabulary_of_another_text_is_refused(parent: Chain, tmp_path: Path) -> None:
+    bundle = bundle_of(parent)
+    child = child_of(parent, bundle, tmp_path)
+    learns = changed(child, subword=parent.recipe.subword)
+    prepare.run(learns)
+    with pytest.raises(UserError) as refused:
+        train.run(learns)
+    assert str(refused.value) == (
+        f"the vocabulary of [training] start_from = {bundle} is not that of the prepared corpus; "
+        f'set method = "bundle" and path = "{bundle}" in [subword]'
+    )
+
+
+def alter(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (shutil.rmtree, "is not a finished artifact"),
+        (lambda bundle: (bundle / "decoding.json").unlink(), "decoding.json is missing"),
+        (lambda bundle: alter(bundle / "tokenization.json"), "tokenization.json was altered"),
+        (lambda bundle: alter(bundle / "model.json"), "model.json was altered"),
+    ],
+)
+def test_damaged_bundle_is_refused(
+    parent: Chain, tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle_of(parent), copy)
+    damage(copy)
+    with pytest.raises(UserError, match=message):
+        prepare.run(child_of(parent, copy, tmp_path))
+
+
+def test_prepared_corpus_is_no_parent(parent: Chain, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a bundle: it has no model\.safetensors"):
+        prepare.run(child_of(parent, parent.need("prepare").path, tmp_path))
+
+
+def test_altered_weights_are_refused(parent: Chain, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle_of(parent), copy)
+    child = child_of(parent, copy, tmp_path)
+    prepare.run(child)
+    alter(copy / "model.safetensors")
+    with pytest.raises(UserError, match=r"copy/model\.safetensors was altered"):
+        train.run(child)
+
+
+def test_paths_of_bundles_are_relative_to_the_recipe(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "pipelines" / "demo.toml").read_text(encoding="utf-8")
+    text = text.replace('"bpe"\nn_merges = 2_500', '"bundle"\npath = "bundles/a"')
+    text = text.replace("seed = 1", 'seed = 1\nstart_from = "bundles/b"')
+    (tmp_path / "mine.toml").write_text(text, encoding="utf-8", newline="\n")
+    recipe = load_recipe(str(tmp_path / "mine.toml"))
+    assert recipe.subword == BundleConfig(method="bundle", path=str(tmp_path / "bundles/a"))
+    assert recipe.training.start_from == str(tmp_path / "bundles/b")
