@@ -348,10 +348,10 @@ def new(
     from nmtkit.commands import new as command
     from nmtkit.recipe import FilePair
 
-    langs = command.languages(src, tgt, src_lang, tgt_lang)
+    text, langs = command.training_text(src, tgt, tsv, columns, tmx, src_lang, tgt_lang)
     recipe = command.new(
         name.removesuffix(".toml"),
-        command.source_of(src, tgt, tsv, columns, tmx, langs),
+        text,
         langs,
         dev=FilePair(name="dev", src=dev[0], tgt=dev[1]) if dev else None,
         test=FilePair(name="test", src=test[0], tgt=test[1]) if test else None,

@@ -173,9 +173,8 @@ def new(
         for kind in needed
     }
     sources = {"train": train, "dev": dev or files["dev"], "test": test or files["test"]}
-    parse_recipe(
-        _recipe(name, langs, sources, _Survey(n_pairs=1)), recipe
-    )  # refuses what is not possible
+    # What the schema refuses is refused before the text is read.
+    parse_recipe(_recipe(name, langs, sources, _Survey(n_pairs=1)), recipe)
 
     survey = _survey(train, langs)
     if survey.n_pairs < MIN_PAIRS:
@@ -188,22 +187,35 @@ def new(
     return recipe
 
 
-def languages(
-    src: Path | None, tgt: Path | None, src_lang: str | None, tgt_lang: str | None
-) -> tuple[str, str]:
-    """Return the languages that are given, or else those that the two files are named by.
+def training_text(
+    src: Path | None,
+    tgt: Path | None,
+    tsv: Path | None,
+    columns: str | None,
+    tmx: Path | None,
+    src_lang: str | None,
+    tgt_lang: str | None,
+) -> tuple[OwnText, tuple[str, str]]:
+    """Return the text that the options of the command line name, and its languages.
 
     Raises:
-        UserError: The names do not tell.
+        UserError: They name no text, or more than one; the languages or the columns are not known.
     """
+    kinds = (bool(src and tgt and not columns), bool(tsv), bool(tmx and not columns))
+    if sum(kinds) != 1 or bool(src) != bool(tgt):
+        raise UserError("name the text by --src and --tgt, by --tsv (with --columns), or by --tmx")
     by_name = _suffixes(src, tgt) if src and tgt else None
-    found = src_lang or (by_name and by_name[0]), tgt_lang or (by_name and by_name[1])
-    if not found[0] or not found[1]:
+    src_lang = src_lang or (by_name[0] if by_name else None)
+    tgt_lang = tgt_lang or (by_name[1] if by_name else None)
+    if src_lang is None or tgt_lang is None:
         raise UserError(
             "the names of the files do not tell the languages; add --src-lang and --tgt-lang, "
             "such as --src-lang en --tgt-lang de"
         )
-    return found[0], found[1]
+    langs = src_lang, tgt_lang
+    if src and tgt:
+        return FilePair(src=str(src), tgt=str(tgt)), langs
+    return (_tsv_of(tsv, columns, langs) if tsv else TmxFile(tmx=str(tmx))), langs
 
 
 def _suffixes(src: Path, tgt: Path) -> tuple[str, str] | None:
@@ -216,28 +228,6 @@ def _suffixes(src: Path, tgt: Path) -> tuple[str, str] | None:
         re.fullmatch(LANGUAGE_SUFFIX, part) and part not in NOT_LANGUAGES for part in differing[0]
     )
     return differing[0] if are_languages else None
-
-
-def source_of(
-    src: Path | None,
-    tgt: Path | None,
-    tsv: Path | None,
-    columns: str | None,
-    tmx: Path | None,
-    langs: tuple[str, str],
-) -> OwnText:
-    """Return the training text that the options of the command line name.
-
-    Raises:
-        UserError: They name none, or more than one; a TSV file does not tell its columns.
-    """
-    if src and tgt and not (tsv or tmx or columns):
-        return FilePair(src=str(src), tgt=str(tgt))
-    if tsv and not (src or tgt or tmx):
-        return _tsv_of(tsv, columns, langs)
-    if tmx and not (src or tgt or tsv or columns):
-        return TmxFile(tmx=str(tmx))
-    raise UserError("name the text by --src and --tgt, by --tsv (with --columns), or by --tmx")
 
 
 def _tsv_of(path: Path, columns: str | None, langs: tuple[str, str]) -> TsvFile:

@@ -165,12 +165,13 @@ def test_a_translation_memory_is_a_text_too(text: list[tuple[str, str]]) -> None
 def test_languages_are_told_by_what_differs_in_the_names(
     src: str, tgt: str, langs: tuple[str, str] | None
 ) -> None:
+    files = (Path(src), Path(tgt), None, None, None)
     if langs is None:
         with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
-            command.languages(Path(src), Path(tgt), None, None)
+            command.training_text(*files, None, None)
     else:
-        assert command.languages(Path(src), Path(tgt), None, None) == langs
-    assert command.languages(Path(src), Path(tgt), "x", "y") == ("x", "y")
+        assert command.training_text(*files, None, None)[1] == langs
+    assert command.training_text(*files, "x", "y")[1] == ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,9 @@ def _few_lines() -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[], None], tuple[str, ...], str]] = {
-    "no text": (_few_lines, ("mine", "--src-lang", "en", "--tgt-lang", "de"), "--src and --tgt"),
+    "no text": (_few_lines, ("mine",), "name the text by --src and --tgt"),
+    "half a text": (_few_lines, ("mine", "--src", "a.en"), "name the text by --src and --tgt"),
+    "columns of two files": (_few_lines, ("mine", *FILES, "--columns", "en,de"), "name the text"),
     "two texts": (_few_lines, ("mine", *FILES, "--tsv", "a.tsv"), "--src and --tgt"),
     "one language": (_few_lines, ("mine", *FILES, "--src-lang", "de"), "both 'de'"),
     "no language": (_few_lines, ("mine", *FILES, "--src-lang", "../x"), "should match pattern"),
