@@ -4,12 +4,13 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is imported ends without a traceback."""
+    """Run the command line; Ctrl-C before a command begins ends without a traceback."""
     try:
         from nmtkit import cli
+
+        cli.main()
     except KeyboardInterrupt:
         sys.exit(130)
-    cli.main()
 
 
 if __name__ == "__main__":

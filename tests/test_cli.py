@@ -120,7 +120,7 @@ def test_a_shell_completes_commands_options_and_recipes(
     assert ended.output.split() == completed
 
 
-def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(
+def test_ctrl_c_before_a_command_begins_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Interrupted:
@@ -128,10 +128,16 @@ def test_ctrl_c_while_the_command_line_is_imported_is_no_traceback(
             if name == "nmtkit.cli":
                 raise KeyboardInterrupt
 
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as while_typer_reads_the_commands:
+        while_typer_reads_the_commands.setattr(cli, "main", interrupted)
+        with pytest.raises(SystemExit, match="130"):
+            main()
     monkeypatch.delitem(sys.modules, "nmtkit.cli")
     monkeypatch.delattr(nmtkit, "cli")
     monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match="130"):
         main()
-    assert ended.value.code == 130
     assert capsys.readouterr() == ("", "")
