@@ -290,6 +290,24 @@ def publish_directory(
     sync(place.parent)
 
 
+def withdraw(path: Path, name: str) -> None:
+    """Delete a file of the published folder at `path`, first from its manifest.
+
+    A kill leaves the folder whole, with the file or without it.
+
+    Raises:
+        DamagedError: as `open_directory`.
+    """
+    manifest = open_directory(path).manifest
+    if name in manifest.files:
+        files = {each: entry for each, entry in manifest.files.items() if each != name}
+        new = path / f"{MANIFEST}.new"
+        write_json(new, manifest.model_copy(update={"files": files}).model_dump(exclude_unset=True))
+        replace_file(new, path / MANIFEST)
+    (path / name).unlink(missing_ok=True)
+    sync(path)
+
+
 def _discarded(draft: Path) -> Path:
     """Return where the temporary files of a draft are moved to be deleted."""
     return draft.with_suffix(".discarded")

@@ -5,11 +5,12 @@ from dataclasses import replace
 from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.model.cost import checkpoints_bytes, count_parameters, update_flops
+from nmtkit.model.cost import count_parameters, update_flops
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.sources.download import is_here, known_bytes
 from nmtkit.stages.chain import INPUTS, Chain, states
 from nmtkit.stages.train import acceleration_of, most_tokens, open_pairs, trainer_of
+from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group
 from nmtkit.training.made_up import made_up_pairs
 from nmtkit.training.metrics import Metrics
@@ -88,7 +89,7 @@ def _downloads(chain: Chain) -> list[Download]:
 
 
 def _disk_bytes(chain: Chain, n_parameters: int) -> int:
-    """Prepared text, checkpoints (weights and two moments), and a bundle."""
+    """Prepared text, checkpoints, and a bundle."""
     text = 0
     if _find(chain, "prepare") is None:
         text = sum(

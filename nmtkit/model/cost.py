@@ -1,12 +1,11 @@
-"""The cost of training: parameters, FLOPs, and disk space for checkpoints.
+"""The cost of training: parameters and FLOPs.
 
 Only matrix products are counted. A multiplication and an addition are two operations.
 """
 
-import math
 from dataclasses import dataclass
 
-from nmtkit.recipe import ModelConfig, TrainingConfig
+from nmtkit.recipe import ModelConfig
 
 # Measured FLOP/s of the product of two 8,192 x 8,192 matrices in bfloat16. MFU is relative to it.
 PEAK_FLOPS = {"NVIDIA H200": 788e12}
@@ -71,13 +70,3 @@ def update_flops(
         + attention
     )
     return 3.0 * forward
-
-
-def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
-    """Return the maximum size of the checkpoints: those kept, plus the one being written."""
-    n_kept = training.keep_checkpoints
-    if training.patience:  # the last ones, and those up to the best one
-        n_kept *= 2
-    if not training.checkpoint_every_minutes:
-        n_kept = min(n_kept, math.ceil(training.max_steps / training.checkpoint_every_steps))
-    return (n_kept + 1) * 3 * 4 * n_parameters  # weights and two moments in float32

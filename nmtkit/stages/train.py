@@ -18,7 +18,7 @@ from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import sacre_bleu
-from nmtkit.model.cost import PEAK_FLOPS, checkpoints_bytes
+from nmtkit.model.cost import PEAK_FLOPS
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
@@ -28,7 +28,7 @@ from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import CHECKPOINTS, Progress
+from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train

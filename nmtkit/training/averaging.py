@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors
-from nmtkit.training.checkpoint import checkpoints, read_progress, verify_checkpoint
+from nmtkit.training.checkpoint import checkpoints, read_progress, verified_weights
 
 
 def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
@@ -40,8 +40,7 @@ def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     """
     total: dict[str, Tensor] = {}
     for path in checkpoints:
-        verify_checkpoint(path)
-        weights = load_tensors(path / WEIGHTS)
+        weights = load_tensors(verified_weights(path))
         check_shapes(path / WEIGHTS, weights, total or weights)
         for name, weight in weights.items():
             total[name] = weight.double() + total.get(name, torch.zeros((), dtype=torch.float64))

@@ -1,13 +1,16 @@
 """Checkpoints: all that training needs to resume, published whole.
 
 Weights and moments are safetensors. There is no random state, because data order and dropout are
-functions of the seed and the step.
+functions of the seed and the step. Moments take two thirds of the space and only serve to resume:
+the last two checkpoints have them, so that training resumes even if the newest one is damaged.
 
 A folder `step-N` was complete when it got its name, and is renamed before it is deleted. If it is
 not complete, it was damaged; it is never deleted for that reason.
 """
 
+import math
 import shutil
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -21,10 +24,12 @@ from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
+from nmtkit.recipe import TrainingConfig
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
+N_WITH_MOMENTS = 2  # checkpoints, the last ones
 NAMES = "step-" + 8 * "[0-9]"
 DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill may leave; not needed
 
@@ -73,10 +78,10 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     """Load a checkpoint's weights and moments into `model` and `optimizer`.
 
     Raises:
-        DamagedError: a file was altered.
+        DamagedError: a file was altered, or it has no moments.
         UserError: it belongs to another model.
     """
-    progress = verify_checkpoint(path)
+    progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
     parameters = dict(model.named_parameters())
     moments = load_tensors(path / OPTIMIZER)
@@ -94,38 +99,48 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     return progress
 
 
-def verify_checkpoint(path: Path) -> Progress:
-    """Check the hash of every file of the checkpoint at `path`, and return its progress.
+def verify_resumable(path: Path) -> Progress:
+    """Check the hash of every file that training needs to resume, and return the progress.
 
     Raises:
-        DamagedError: it is not what was saved.
+        DamagedError: it is not what was saved, or has no moments.
     """
     artifacts.verify(artifacts.open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
     return read_progress(path)
 
 
+def verified_weights(path: Path) -> Path:
+    """Return the file of the weights of the checkpoint at `path`, verified.
+
+    Raises:
+        DamagedError: it is not what was saved.
+    """
+    return artifacts.verify(artifacts.open_directory(path), WEIGHTS).file(WEIGHTS)
+
+
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
-    """Move the checkpoints that are newer than the newest intact one to the folder `aside`.
+    """Move the checkpoints newer than the newest intact one with moments to the folder `aside`.
 
     Returns:
         A sentence for each.
 
     Raises:
-        UserError: there are checkpoints, but none is intact; they stay where they are.
+        UserError: there are checkpoints, but training can resume from none; they stay where they
+            are.
     """
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):
         try:
-            verify_checkpoint(path)
+            verify_resumable(path)
             break
         except DamagedError as error:
             damaged.append((path, error.reason))
     else:
         if damaged:
             raise UserError(
-                f"none of the {len(damaged)} checkpoints in {directory} is intact (the newest: "
-                f"{damaged[0][1]}); restore one from a copy, or delete {directory} to train from "
-                "the first step"
+                f"training cannot resume from any of the {len(damaged)} checkpoints in {directory} "
+                f"(the newest: {damaged[0][1]}; the last {N_WITH_MOMENTS} have moments); restore "
+                f"one from a copy, or delete {directory} to train from the first step"
             )
     sentences = []
     for path, reason in damaged:
@@ -159,8 +174,8 @@ def checkpoints(directory: Path) -> list[Path]:
 def forget_old(directory: Path, keep: int) -> None:
     """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back.
 
-    With early stopping, also keep the last `keep` up to the best one, and delete what a kill left
-    of drafts and of deleted checkpoints.
+    With early stopping, also keep the last `keep` up to the best one. The last two of all keep
+    their moments. Also delete what a kill left of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
         shutil.rmtree(left)
@@ -175,6 +190,22 @@ def forget_old(directory: Path, keep: int) -> None:
         kept += [path for path in scheduled if path.name <= best][-keep:]
     for path in set(existing) - set(kept):
         _delete(path)
+    for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
+        if (path / OPTIMIZER).exists():
+            with suppress(DamagedError):
+                artifacts.withdraw(path, OPTIMIZER)
+
+
+def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
+    """Return the maximum size of the checkpoints: those kept, plus the one being written."""
+    n_kept = training.keep_checkpoints
+    if training.patience:  # the last ones, and those up to the best one
+        n_kept *= 2
+    n_most = n_kept + 1
+    if not training.checkpoint_every_minutes:
+        n_most = min(n_most, math.ceil(training.max_steps / training.checkpoint_every_steps))
+    n_moments = len(MOMENTS) * min(n_most, N_WITH_MOMENTS + 1)
+    return (n_most + n_moments) * 4 * n_parameters  # float32
 
 
 def _name(step: int) -> str:

@@ -15,18 +15,21 @@ from torch import nn
 from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.model.shapes import WEIGHTS
-from nmtkit.model.weights import load_weights
+from nmtkit.model.weights import load_tensors, load_weights
+from nmtkit.recipe_file import load_recipe
 from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,
     PROGRESS,
     Progress,
     checkpoints,
+    checkpoints_bytes,
     forget_old,
     load_checkpoint,
     read_progress,
     save_checkpoint,
     set_damaged_aside,
+    verified_weights,
 )
 
 
@@ -208,6 +211,69 @@ def test_deleting_that_was_interrupted_leaves_no_damaged_checkpoint(
     assert names(tmp_path) == ["step-00000002"]
 
 
+def with_moments(directory: Path) -> list[int]:
+    return [
+        read_progress(path).step for path in checkpoints(directory) if (path / OPTIMIZER).exists()
+    ]
+
+
+def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
+    before = {}
+    for step in (1, 2, 3, 4, 5):
+        before[step] = contents(save(tmp_path, step))
+        forget_old(tmp_path, keep=4)
+    assert steps(tmp_path) == [2, 3, 4, 5]
+    assert with_moments(tmp_path) == [4, 5]
+    for step, path in zip((2, 3), checkpoints(tmp_path), strict=False):
+        after = contents(path)
+        assert after.keys() == {WEIGHTS, PROGRESS, artifacts.MANIFEST}
+        manifest = json.loads(before[step].pop(artifacts.MANIFEST))
+        del manifest["files"][OPTIMIZER]
+        assert json.loads(after.pop(artifacts.MANIFEST)) == manifest
+        assert after.items() < before[step].items()
+        load_weights(trained()[0], verified_weights(path))
+        with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
+            load_checkpoint(path, *trained())
+
+
+@pytest.mark.parametrize("at", ["write_json", "replace_file", "sync"])
+def test_kill_while_moments_go_leaves_every_checkpoint_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts, at, killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget_old(tmp_path, keep=3)
+    for path in checkpoints(tmp_path):
+        verified_weights(path)
+    assert with_moments(tmp_path)[-2:] == [2, 3]
+    forget_old(tmp_path, keep=3)
+    assert with_moments(tmp_path) == [2, 3]
+    assert names(tmp_path / "step-00000001") == sorted([WEIGHTS, PROGRESS, artifacts.MANIFEST])
+
+
+def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> None:
+    """The model has 42 weights; each step is saved, and `keep` checkpoints stay."""
+    training = load_recipe("demo").training
+    for keep, n_steps in ((1, 3), (2, 3), (4, 7), (9, 3)):
+        changed = {"keep_checkpoints": keep, "max_steps": n_steps, "checkpoint_every_steps": 1}
+        most = 0
+        for step in range(1, n_steps + 1):
+            save(tmp_path / str(keep), step)
+            files = (tmp_path / str(keep)).rglob("*.safetensors")
+            tensors = [tensor for file in files for tensor in load_tensors(file).values()]
+            most = max(most, sum(tensor.nbytes for tensor in tensors))
+            forget_old(tmp_path / str(keep), keep)
+        planned = checkpoints_bytes(training.model_copy(update=changed), n_parameters=42)
+        assert planned == most
+
+
 def test_forgetting_in_an_empty_folder_does_nothing(tmp_path: Path) -> None:
     forget_old(tmp_path, keep=1)
     assert list(tmp_path.iterdir()) == []
@@ -275,12 +341,31 @@ def test_no_whole_checkpoint_is_an_error_that_moves_nothing(tmp_path: Path, name
     directory = tmp_path / "checkpoints"
     for step in (1, 2):
         (save(directory, step) / name).unlink()
-    message = rf"^none of the 2 checkpoints in {directory} is intact \(.*00002.* has no|is missing"
+    message = (
+        rf"^training cannot resume from any of the 2 checkpoints in {directory} \(the newest: "
+    )
     with pytest.raises(UserError, match=message) as caught:
         set_damaged_aside(directory, tmp_path / "aside")
     assert str(caught.value).endswith(f"or delete {directory} to train from the first step")
     assert names(tmp_path) == ["checkpoints"]
     assert names(directory) == ["step-00000001", "step-00000002"]
+
+
+def test_weights_without_moments_are_not_taken_for_a_checkpoint_to_resume_from(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "checkpoints"
+    for step in (1, 2, 3, 4):
+        save(directory, step)
+    forget_old(directory, keep=4)
+    cut(directory / "step-00000004" / OPTIMIZER)
+    set_damaged_aside(directory, tmp_path / "aside")
+    assert steps(directory) == [1, 2, 3]
+    load_checkpoint(checkpoints(directory)[-1], *trained())
+    cut(directory / "step-00000003" / WEIGHTS)
+    with pytest.raises(UserError, match=r"from any of the 3 .* the last 2 have moments"):
+        set_damaged_aside(directory, tmp_path / "aside")
+    assert names(directory) == ["step-00000001", "step-00000002", "step-00000003"]
 
 
 def test_without_checkpoints_nothing_is_set_aside(tmp_path: Path) -> None:

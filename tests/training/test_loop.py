@@ -261,7 +261,9 @@ def test_training_never_starts_anew_over_damaged_checkpoints(
     for path in checkpoints(tmp_path):
         (path / "manifest.json").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with pytest.raises(UserError, match=rf"^none of the 2 checkpoints in {tmp_path} is intact"):
+    with pytest.raises(
+        UserError, match=rf"^training cannot resume from any of the 2 checkpoints in {tmp_path}"
+    ):
         run(tmp_path, model_of(), config_of())
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
@@ -329,9 +331,10 @@ def poison_gradients(model: Transformer, steps: range, value: float) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_step_without_a_finite_gradient_changes_no_weight_and_no_moment(
-    tmp_path: Path, value: float
+    tmp_path: Path, value: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run whose third step is skipped has at each step the bits of what was before and after."""
+    monkeypatch.setattr("nmtkit.training.checkpoint.N_WITH_MOMENTS", 4)
     config = config_of(max_steps=4, checkpoint_every_steps=1, keep_checkpoints=4)
     model = model_of(dropout=0.2)
     poison_gradients(model, range(3, 4), value)
@@ -624,8 +627,8 @@ def test_early_stopping_is_the_same_wherever_a_run_was_stopped(
     ours, theirs = checkpoints(tmp_path), checkpoints(early.directory)
     assert [path.name for path in ours] == [path.name for path in theirs]
     for path, same in zip(ours, theirs, strict=True):
-        for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
-            assert (path / file).read_bytes() == (same / file).read_bytes()
+        for file in same.iterdir():
+            assert (path / file.name).read_bytes() == file.read_bytes()
 
 
 def test_run_that_ended_early_does_nothing_more(early: Early, tmp_path: Path) -> None:
