@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, starmap
 
 import numpy as np
 import torch
@@ -81,8 +81,15 @@ class Trainer:
             self.backward.add(batch, 0.0)
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
-        """Yield the work of the next `n_steps` (None: without end), packed ahead of time."""
+        """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead of time.
+
+        On a CPU, a second thread that calls torch has OpenMP threads of its own. Where there are
+        more of them than cores, GNU OpenMP lets them sleep between operations instead of spinning:
+        steps of the demo take 1.4 times as long.
+        """
         numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
+        if self.group.device.type == "cpu":
+            return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
 
     def work_of(self, step: int, update: Update) -> Work:

@@ -1,5 +1,6 @@
 """One step of training, by hand, and what is said where it does not fit into memory."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -35,6 +36,15 @@ def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
         assert metrics.learning_rate == rate
     for mine, weight in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, weight, atol=1e-5, rtol=0.0)
+
+
+def test_nothing_is_packed_in_another_thread_on_a_cpu() -> None:
+    """Or else OpenMP has more threads than there are cores, and lets them sleep."""
+    trainer = Trainer(model_of(), corpus(), config_of(), ALONE, FLOAT32, max_tokens=35)
+    coming = trainer.coming(4)
+    next(coming)
+    assert not [each for each in threading.enumerate() if each.name.startswith("ahead")]
+    assert [work.step for work in coming] == [2, 3, 4]
 
 
 def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
