@@ -145,7 +145,7 @@ def test_other_test_sets_train_nothing_and_are_scored_in_one_table(
     assert scores["test"] == old["test"]
     (other,) = complete.glob("runs/translate/*/alone/hypotheses.txt")
     assert not other.with_name("reference.txt").exists()
-    assert read_lines(other) == read_lines(other.parents[1] / "dev.en" / "hypotheses.txt")
+    assert read_lines(other) == read_lines(other.parents[1] / "dev.en-de" / "hypotheses.txt")
 
 
 def test_broken_test_set_is_found_before_training(workplace: Path) -> None:
