@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -245,38 +246,81 @@ def translate(
 
 @app.command()
 def score(
-    recipe_or_hypotheses: Annotated[str, typer.Argument(metavar="RECIPE | HYP REF")],
-    references: Annotated[Path | None, typer.Argument(hidden=True)] = None,
-    lang: Annotated[
-        str | None, typer.Option(help="The language of HYP and REF, such as de.")
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE|HYP",
+            help="A recipe; or translations and their reference; or, with --ref or --test-set, "
+            "translations of several systems. - is standard input.",
+        ),
+    ],
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("--ref", metavar="FILE", help="A reference of HYP...; there may be several."),
+    ] = None,
+    lang: Annotated[str | None, typer.Option(help="The language of the files, such as de.")] = None,
+    test_set: Annotated[
+        str | None,
+        typer.Option(metavar="CORPUS", help="The reference: this corpus of the catalog."),
+    ] = None,
+    langpair: Annotated[
+        str | None, typer.Option(metavar="SRC-TGT", help="The languages of CORPUS, such as en-de.")
     ] = None,
     lowercase: Annotated[
-        bool, typer.Option(help="Of two files: lower-case both before comparing.")
+        bool, typer.Option("--lowercase", help="Lower-case the files before comparing.")
     ] = False,
+    chrf: Annotated[bool, typer.Option("--chrf", help="Compute chrF of the files too.")] = False,
+    ter: Annotated[bool, typer.Option("--ter", help="Compute TER of the files too.")] = False,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
     as_json: Json = False,
 ) -> None:
-    """Compute all kinds of BLEU for a recipe's translations, or for two files of plain text."""
-    from nmtkit.evaluation.scores import read_scores
+    """Score a recipe's translations, or files of plain text, with BLEU of all kinds."""
     from nmtkit.reporting.tables import print_scores
-    from nmtkit.stages import score as stage
 
-    if references is None:
-        chain = _chain(recipe_or_hypotheses, overrides, Machine(runs_dir))
-        scores = read_scores(stage.run(chain))
-    elif lang is None:
-        raise UserError(
-            "to score two files, nmtkit must know their language: add --lang, such as --lang de"
-        )
+    of_own = {"--ref": references, "--lang": lang}
+    of_catalog = {"--test-set": test_set, "--langpair": langpair, "--mirror": mirror}
+    of_files = {"--lowercase": lowercase, "--chrf": chrf, "--ter": ter}
+    if test_set is None and not references and len(names) == 1:
+        from nmtkit.evaluation.scores import read_scores
+        from nmtkit.stages import score as stage
+
+        _refuse({**of_own, **of_catalog, **of_files}, "is for files: `nmtkit score HYP REF`")
+        chain = _chain(names[0], overrides, Machine(runs_dir))
+        print_scores(read_scores(stage.run(chain)), as_json=as_json)
+        return
+    from nmtkit.commands import score as command
+
+    _refuse({"--set": overrides}, "is for `nmtkit score RECIPE`")
+    if test_set is not None:
+        _refuse(of_own, "is for a reference of your own, and --test-set for one of the catalog")
+        if langpair is None:
+            raise UserError("--test-set needs --langpair SRC-TGT, such as --langpair en-de")
+        machine = Machine(runs_dir, mirror=mirror)
+        reference = command.catalog_test_set(test_set, langpair, machine)
     else:
-        from nmtkit.recipe import ScoringConfig
-
-        scoring = ScoringConfig(lowercase=lowercase, normalize_punctuation=False)
-        name = references.name
-        hypotheses = Path(recipe_or_hypotheses)
-        scores = {name: stage.score_files(hypotheses, references, lang, scoring, name=name)}
+        _refuse({**of_catalog, "--runs-dir": runs_dir != RUNS}, "is for --test-set CORPUS")
+        if not references and len(names) == 2:
+            references = [Path(names.pop())]
+        if not references:
+            raise UserError(f"name the reference of these {len(names)} files: add --ref FILE")
+        if lang is None:
+            raise UserError(
+                "to score files, nmtkit must know their language: add --lang, such as --lang de"
+            )
+        reference = command.own_test_set(references, lang)
+    scores = command.score_files(
+        names, reference, lowercase=lowercase, with_chrf=chrf, with_ter=ter
+    )
     print_scores(scores, as_json=as_json)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuse options, by name, that were given for another form of a command."""
+    for name, value in options.items():
+        if value:
+            raise UserError(f"{name} {why}; leave it out")
 
 
 @app.command()

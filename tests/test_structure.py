@@ -12,13 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LIBRARY = {"model", "artifacts", "errors", "symbols", "visible", "duration"}
+LIBRARY = {"model", "artifacts", "errors", "symbols", "visible", "duration", "languages"}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
     "visible": set(),
     "duration": set(),
     "errors": {"visible"},
+    "languages": {"errors"},
     "symbols": set(),
     "progress": {"visible", "duration"},
     "machine": {"errors"},

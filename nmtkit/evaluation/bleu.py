@@ -12,12 +12,15 @@ hypotheses alone, is of 2018 (fc9335c0); `score_both_normalized` replaces it in 
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.errors import UserError
+from nmtkit.languages import has_spaces, short_code
 
 MAX_ORDER = 4
 
@@ -73,28 +76,31 @@ class TextTools:
     replace_unicode_punctuation: Callable[[str], str]
 
 
-def multi_bleu(hyps_tok: Sequence[str], refs_tok: Sequence[str]) -> Bleu:
-    """Compute BLEU of tokenized text like multi-bleu.perl: one reference, no smoothing.
+def multi_bleu(hyps_tok: Sequence[str], *references_tok: Sequence[str]) -> Bleu:
+    """Compute BLEU of tokenized text like multi-bleu.perl, without smoothing.
 
-    As in the script, only ASCII spaces separate tokens.
+    As in the script, only ASCII spaces separate tokens. Of several references, an n-gram may match
+    as often as it occurs in any one of them, and the length that counts is the closest one.
 
     Raises:
         UserError: There are no lines, or the numbers of hypotheses and references differ.
     """
-    _check_counts(hyps_tok, refs_tok)
+    _check_counts(hyps_tok, *references_tok)
     matches, totals = [0] * MAX_ORDER, [0] * MAX_ORDER
     hyp_len = ref_len = 0
-    for hyp, ref in zip(hyps_tok, refs_tok, strict=True):
-        hyp_tokens, ref_tokens = _tokens(hyp), _tokens(ref)
+    for hyp, *refs in zip(hyps_tok, *references_tok, strict=True):
+        hyp_tokens, refs_tokens = _tokens(hyp), [_tokens(ref) for ref in refs]
         hyp_len += len(hyp_tokens)
-        ref_len += len(ref_tokens)
+        ref_len += _closest(len(hyp_tokens), map(len, refs_tokens))
         for order in range(1, MAX_ORDER + 1):
-            hyp_ngrams, ref_ngrams = _ngrams(hyp_tokens, order), _ngrams(ref_tokens, order)
-            matches[order - 1] += (hyp_ngrams & ref_ngrams).total()
+            hyp_ngrams = _ngrams(hyp_tokens, order)
+            most = reduce(or_, (_ngrams(ref_tokens, order) for ref_tokens in refs_tokens))
+            matches[order - 1] += (hyp_ngrams & most).total()
             totals[order - 1] += hyp_ngrams.total()
     precisions = [match / max(total, 1) for match, total in zip(matches, totals, strict=True)]
     brevity_penalty = math.exp(min(0.0, 1 - ref_len / hyp_len)) if hyp_len else 0.0
-    score = brevity_penalty * math.prod(precisions) ** (1 / MAX_ORDER)
+    mean = math.exp(sum(map(math.log, precisions)) / MAX_ORDER) if all(precisions) else 0.0
+    score = brevity_penalty * mean
     percentages = tuple(100 * precision for precision in precisions)
     return Bleu(100 * score, percentages, brevity_penalty, hyp_len, ref_len)
 
@@ -107,21 +113,38 @@ def compound_split(tokens: str) -> str:
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
+def bleu_metric(lang: str, *, lowercase: bool = False) -> BLEU:
+    """Return the metric of sacreBLEU with the tokenizer that its command line uses for `lang`.
+
+    Raises:
+        UserError: The tokenizer is not installed.
+    """
+    lang = short_code(lang)
+    try:
+        return BLEU(lowercase=lowercase, force=True, trg_lang=lang)  # force: do not print warnings
+    except RuntimeError:
+        raise UserError(
+            f"for the language {lang}, sacreBLEU needs a tokenizer that is not installed; run "
+            f'`pip install "sacrebleu[{lang}]"`'
+        ) from None
+
+
 def sacre_bleu(
     hyps: Sequence[str],
-    refs: Sequence[str],
-    *,
+    *references: Sequence[str],
+    lang: str,
     lowercase: bool = False,
     n_bootstrap: int = 1000,
 ) -> SacreBleu:
     """Compute sacreBLEU of plain text, with a confidence interval from `n_bootstrap` resamples.
 
     Raises:
-        UserError: There are no lines, or the numbers of hypotheses and references differ.
+        UserError: There are no lines, the numbers of hypotheses and references differ, or the
+            tokenizer of the language is not installed.
     """
-    _check_counts(hyps, refs)
-    metric = BLEU(lowercase=lowercase, force=True)  # force: do not print warnings
-    result = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
+    _check_counts(hyps, *references)
+    metric = bleu_metric(lang, lowercase=lowercase)
+    result = metric.corpus_score(hyps, references, n_bootstrap=n_bootstrap)
     mean, half_width = result._mean, result._ci
     return SacreBleu(
         score=result.score,
@@ -136,17 +159,18 @@ def sacre_bleu(
 
 def count_scores(
     hyps: Sequence[str],
-    refs: Sequence[str],
+    *references: Sequence[str],
     tools: TextTools,
-    *,
     lowercase: bool = False,
     normalize_punctuation: bool = False,
 ) -> dict[str, dict[str, object]]:
     """Compute all three kinds of BLEU, each with a description of how it was computed.
 
+    Moses tokens of a language without spaces between words are not words; it gets sacreBLEU alone.
+
     Args:
         hyps: Detokenized translations.
-        refs: The references, as published.
+        references: One or more, as published.
         tools: The Moses scripts for the target language.
         lowercase: Lowercase both sides, for models of lowercased text.
         normalize_punctuation: Normalize punctuation on both sides for `tokenized_bleu`.
@@ -155,31 +179,29 @@ def count_scores(
         `sacrebleu`, `tokenized_bleu` and `compound_split_bleu`, ready for JSON.
 
     Raises:
-        UserError: There are no lines, or the numbers of hypotheses and references differ.
+        UserError: There are no lines, the numbers of hypotheses and references differ, or
+            sacreBLEU's tokenizer for the language is not installed.
     """
-    return {
-        "sacrebleu": _sacrebleu(hyps, refs, lowercase),
-        "tokenized_bleu": _tokenized_bleu(hyps, refs, tools, lowercase, normalize_punctuation),
-        "compound_split_bleu": _compound_split_bleu(hyps, refs, tools, lowercase),
-    }
+    texts = (hyps, *references)
+    scores = {"sacrebleu": _sacrebleu(texts, tools.lang, lowercase)}
+    if has_spaces(tools.lang):
+        scores["tokenized_bleu"] = _tokenized_bleu(texts, tools, lowercase, normalize_punctuation)
+        scores["compound_split_bleu"] = _compound_split_bleu(texts, tools, lowercase)
+    return scores
 
 
-def _sacrebleu(hyps: Sequence[str], refs: Sequence[str], lowercase: bool) -> dict[str, object]:
-    bleu = sacre_bleu(hyps, refs, lowercase=lowercase)
+def _sacrebleu(texts: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[str, object]:
+    bleu = sacre_bleu(*texts, lang=lang, lowercase=lowercase)
     case = "lower-cased" if lowercase else "cased"
     return {
         **_parts(bleu, f"sacreBLEU over plain text, {case}, nothing normalized"),
         "signature": bleu.signature,
-        "confidence_interval": [round(bound, 4) for bound in bleu.confidence_interval],
+        "confidence_interval": list(bleu.confidence_interval),
     }
 
 
 def _tokenized_bleu(
-    hyps: Sequence[str],
-    refs: Sequence[str],
-    tools: TextTools,
-    lowercase: bool,
-    normalize_punctuation: bool,
+    texts: Sequence[Sequence[str]], tools: TextTools, lowercase: bool, normalize_punctuation: bool
 ) -> dict[str, object]:
     def tokenize(line: str) -> str:
         if normalize_punctuation:
@@ -188,7 +210,7 @@ def _tokenized_bleu(
             line = line.lower()
         return tools.tokenize(line)
 
-    bleu = multi_bleu([tokenize(hyp) for hyp in hyps], [tokenize(ref) for ref in refs])
+    bleu = multi_bleu(*([tokenize(line) for line in text] for text in texts))
     normalization = (
         f"normalize-punctuation.perl -l {tools.lang} on both sides"
         if normalize_punctuation
@@ -200,7 +222,7 @@ def _tokenized_bleu(
 
 
 def _compound_split_bleu(
-    hyps: Sequence[str], refs: Sequence[str], tools: TextTools, lowercase: bool
+    texts: Sequence[Sequence[str]], tools: TextTools, lowercase: bool
 ) -> dict[str, object]:
     def split(line: str) -> str:
         return compound_split(tools.tokenize(line.lower() if lowercase else line))
@@ -208,24 +230,24 @@ def _compound_split_bleu(
     def normalized_split(line: str) -> str:
         return split(tools.replace_unicode_punctuation(line))
 
-    split_hyps = [normalized_split(hyp) for hyp in hyps]
-    bleu = multi_bleu(split_hyps, [split(ref) for ref in refs])
-    both_normalized = multi_bleu(split_hyps, [normalized_split(ref) for ref in refs])
+    hyps, *references = ([normalized_split(line) for line in text] for text in texts)
+    as_published = ([split(line) for line in reference] for reference in texts[1:])
+    bleu, both_normalized = multi_bleu(hyps, *as_published), multi_bleu(hyps, *references)
     case = "lower-cased before tokenization" if lowercase else "cased"
     how = (
         f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tools.lang} with compounds "
         f"split at hyphens, {case}, replace-unicode-punctuation.perl on the hypothesis alone; "
         "score_both_normalized has it on the reference too"
     )
-    return {**_parts(bleu, how), "score_both_normalized": round(both_normalized.score, 4)}
+    return {**_parts(bleu, how), "score_both_normalized": both_normalized.score}
 
 
 def _parts(bleu: Bleu, how: str) -> dict[str, object]:
     return {
-        "score": round(bleu.score, 4),
+        "score": bleu.score,  # rounded only when it is printed
         "how": how,
-        "precisions": [round(precision, 4) for precision in bleu.precisions],
-        "brevity_penalty": round(bleu.brevity_penalty, 4),
+        "precisions": list(bleu.precisions),
+        "brevity_penalty": bleu.brevity_penalty,
         "hyp_len": bleu.hyp_len,
         "ref_len": bleu.ref_len,
     }
@@ -243,11 +265,17 @@ def _ngrams(tokens: list[bytes], order: int) -> Counter[tuple[bytes, ...]]:
     return Counter(zip(*(tokens[start:] for start in range(order)), strict=False))
 
 
-def _check_counts(hyps: Sequence[str], refs: Sequence[str]) -> None:
-    if len(hyps) != len(refs):
-        raise UserError(
-            f"BLEU needs one reference per hypothesis, but there are {len(hyps)} hypotheses and "
-            f"{len(refs)} references; give two files of the same test set"
-        )
+def _closest(hyp_len: int, ref_lens: Iterable[int]) -> int:
+    """Return the length of the reference closest to the hypothesis; of two, the shorter one."""
+    return min(ref_lens, key=lambda ref_len: (abs(ref_len - hyp_len), ref_len))
+
+
+def _check_counts(hyps: Sequence[str], *references: Sequence[str]) -> None:
+    for refs in references:
+        if len(hyps) != len(refs):
+            raise UserError(
+                f"BLEU needs one reference per hypothesis, but there are {len(hyps)} hypotheses "
+                f"and {len(refs)} references; give two files of the same test set"
+            )
     if not hyps:
         raise UserError("BLEU needs at least one line, but hypotheses and references are empty")

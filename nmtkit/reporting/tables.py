@@ -40,6 +40,8 @@ Entry = TypeVar("Entry")
 
 SCORE_NAMES = {
     "sacrebleu": "sacreBLEU",
+    "chrf": "chrF2",
+    "ter": "TER",
     "tokenized_bleu": "tokenized BLEU",
     "compound_split_bleu": "compound-split BLEU",
 }
@@ -56,7 +58,7 @@ def print_json(value: object) -> None:
 
 
 def print_scores(scores: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print each BLEU of each test set, by its name, with its kind and how it was counted."""
+    """Print each score of each test set or system, by its name, and how it was counted."""
     if as_json:
         print_json(scores)
         return
@@ -280,19 +282,26 @@ def _dropped_table(inspection: Inspection) -> Table:
 
 
 def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
-    """Print a table with one column a test set and one row a score, then how each was counted."""
-    columns = [
-        f"{visible(name)}\n{each['test_set']['lines']:,} lines" for name, each in scores.items()
-    ]
-    table = _table(None, "score", *columns)
+    """Print a table with one row a score, then how each was counted.
+
+    There is one column a test set, or one a system if several were scored on one set.
+    """
+    table = _table(None, "score", *(_score_column(name, each) for name, each in scores.items()))
     hows: list[str] = []
     for key, name in SCORE_NAMES.items():
-        of_sets = [each[key] for each in scores.values()]
-        table.add_row(name, *map(_score, of_sets))
+        of_sets = [each[key] for each in scores.values() if key in each]
+        if of_sets:
+            table.add_row(name, *map(_score, of_sets))
         hows += dict.fromkeys(f"{name}: {_how(each)}" for each in of_sets)
     console.print(table)
     for how in hows:
         console.print(how, soft_wrap=not console.is_terminal)
+
+
+def _score_column(name: str, scores: Mapping[str, Any]) -> str:
+    test_set = scores["test_set"]
+    of_set = "" if name == test_set["name"] else f"{visible(test_set['name'])}, "
+    return f"{visible(name)}\n{of_set}{test_set['lines']:,} lines"
 
 
 def _score(score: Mapping[str, Any]) -> str:

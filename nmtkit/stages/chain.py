@@ -92,14 +92,8 @@ class Chain:
         }
 
     def fetch(self, file: RemoteFile) -> Path:
-        """Return a path to a download's verified bytes.
-
-        Raises:
-            UserError: It is not available, or holds other bytes.
-        """
-        machine = self.machine
-        with progress.task(f"download {file.url}", unit="bytes", total=file.n_bytes) as task:
-            return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
+        """Do what the function `fetch` does, on the machine of this chain."""
+        return fetch(file, self.machine)
 
     def fetch_unknown(self) -> None:
         """Fetch the downloads whose hash nobody published: fingerprints depend on it."""
@@ -202,6 +196,16 @@ class Chain:
                 made_by=made_by,
                 measured=measured,
             )
+
+
+def fetch(file: RemoteFile, machine: Machine) -> Path:
+    """Return a path to a download's verified bytes.
+
+    Raises:
+        UserError: It is not available, or holds other bytes.
+    """
+    with progress.task(f"download {file.url}", unit="bytes", total=file.n_bytes) as task:
+        return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 
 
 def states(chain: Chain) -> list[State]:

@@ -1,16 +1,18 @@
 """score: hypotheses against references, each BLEU with how it was counted (section 6.1)."""
 
+import hashlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 from nmtkit.evaluation.bleu import TextTools, count_scores
 from nmtkit.evaluation.scores import write_scores
 from nmtkit.evaluation.translations import translated_sets
-from nmtkit.recipe import ScoringConfig
+from nmtkit.languages import short_code
 from nmtkit.sources.parallel import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
@@ -22,53 +24,50 @@ def run(chain: Chain) -> Artifact:
 
 
 def _score(chain: Chain, draft: Path) -> dict[str, Any]:
+    scoring, lang = chain.recipe.scoring, chain.recipe.corpus.tgt_lang
     scores = {}
     for each in translated_sets(chain.need("translate")):
         if each.reference is None:
             progress.say(f"score: {each.name} has no reference and is not scored")
             continue
         progress.say(f"score: {each.name}")
-        lang = chain.recipe.corpus.tgt_lang
-        scores[each.name] = score_files(
-            each.hypotheses, each.reference, lang, chain.recipe.scoring, name=each.name
+        pairs = read_parallel(each.name, TextFile(each.hypotheses), TextFile(each.reference))
+        hyps, refs = map(list, zip(*pairs, strict=True))
+        bleu = count_scores(
+            hyps,
+            refs,
+            tools=text_tools(lang),
+            lowercase=scoring.lowercase,
+            normalize_punctuation=scoring.normalize_punctuation,
         )
+        scores[each.name] = {**bleu, "test_set": describe(each.name, refs)}
     write_scores(draft, scores)
     return {}
 
 
-def score_files(
-    hypotheses: Path, references: Path, lang: str, scoring: ScoringConfig, *, name: str
-) -> dict[str, Any]:
-    """Count each BLEU of two files of plain text in the language `lang`, line by line.
-
-    Args:
-        name: what the test set is called.
-
-    Raises:
-        UserError: a file is missing, empty or not UTF-8, or the numbers of lines differ.
-    """
-    pairs = read_parallel("hypotheses and references", TextFile(hypotheses), TextFile(references))
-    hyps, refs = map(list, zip(*pairs, strict=True))
+def text_tools(lang: str) -> TextTools:
+    """Return the Moses scripts for a language."""
     plain = Tokenization(
-        lang,
+        short_code(lang),
         normalize_punctuation=False,
         lowercase=False,
         tokenizer="moses",
         aggressive_hyphens=False,
     )
-    tools = TextTools(
-        lang, plain.tokenize, partial(normalize_punctuation, lang=lang), replace_unicode_punctuation
+    return TextTools(
+        plain.lang,
+        plain.tokenize,
+        partial(normalize_punctuation, lang=plain.lang),
+        replace_unicode_punctuation,
     )
-    scores = count_scores(
-        hyps,
-        refs,
-        tools,
-        lowercase=scoring.lowercase,
-        normalize_punctuation=scoring.normalize_punctuation,
-    )
-    test_set = {
-        "name": name,
-        "lines": len(refs),
-        "sha256": artifacts.sha256_of(references),
-    }
-    return {**scores, "test_set": test_set}
+
+
+def describe(name: str, *references: Sequence[str]) -> dict[str, object]:
+    """Say which test set a score is of: its name, lines, and the sha256 of its references.
+
+    The sha256 is that of the references one after the other, as plain text with "\\n" line ends.
+    """
+    text = hashlib.sha256()
+    for reference in references:
+        text.update("".join(f"{line}\n" for line in reference).encode())
+    return {"name": name, "lines": len(references[0]), "sha256": text.hexdigest()}

@@ -17,7 +17,7 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
-from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.model.cost import PEAK_FLOPS
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
@@ -53,6 +53,7 @@ def run(chain: Chain) -> Artifact:
     """
     if existing := chain.find("train"):
         return existing
+    bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     machine = chain.machine
     if not is_worker() and (n_processes := machine.n_processes()) > 1:
         chain.need("prepare")
@@ -287,9 +288,9 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer
         translator = Translator(text, engine, GREEDY, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
-        bleu = sacre_bleu(hyps, refs, lowercase=corpus.lowercase)
+        bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
         how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
-        return DevScore(round(bleu.score, 4), how)
+        return DevScore(bleu.score, how)
 
     return evaluate
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 from nmtkit.errors import UserError
@@ -61,6 +62,40 @@ def test_multi_bleu_by_hand() -> None:
     )
 
 
+@given(
+    st.lists(st.tuples(SENTENCE, SENTENCE, SENTENCE, SENTENCE), min_size=1, max_size=6),
+    st.integers(1, 3),
+)
+def test_multi_bleu_with_several_references_equals_sacrebleu(
+    segments: list[tuple[str, ...]], n_references: int
+) -> None:
+    hyps, *references = list(zip(*segments, strict=True))[: n_references + 1]
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    expected = metric.corpus_score(hyps, references)
+    bleu = multi_bleu(hyps, *references)
+    assert (bleu.hyp_len, bleu.ref_len) == (expected.sys_len, expected.ref_len)
+    assert bleu.score == pytest.approx(expected.score, abs=1e-9)
+
+
+def test_multi_bleu_with_two_references_prints_what_the_script_prints() -> None:
+    bleu = multi_bleu(
+        ["the cat sat on the red mat .", "a dog came", "", "it rains today in the old town"],
+        ["the cat sat on a red mat .", "a dog came home today", "", "today it rains in the town"],
+        ["a cat sat on the mat , red .", "a dog", "", "it rains today in this old town here"],
+    )
+    assert str(bleu) == (
+        "BLEU = 63.16, 94.4/86.7/58.3/33.3 (BP=1.000, ratio=1.125, hyp_len=18, ref_len=16)"
+    )
+
+
+def test_scores_are_rounded_once() -> None:
+    hyps = ["x x x x 4 x x 7 x 9 10 x x 13 14 15 16 x 18 x 20 x 22 x 24 25 26"]
+    refs = [" ".join(map(str, range(30)))]
+    score = count_scores(hyps, refs, tools=TOY_TOOLS)["tokenized_bleu"]["score"]
+    assert f"{score:.4f}" == "13.9950"
+    assert f"{score:.2f}" == "14.00"  # as multi-bleu.perl prints it
+
+
 def test_multi_bleu_reads_bytes_as_the_script_does() -> None:
     bleu = multi_bleu(["a\u00a0b c"], ["a\u00a0b c"])
     assert bleu.hyp_len == 2  # U+00A0 does not separate tokens
@@ -96,23 +131,23 @@ REFS = ["The cat sat on a mat.", "He reads a very long book.", "it rains in the 
 
 
 def test_sacre_bleu_says_the_same_twice_with_its_interval_around_the_score() -> None:
-    first, second = sacre_bleu(HYPS, REFS), sacre_bleu(HYPS, REFS)
+    first, second = sacre_bleu(HYPS, REFS, lang="en"), sacre_bleu(HYPS, REFS, lang="en")
     assert first == second
     low, high = first.confidence_interval
     assert low < first.score < high
     assert "bs:1000|seed:12345|case:mixed" in first.signature
-    lowered = sacre_bleu(HYPS, REFS, lowercase=True, n_bootstrap=2)
+    lowered = sacre_bleu(HYPS, REFS, lang="en", lowercase=True, n_bootstrap=2)
     assert "bs:2|" in lowered.signature
     assert "case:lc" in lowered.signature
     assert lowered.score > first.score
 
 
 def test_sacre_bleu_of_a_copy_is_100() -> None:
-    assert sacre_bleu(REFS, REFS).score == pytest.approx(100)
+    assert sacre_bleu(REFS, REFS, lang="en").score == pytest.approx(100)
 
 
 def test_unequal_and_empty_inputs_are_the_users_mistakes() -> None:
-    for count in (multi_bleu, sacre_bleu):
+    for count in (multi_bleu, partial(sacre_bleu, lang="en")):
         with pytest.raises(UserError, match="3 hypotheses and 2 references"):
             count(["a", "b", "c"], ["a", "b"])
         with pytest.raises(UserError, match="empty"):
@@ -132,12 +167,12 @@ def test_scores_use_each_tool_where_their_description_says() -> None:
         ["Eins „zwei” drei-vier fünf.", "A b c d e"],
         ['eins "zwei” drei-vier fünf.', "a b c d e"],
     )
-    cased = count_scores(hyps, refs, TOY_TOOLS)
+    cased = count_scores(hyps, refs, tools=TOY_TOOLS)
     assert list(cased) == ["sacrebleu", "tokenized_bleu", "compound_split_bleu"]
     assert json.loads(json.dumps(cased)) == cased
     # Of ten tokens, these differ: Eins, A, and the quoted word by its low quote.
     assert cased["tokenized_bleu"]["precisions"][0] == 70.0  # type: ignore[index]
-    both = count_scores(hyps, refs, TOY_TOOLS, lowercase=True, normalize_punctuation=True)
+    both = count_scores(hyps, refs, tools=TOY_TOOLS, lowercase=True, normalize_punctuation=True)
     assert both["tokenized_bleu"]["score"] == 100.0
     assert "lower-cased" in str(both["tokenized_bleu"]["how"])
     assert "normalize-punctuation.perl -l de" in str(both["tokenized_bleu"]["how"])
@@ -150,7 +185,7 @@ def test_scores_use_each_tool_where_their_description_says() -> None:
 
 def test_the_scripts_way_normalizes_only_the_hypothesis() -> None:
     lines = ["eins zwei drei vier ”fünf” sechs sieben acht"]
-    split = count_scores(lines, lines, TOY_TOOLS)["compound_split_bleu"]
+    split = count_scores(lines, lines, tools=TOY_TOOLS)["compound_split_bleu"]
     assert split["precisions"][0] == 87.5  # type: ignore[index]
     assert split["score_both_normalized"] == 100.0
 
@@ -190,7 +225,7 @@ def test_scores_equal_the_original_tools(test_set: str, shared_data: Path) -> No
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))[test_set]
     hyps, refs = lines_of(folder / expected["hyp"]), lines_of(folder / expected["ref"])
     tools = moses(expected["lang"])
-    scores = count_scores(hyps, refs, tools)
+    scores = count_scores(hyps, refs, tools=tools)
     assert_equal_as_printed(scores["sacrebleu"], expected["sacrebleu"])
     assert_equal_as_printed(scores["tokenized_bleu"], expected["tokenized_bleu"])
     split = scores["compound_split_bleu"]
@@ -215,7 +250,9 @@ def test_scores_of_tokenized_text_equal_the_original_tools(shared_data: Path) ->
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     expected = expected["newstest2014.fr-en"]
     hyps, refs = lines_of(folder / expected["hyp"]), lines_of(folder / expected["ref"])
-    assert_equal_as_printed(vars(sacre_bleu(hyps, refs, n_bootstrap=2)), expected["sacrebleu"])
+    assert_equal_as_printed(
+        vars(sacre_bleu(hyps, refs, lang="en", n_bootstrap=2)), expected["sacrebleu"]
+    )
     assert_equal_as_printed(vars(multi_bleu(hyps, refs)), expected["multi_bleu"])
 
 
@@ -224,7 +261,7 @@ def test_reference_lengths_equal_the_published_ones(shared_data: Path) -> None:
         (shared_data / "goldens" / "bleu" / "expected.json").read_text(encoding="utf-8")
     )["newstest2014-deen, all 3003 lines of the reference"]
     refs = lines_of(shared_data / "newstest" / "newstest2014-deen.de")
-    ref_len = sacre_bleu(refs, refs, n_bootstrap=2).ref_len
+    ref_len = sacre_bleu(refs, refs, lang="de", n_bootstrap=2).ref_len
     assert ref_len == expected["sacrebleu_ref_len"]["published"]
     split = [compound_split(moses("de").tokenize(line)) for line in refs]
     assert multi_bleu(split, split).ref_len == expected["compound_split_ref_len"]["published"]

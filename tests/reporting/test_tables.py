@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmtkit.recipe import ScoringConfig
+from nmtkit.evaluation.bleu import count_scores
 from nmtkit.reporting.facts import Download, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
     print_plan,
@@ -17,7 +16,7 @@ from nmtkit.reporting.tables import (
     print_scores,
     print_status,
 )
-from nmtkit.stages.score import score_files
+from nmtkit.stages.score import describe, text_tools
 
 LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
 STATES = [
@@ -44,15 +43,15 @@ PLAN = Plan(
 
 
 @pytest.fixture
-def scores(tmp_path: Path) -> dict[str, Any]:
-    text = "the well-known cat sat on the mat .\nand a dog looked at it .\n"
-    (tmp_path / "hyp").write_text(text, encoding="utf-8", newline="\n")
-    (tmp_path / "ref").write_text(text.replace("dog", "bird"), encoding="utf-8", newline="\n")
-    scoring = ScoringConfig(lowercase=False, normalize_punctuation=False)
-    hyp, ref = tmp_path / "hyp", tmp_path / "ref"
+def scores() -> dict[str, Any]:
+    hyps = ["the well-known cat sat on the mat .", "and a dog looked at it ."]
+    refs = [line.replace("dog", "bird") for line in hyps]
     return {
-        "one": score_files(hyp, ref, "de", scoring, name="one"),
-        "other": score_files(ref, ref, "de", scoring, name="other"),
+        name: {
+            **count_scores(lines, refs, tools=text_tools("de")),
+            "test_set": describe(name, refs),
+        }
+        for name, lines in (("one", hyps), ("other", refs))
     }
 
 

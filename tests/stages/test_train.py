@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from chains import tiny_chain
+from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -48,6 +49,17 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     (checkpoint / "model.safetensors").write_bytes(b"1")
     _set_up(tmp_path, recipe, model, 80)
     assert (tmp_path / "model.json").is_file()
+
+
+def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    chain = tiny_chain(tmp_path)
+    corpus = chain.recipe.corpus.model_copy(update={"tgt_lang": "ja"})
+    recipe = chain.recipe.model_copy(update={"corpus": corpus})
+    with pytest.raises(UserError, match=r"sacrebleu\[ja\]"):
+        train.run(Chain(recipe, chain.machine, "test"))
 
 
 def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

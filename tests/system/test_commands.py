@@ -307,7 +307,7 @@ def _translate(finished: Finished, text: bytes, *args: str) -> Outcome:
 def test_scores_of_two_files_are_named_and_say_how_they_were_counted(finished: Finished) -> None:
     hypotheses = os.fspath(finished.artifact("translate") / "test/hypotheses.txt")
     ended = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de", "--json"))
-    scores = json.loads(ended.out)["test.de"]
+    scores = json.loads(ended.out)[hypotheses]
     of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
     for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
         assert 0 <= scores[key]["score"] <= 100.0001

@@ -1,0 +1,123 @@
+"""score: files of plain text against references; publishes nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nmtkit import progress
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bleu import count_scores
+from nmtkit.evaluation.chrf_ter import chrf, ter
+from nmtkit.languages import has_spaces, known_code
+from nmtkit.machine import Machine
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.stages.chain import fetch
+from nmtkit.stages.score import describe, text_tools
+
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What translations are compared with: one or more references in one language."""
+
+    name: str
+    lang: str
+    references: Sequence[Sequence[str]]
+
+
+def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
+    """Read references from files.
+
+    Raises:
+        UserError: the language is unknown, or a file is missing, damaged or not UTF-8.
+    """
+    lang = known_code(lang)
+    references = [list(read_lines(TextFile(path))) for path in paths]
+    for path, reference in zip(paths, references, strict=True):
+        if len(reference) != (n_lines := len(references[0])):
+            raise UserError(
+                f"{path} has {len(reference):,} lines, but {paths[0]} has {n_lines:,}; give "
+                "references of the same test set"
+            )
+    return TestSet(", ".join(path.name for path in paths), lang, references)
+
+
+def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
+    """Read the reference of a corpus of the catalog, which is downloaded unless it is here.
+
+    Args:
+        langpair: source and target language, such as "en-de".
+
+    Raises:
+        UserError: there is no such corpus or language pair, or the download fails or holds other
+            bytes than were published.
+    """
+    langs = langpair.split("-")
+    if len(langs) != 2:
+        raise UserError(
+            f"--langpair {langpair!r} is not SRC-TGT; give two languages, such as en-de"
+        )
+    src_lang, tgt_lang = map(known_code, langs)
+    corpus = find_corpus(name, src_lang, tgt_lang)
+    pairs = corpus.pairs(partial(fetch, machine=machine))
+    return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
+
+
+def score_files(
+    systems: Sequence[str],
+    test_set: TestSet,
+    *,
+    lowercase: bool = False,
+    with_chrf: bool = False,
+    with_ter: bool = False,
+) -> dict[str, Any]:
+    """Compute the scores of each system's translations.
+
+    Args:
+        systems: the file of each, or "-" for standard input.
+        lowercase: lower-case translations and references.
+        with_chrf: compute chrF too.
+        with_ter: compute TER too.
+
+    Returns:
+        The scores of each system, by its file, in the format of `scores.json`.
+
+    Raises:
+        UserError: a file is named twice, missing, damaged or not UTF-8, the numbers of lines
+            differ, or a score cannot be computed in this language.
+    """
+    if with_ter and not has_spaces(test_set.lang):
+        raise UserError(
+            f"TER counts the words between spaces, and {test_set.lang} is written without spaces; "
+            "leave out --ter"
+        )
+    if len(set(systems)) < len(systems):
+        raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
+    references = test_set.references
+    scores = {}
+    for system, hyps in {system: _translations(system, test_set) for system in systems}.items():
+        progress.say(f"score: {system}")
+        found: dict[str, Any] = {
+            **count_scores(hyps, *references, tools=text_tools(test_set.lang), lowercase=lowercase)
+        }
+        if with_chrf:
+            found["chrf"] = chrf(hyps, *references, lowercase=lowercase)
+        if with_ter:
+            found["ter"] = ter(hyps, *references)
+        scores[system] = {**found, "test_set": describe(test_set.name, *references)}
+    return scores
+
+
+def _translations(system: str, test_set: TestSet) -> list[str]:
+    path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
+    hyps = list(read_lines(TextFile(path)))
+    if len(hyps) != (n_lines := len(test_set.references[0])):
+        raise UserError(
+            f"{path} has {len(hyps):,} lines, but {test_set.name} has {n_lines:,}; give a "
+            "translation of each line"
+        )
+    return hyps

@@ -1,0 +1,197 @@
+"""Scores of files against sacreBLEU's own command line, and the test set that they are of."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.tokenizers import tokenizer_ja_mecab
+from typer.testing import CliRunner
+
+from nmtkit import cli
+from nmtkit.commands.score import catalog_test_set, own_test_set, score_files
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.sources.catalog import data_dir
+
+TEXTS = {
+    "a.de": [
+        "Die Katze saß auf der roten Matte.",
+        "Ein Hund kam.",
+        "Nein!",
+        "Es regnet heute in Köln.",
+    ],
+    "b.de": [
+        "Eine Katze saß auf der Matte.",
+        "Ein Hund ging.",
+        "Nein.",
+        "In Köln regnet es heute.",
+    ],
+    "1.de": ["Die Katze saß auf einer Matte.", "Ein Hund kam heim.", "Nein", "Heute regnet es."],
+    "2.de": ["Die Katze saß auf der Matte.", "Der Hund kam.", "Doch", "Es regnet heute in Köln!"],
+    "a.zh": ["有人提议将头衔改为议员。", "整个政坛担心这会惹来嘲笑。", "AM 的人数", "是的"],
+    "b.zh": ["有人提议头衔应改为议员。", "政坛担心惹来嘲笑。", "AM 的人", "不是"],
+    "1.zh": ["有人提议应将头衔改为议员。", "整个政坛担心会惹来嘲笑。", "AM 的人数", "是的"],
+    "2.zh": ["有人建议应将头衔改为议员。", "政坛担心这会惹来嘲笑。", "AM 人数", "是"],
+}
+
+
+@pytest.fixture(autouse=True)
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All texts, as files in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, lines in TEXTS.items():
+        text = "".join(f"{line}\n" for line in lines)
+        Path(name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def score(*args: str) -> dict[str, Any]:
+    """Run `nmtkit score --json` and return what it prints."""
+    ended = CliRunner().invoke(cli.app, ["score", *args, "--json"])
+    if ended.exception is not None:
+        raise ended.exception
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def sacrebleu(system: str, references: Sequence[str], *options: str) -> dict[str, Any]:
+    """Run sacreBLEU's command line, and return what it prints of each metric."""
+    command = [sys.executable, "-m", "sacrebleu", *references, "-i", system, *options]
+    ended = subprocess.run([*command, "-ci", "-w", "10"], capture_output=True, check=True)
+    printed = json.loads(ended.stdout)
+    return {each["name"]: each for each in (printed if isinstance(printed, list) else [printed])}
+
+
+@pytest.mark.parametrize(("lang", "metrics"), [("de", ("chrf", "ter")), ("zh", ("chrf",))])
+def test_scores_are_those_of_sacrebleus_command_line(lang: str, metrics: Sequence[str]) -> None:
+    system, references = f"a.{lang}", [f"1.{lang}", f"2.{lang}"]
+    refs = [arg for reference in references for arg in ("--ref", reference)]
+    ours = score(system, *refs, "--lang", lang, *(f"--{metric}" for metric in metrics))[system]
+    theirs = sacrebleu(system, references, "-l", f"en-{lang}", "-m", "bleu", *metrics)
+    names = {"sacrebleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+    for key in ("sacrebleu", *metrics):
+        expected = theirs[names[key]]
+        assert round(ours[key]["score"], 10) == expected["score"]
+        assert ours[key]["signature"] == expected["signature"]
+        low, high = ours[key]["confidence_interval"]
+        assert (low + high) / 2 == pytest.approx(expected["confidence_mean"], abs=1e-4)
+        assert (high - low) / 2 == pytest.approx(expected["confidence_var"], abs=1e-4)
+
+
+def test_a_text_with_hardly_a_match_has_all_scores() -> None:
+    for name, lines in (("c.de", ["", "Ja"]), ("3.de", ["", "Ja gut"])):
+        Path(name).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    (scores,) = score("c.de", "3.de", "--lang", "de", "--chrf", "--ter").values()
+    low, high = scores["chrf"]["confidence_interval"]
+    assert 0 < low < high < 100
+    assert scores["ter"]["score"] == 50
+
+
+def test_a_text_without_spaces_gets_the_scores_that_mean_something() -> None:
+    for lang in ("zh", "ZH", "zho", "zh-TW"):
+        (found,) = score("a.zh", "1.zh", "--lang", lang).values()
+        assert found.keys() == {"sacrebleu", "test_set"}
+        assert "|tok:zh|" in found["sacrebleu"]["signature"]
+        assert found["sacrebleu"]["score"] > 50
+    with pytest.raises(UserError, match="TER counts the words between spaces, and zh is written"):
+        score("a.zh", "1.zh", "--lang", "zh", "--ter")
+
+
+def test_a_tokenizer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(UserError, match=r'run `pip install "sacrebleu\[ja\]"`$'):
+        score("a.zh", "1.zh", "--lang", "ja")
+
+
+def test_several_systems_are_told_by_their_files_and_the_test_set_by_its_references() -> None:
+    found = score("a.de", "b.de", "--ref", "1.de", "--ref", "2.de", "--lang", "DE", "--lowercase")
+    assert list(found) == ["a.de", "b.de"]
+    of_both = Path("1.de").read_bytes() + Path("2.de").read_bytes()
+    for system, scores in found.items():
+        sha256 = hashlib.sha256(of_both).hexdigest()
+        assert scores["test_set"] == {"name": "1.de, 2.de", "lines": 4, "sha256": sha256}
+        alone = score(system, "--ref", "1.de", "--ref", "2.de", "--lang", "de", "--lowercase")
+        assert alone[system] == scores
+    printed = CliRunner().invoke(
+        cli.app, ["score", "a.de", "b.de", "--ref", "1.de", "--lang", "de", "--chrf"]
+    )
+    (header,) = (line for line in printed.stdout.split("\n") if "lines" in line)
+    assert header.count("1.de, 4 lines") == 2
+    (line,) = (line for line in printed.stdout.split("\n") if " chrF2 " in line)
+    scores = score("a.de", "b.de", "--ref", "1.de", "--lang", "de", "--chrf")
+    for each in scores.values():
+        assert f" {each['chrf']['score']:.2f} [" in line
+
+
+def test_standard_input_is_a_system() -> None:
+    command = [sys.executable, "-m", "nmtkit", "score", "-", "b.de", "--ref", "1.de", "--lang=de"]
+    text = Path("a.de").read_bytes()
+    ended = subprocess.run([*command, "--json"], input=text, capture_output=True, check=True)
+    found = json.loads(ended.stdout)
+    assert found["-"] == score("a.de", "1.de", "--lang", "de")["a.de"]
+    assert found["b.de"] == score("b.de", "1.de", "--lang", "de")["b.de"]
+
+
+def test_a_set_of_the_catalog_is_the_reference() -> None:
+    reference = data_dir() / "demo" / "test.de"
+    found = score(str(reference), "--test-set", "demo-test", "--langpair", "en-de")
+    (scores,) = found.values()
+    assert scores["sacrebleu"]["score"] == pytest.approx(100)
+    sha256 = hashlib.sha256(reference.read_bytes()).hexdigest()
+    assert scores["test_set"] == {"name": "demo-test", "lines": 500, "sha256": sha256}
+    with pytest.raises(UserError, match=r"a\.de has 4 lines, but demo-test has 500"):
+        score("a.de", "--test-set", "demo-test", "--langpair", "en-de")
+
+
+def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> None:
+    machine = Machine(tmp_path / "runs", mirror=shared_data / "mirror")
+    found = catalog_test_set("multi30k-test2016", "en-deu", machine)
+    assert (found.name, found.lang, len(found.references[0])) == ("multi30k-test2016", "de", 1_000)
+    mirror = tmp_path / "mirror"
+    for path in (shared_data / "mirror").rglob("test_2016_flickr.*"):
+        copy = mirror / path.relative_to(shared_data / "mirror")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError, match="sha256"):
+        catalog_test_set("multi30k-test2016", "en-de", Machine(tmp_path / "runs", mirror=mirror))
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("demo --lang de", "--lang is for files"),
+        ("demo --ter", "--ter is for files"),
+        ("demo --mirror .", "--mirror is for files"),
+        ("a.de 1.de --lang de --set scoring.lowercase=true", "--set is for `nmtkit score RECIPE`"),
+        ("a.de 1.de --lang de --mirror .", "--mirror is for --test-set"),
+        ("a.de 1.de --lang de --runs-dir .", "--runs-dir is for --test-set"),
+        ("a.de 1.de --langpair en-de", "--langpair is for --test-set"),
+        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang is for a reference"),
+        ("a.de --test-set demo-test --ref 1.de", "--ref is for a reference of your own"),
+        ("a.de --test-set demo-test", "--test-set needs --langpair SRC-TGT"),
+        ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-tset --langpair en-de", "did you mean demo-test"),
+        ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
+        ("a.de b.de 1.de --lang de", "name the reference of these 3 files: add --ref FILE"),
+        ("a.de 1.de", "add --lang, such as --lang de"),
+        ("a.de 1.de --lang german", "'german' is not the code of a language"),
+        ("a.de a.de --ref 1.de --lang de", "names a file twice"),
+        ("a.de 1.df --lang de", "1.df"),
+    ],
+)
+def test_mistakes_are_told(args: str, says: str) -> None:
+    with pytest.raises(UserError) as refused:
+        score(*args.split())
+    assert says in str(refused.value)
+
+
+def test_references_of_different_length_are_refused() -> None:
+    Path("3.de").write_text("Ja.\n", encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
+        own_test_set([Path("1.de"), Path("3.de")], "de")
+    with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
+        score_files(["3.de"], own_test_set([Path("1.de")], "de"))
