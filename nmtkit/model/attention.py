@@ -50,7 +50,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     Returns:
         Attended values (..., Lq, U).
     """
-    scores: Tensor = (q @ k.transpose(-1, -2)) * k.shape[-1] ** -0.5
+    scores: Tensor = (q * k.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if mask is not None:
         scores = scores.masked_fill_(~mask, -math.inf)
     return scores.softmax(-1) @ v

@@ -46,6 +46,7 @@ class Transformer(nn.Module):
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
         self._output = None if tied else new_matrix(n_rows, config.d_model)
+        self.inference_output: nn.Module | None = None  # see `prepare_for_inference`
 
     @property
     def output_matrix(self) -> Tensor:
@@ -68,6 +69,15 @@ class Transformer(nn.Module):
         for layer in self.encoder:
             x = layer(x, src_layout)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Multiply `x` (..., D) with the pre-softmax matrix: (..., V).
+
+        In a model prepared for inference, there are more rows, with logits of -inf.
+        """
+        if self.inference_output is not None:
+            return self.inference_output(x)  # type: ignore[no-any-return]
+        return nn.functional.linear(x, self.output_matrix.to(x.dtype))
 
     def decode(
         self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout
