@@ -10,6 +10,7 @@ from nmtkit.decoding.engine import Forced, Hypothesis
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.decoding.translator import translate_ids
+from nmtkit.model.inference import prepare_for_inference
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig
@@ -36,6 +37,7 @@ class TorchEngine:
         with torch.device(device):
             model = Transformer(config, bundle.description.n_rows)
         load_weights(model, weights)
+        prepare_for_inference(model, torch.float32)
         return cls(model, bundle.text.subword.n_tokens)
 
     def translate(

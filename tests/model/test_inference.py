@@ -1,0 +1,84 @@
+"""A model prepared for inference computes what it computed before."""
+
+from typing import Any
+
+import pytest
+import torch
+from models import tiny
+from torch import Tensor
+
+from nmtkit.model.incremental import IncrementalDecoder
+from nmtkit.model.inference import ROWS, FixedLinear, prepare_for_inference
+from nmtkit.model.packing import Layout
+from nmtkit.model.transformer import Linear, Transformer
+
+V = 29
+
+
+def random_model(**changes: Any) -> Transformer:
+    torch.manual_seed(5)
+    model = Transformer(tiny(**{"d_v": 7, "d_ff": 18, **changes}), V)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    return model.eval()
+
+
+@torch.inference_mode()
+def three_steps(model: Transformer) -> Tensor:
+    """Log-probabilities (3, 2, V) of three steps of two sentences."""
+    layout = Layout.of_lengths([3, 2])
+    memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
+    decoder = IncrementalDecoder(model, memory, layout, torch.tensor([1]))
+    return torch.stack([decoder.step(torch.tensor([[id_], [8]]))[:, 0, :V] for id_ in (1, 5, 6)])
+
+
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "positions": "learned"},
+    {"tie_embeddings": False, "attention_bias": True},
+]
+
+
+@pytest.mark.parametrize("changes", CONFIGS)
+def test_outputs_are_those_of_the_plain_model(changes: dict[str, Any]) -> None:
+    model = random_model(**changes)
+    expected = three_steps(model)
+    prepare_for_inference(model, torch.float32)
+    torch.testing.assert_close(three_steps(model), expected, atol=1e-5, rtol=1e-5)
+    assert not any(isinstance(module, Linear) for module in model.modules())
+
+
+@pytest.mark.parametrize("changes", CONFIGS)
+def test_outputs_in_bfloat16_are_near_those_in_float32(changes: dict[str, Any]) -> None:
+    model = random_model(**changes)
+    expected = three_steps(model).exp()
+    prepare_for_inference(model, torch.bfloat16)
+    found = three_steps(model)
+    assert found.dtype == torch.float32
+    difference = (found.exp() - expected).abs().max()
+    assert 0 < difference < 0.02
+
+
+@torch.inference_mode()
+def test_rows_that_fill_up_the_output_matrix_have_no_probability() -> None:
+    model = random_model()
+    prepare_for_inference(model, torch.float32)
+    logits = model.logits(torch.randn(4, model.config.d_model))
+    assert logits.shape == (4, ROWS)
+    assert (logits[:, V:] == -torch.inf).all()
+    assert logits[:, :V].isfinite().all()
+
+
+@torch.inference_mode()
+def test_weights_are_used_unpacked_where_there_is_no_onednn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linear = torch.nn.Linear(6, 5)
+    x = torch.randn(2, 3, 6)
+    packed = FixedLinear(linear.weight, linear.bias, torch.float32)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    plain = FixedLinear(linear.weight, linear.bias, torch.float32)
+    assert packed.is_packed
+    assert not plain.is_packed
+    torch.testing.assert_close(packed(x), linear(x))
+    torch.testing.assert_close(plain(x), linear(x))
