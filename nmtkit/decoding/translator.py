@@ -1,11 +1,14 @@
 """Translation of token ids: beam search over batches of similar length."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from threading import Event
 
 import torch
 from torch import Tensor
 
-from nmtkit.decoding.beam_search import beam_search
+from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.incremental import IncrementalDecoder
@@ -13,12 +16,17 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-# Source tokens times beams in a batch. On a CPU, 4,096 (50 sentences of 20 tokens, with 4 beams)
-# are enough for efficient matrix products. More would not be faster, but need more memory.
-BATCH_TOKENS = {"cpu": 4_096, "cuda": 131_072}
+# Sentences times beams in a batch. On a CPU, products with more rows are not more efficient.
+BATCH_ROWS = {"cpu": 512, "cuda": 4_096}
+# Source tokens in a batch, padding included: few sentences if they are long, to save memory.
+BATCH_TOKENS = {"cpu": 4_096, "cuda": 32_768}
+# Sentences that make a batch worth a thread of its own. If there are fewer for each core, all cores
+# work on one batch.
+MIN_SENTENCES = 16
+
+Found = list[list[Hypothesis]]  # of each sentence, best first
 
 
-@torch.inference_mode()
 def translate_ids(
     model: Transformer,
     sources: Sequence[Sequence[int]],
@@ -29,10 +37,11 @@ def translate_ids(
     max_extra_tokens: int,
     n_best: int,
     progress: Callable[[int], None],
-) -> list[list[Hypothesis]]:
+) -> Found:
     """Translate sentences by beam search.
 
-    If a batch does not fit into memory, it and all later batches are halved.
+    On a CPU, each core works on a batch of its own, since small operations gain nothing from
+    several cores. If a batch does not fit into memory, it and all later batches are halved.
 
     Args:
         model: The model.
@@ -57,10 +66,12 @@ def translate_ids(
     not_text = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
     forbidden = torch.tensor(not_text, device=device)
 
-    def search(batch: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        src, layout = _packed(batch, device)
+    @torch.inference_mode()
+    def search(numbers: list[int], stopping: Event) -> Found:
+        src, layout = _packed([sources[i] for i in numbers], device)
+        decoder = IncrementalDecoder(model, model.encode(src, layout), layout, forbidden)
         return beam_search(
-            IncrementalDecoder(model, model.encode(src, layout), layout, forbidden),
+            _Stoppable(decoder, stopping),
             layout.lengths - 1 + max_extra_tokens,
             beam_size=beam_size,
             length_penalty=length_penalty,
@@ -69,35 +80,126 @@ def translate_ids(
             n_best=n_best,
         )
 
-    best: list[list[Hypothesis]] = [[]] * len(sources)
-    by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-    max_tokens = BATCH_TOKENS[device.type] // beam_size  # in a batch, including padding
-    n_done = 0
-    while n_done < len(sources):
-        longest = len(sources[by_length[n_done]])
-        numbers = by_length[n_done : n_done + max(1, max_tokens // longest)]
+    waiting = _Waiting(sources, beam_size, device)
+    best: Found = [[]] * len(sources)
+    with closing(_in_threads(search, waiting)) as batches:
+        for numbers, found in batches:
+            for i, hypotheses in zip(numbers, found, strict=True):
+                if not hypotheses:
+                    raise UserError(
+                        "the model produces NaN instead of probabilities: its training diverged; "
+                        "lower [training] learning_rate_scale and train again"
+                    )
+                best[i] = hypotheses
+            progress(len(numbers))
+    return best
+
+
+class _Waiting:
+    """The sentences that wait to be translated."""
+
+    def __init__(
+        self, sources: Sequence[Sequence[int]], beam_size: int, device: torch.device
+    ) -> None:
+        self._lengths = [len(source) for source in sources]
+        self._numbers = sorted(range(len(sources)), key=lambda i: -self._lengths[i])
+        self._beam_size, self._device = beam_size, device
+        self._max_sentences = max(1, BATCH_ROWS[device.type] // beam_size)
+        self._max_tokens = BATCH_TOKENS[device.type]
+        n_threads = torch.get_num_threads() if device.type == "cpu" else 1
+        self.n_threads = max(1, min(n_threads, len(sources) // MIN_SENTENCES))
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._numbers)
+
+    def take(self) -> list[int]:
+        """Take the numbers of the sentences of the next batch, the longest that there are."""
+        n_fit = self._max_tokens // self._lengths[self._numbers[0]]
+        share = -(-len(self._numbers) // self.n_threads)
+        n = max(1, min(self._max_sentences, n_fit, max(share, MIN_SENTENCES)))
+        taken = self._numbers[:n]
+        del self._numbers[:n]
+        return taken
+
+    def put_back(self, numbers: list[int]) -> None:
+        """Put back a batch that did not fit into memory, and make smaller ones from now on.
+
+        Raises:
+            UserError: It was a single sentence.
+        """
+        longest = self._lengths[numbers[0]]
+        if len(numbers) == 1:
+            raise UserError(
+                f"{self._device} has too little memory to translate {longest:,} tokens with "
+                f"beam_size = {self._beam_size:,}; free memory, or lower [decoding] beam_size"
+            )
+        self._max_tokens = min(self._max_tokens, longest * len(numbers) // 2)
+        self._numbers[:0] = numbers
+
+
+def _in_threads(
+    search: Callable[[list[int], Event], Found], waiting: _Waiting
+) -> Generator[tuple[list[int], Found], None, None]:
+    """Yield the numbers of the sentences of each batch, and what was found for them."""
+    stopping = Event()
+
+    def search_if_fits(numbers: list[int]) -> Found | None:
         try:
-            found = search([sources[i] for i in numbers])
+            return search(numbers, stopping)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            if len(numbers) == 1:
-                raise UserError(
-                    f"{device} has too little memory to translate {longest:,} tokens with "
-                    f"beam_size = {beam_size:,}; free memory, or lower [decoding] beam_size"
-                ) from None
-            max_tokens = longest * len(numbers) // 2
-            continue
-        for i, hypotheses in zip(numbers, found, strict=True):
-            if not hypotheses:
-                raise UserError(
-                    "the model produces NaN instead of probabilities: its training diverged; lower "
-                    "[training] learning_rate_scale and train again"
-                )
-            best[i] = hypotheses
-        n_done += len(numbers)
-        progress(len(numbers))
-    return best
+            return None  # rather than an exception, which would keep what is in memory
+
+    running: dict[Future[Found | None], list[int]] = {}
+    with _threads(waiting.n_threads) as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < waiting.n_threads:
+                    numbers = waiting.take()
+                    running[pool.submit(search_if_fits, numbers)] = numbers
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    numbers = running.pop(future)
+                    found = future.result()
+                    if found is None:
+                        waiting.put_back(numbers)
+                    else:
+                        yield numbers, found
+        finally:
+            stopping.set()
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
+    """Start `n` threads; if there are several, each computes on one core."""
+    n_before = torch.get_num_threads()
+    if n > 1:
+        torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(n) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(n_before)
+
+
+class _Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """Nobody waits for the translations any more."""
+
+
+class _Stoppable:
+    """A model that stops a search in the middle."""
+
+    def __init__(self, model: StepModel, stopping: Event) -> None:
+        self._model, self._stopping = model, stopping
+
+    def step(self, tokens: Tensor) -> Tensor:
+        if self._stopping.is_set():
+            raise _Stopped
+        return self._model.step(tokens)
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        self._model.reorder(sentences, beams)
 
 
 def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:

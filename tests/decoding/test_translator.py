@@ -1,6 +1,8 @@
 """Translation of ids: order, batches, lengths and an uncached search as reference."""
 
 import random
+import threading
+from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -20,6 +22,22 @@ from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 N_TOKENS, N_ROWS = 23, 32
 EXTRA = 4
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Make batches that do not depend on the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def _three_threads(monkeypatch: pytest.MonkeyPatch, _one_thread: None) -> None:
+    """Let as many threads as a machine with three cores has work on small batches."""
+    torch.set_num_threads(3)
+    monkeypatch.setattr(translator, "MIN_SENTENCES", 2)
 
 
 def peaked_model(seed: int = 11) -> Transformer:
@@ -151,7 +169,7 @@ def test_translation_does_not_depend_on_what_else_is_in_the_batch(
 
 
 def test_progress_counts_every_sentence_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 60)
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 30)
     done: list[int] = []
     translate_ids(
         peaked_model(),
@@ -184,9 +202,11 @@ def batches_of(model: Transformer, sources: list[list[int]]) -> list[list[int]]:
 def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 3 * 20)
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 20)
     sources = [[*[5] * (length - 1), EOS_ID] for length in (9, 1, 4, 40, 4, 2, 9, 7)]
     assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2, 1]]
+    monkeypatch.setitem(translator.BATCH_ROWS, "cpu", 8)  # of 3 beams
+    assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2], [1]]
 
 
 OUT_OF_MEMORY = [
@@ -271,6 +291,66 @@ def test_weights_that_are_no_numbers_are_a_users_error() -> None:
     model.output_matrix.data.fill_(torch.nan)
     with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
         translate(model, random_sources(3))
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 25)
+    model, sources = peaked_model(), random_sources(40)
+    alone = [translate(model, [source])[0] for source in sources]
+    together = threading.Barrier(3, timeout=60)
+    threads: set[int] = set()
+
+    class Meeting(IncrementalDecoder):
+        """A decoder that waits in its first step until three of its kind are at work."""
+
+        def step(self, tokens: Tensor) -> Tensor:
+            if threading.get_ident() not in threads:
+                threads.add(threading.get_ident())
+                together.wait()
+            assert torch.get_num_threads() == 1
+            return super().step(tokens)
+
+    monkeypatch.setattr(translator, "IncrementalDecoder", Meeting)
+    assert_same(translate(model, sources), alone)
+    assert len(threads) == 3
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 30)
+    model, sources = peaked_model(), random_sources(40)
+    steer(model, towards=[], away_from=[EOS_ID])
+    steps: list[int] = []  # the thread of each
+
+    class Failing(IncrementalDecoder):
+        """A decoder of which one fails soon, while the others have 10,000 steps to go."""
+
+        def step(self, tokens: Tensor) -> Tensor:
+            steps.append(threading.get_ident())
+            if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
+                raise RuntimeError("broken")
+            return super().step(tokens)
+
+    monkeypatch.setattr(translator, "IncrementalDecoder", Failing)
+    before = threading.active_count()
+    with pytest.raises(RuntimeError, match="broken"):
+        translate(model, sources, extra=10_000)
+    assert threading.active_count() == before
+    assert torch.get_num_threads() == 3
+    assert len(steps) < 5_000
+
+
+@pytest.mark.usefixtures("_three_threads")
+def test_threads_halve_their_batches_until_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sources = peaked_model(), random_sources(45)
+    expected = translate(model, sources)
+    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
+    monkeypatch.setattr(Cramped, "error", OUT_OF_MEMORY[1], raising=False)
+    monkeypatch.setattr(Cramped, "refused", [])
+    assert_same(translate(model, sources), expected)
+    assert 15 in Cramped.refused[:3]  # a third of them
 
 
 def test_no_sources_give_no_translations() -> None:
