@@ -4,7 +4,8 @@ An artifact is written as a draft next to its final place, under a lock against 
 To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
 with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
 no time, host or path, so that equal inputs give equal bytes. Measurements (wall time, speed,
-memory) are in files of their own, such as `measurements.json`, which are not part of that promise.
+memory, host) are in files of their own, such as `measurements.json`, which are not part of that
+promise. Both JSON files contain a hash of themselves, so that no byte can change unnoticed.
 """
 
 import fcntl
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +31,7 @@ from nmtkit.errors import UserError, shown
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
+SEAL = "sha256"  # the key of the hash of a file's other keys
 TEMPORARY = "temporary"  # a folder of a draft that is not published
 FORMAT = 2  # of manifests; any other is refused
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
@@ -83,6 +86,7 @@ class Manifest(Record):
     fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = {}
     made_by: dict[str, str]  # versions and, of a training, the precision
+    sha256: str | None = None  # of all this; older versions wrote none
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,34 @@ def canonical_json(value: object) -> str:
 def write_json(path: Path, value: object) -> None:
     """Write `value` to `path` as canonical JSON."""
     path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` to `path` as canonical JSON, with a hash of itself."""
+    write_json(path, {**content, SEAL: _seal(content)})
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()
+
+
+def check_seal(path: Path) -> bool:
+    """Check that no byte of a file that `write_sealed` wrote has changed.
+
+    Returns:
+        Whether the file contains a hash of itself; that of an older version does not.
+
+    Raises:
+        DamagedError: it has changed.
+    """
+    text = read_utf8(path, MAX_RECORD_BYTES)
+    content = read_json(path)
+    seal = content.pop(SEAL, None) if isinstance(content, dict) else ""
+    if seal is None:
+        return False
+    if seal != _seal(content) or text != canonical_json({**content, SEAL: seal}):
+        raise _damaged(f"{path} was altered (it does not match its own sha256)", path.parent)
+    return True
 
 
 def read_json(path: Path) -> Any:
@@ -213,18 +245,21 @@ class Store:
                 yield open_directory(manifest.parent)
 
     @contextmanager
-    def draft(self, kind: str, fingerprint: str, *, resume: bool = False) -> Iterator[Path]:
+    def draft(
+        self, kind: str, fingerprint: str, *, resume: bool = False, note: Mapping[str, Any] = {}
+    ) -> Iterator[Path]:
         """Provide a folder to write the artifact to, locked against a second writer.
 
         Args:
             resume: keep the files of a writer that was killed.
+            note: what the lock file says of the writer, for as long as there is no manifest.
 
         Raises:
             UserError: another process is writing the artifact.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
+        with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}", note):
             partial = self.draft_place(kind, fingerprint)
             if _discarded(partial).exists():
                 shutil.rmtree(_discarded(partial))
@@ -247,12 +282,17 @@ class Store:
 
         Args:
             made_by: what the manifest records beside the versions; no part of the fingerprint.
-            measured: names of files with measurements; like `measurements.json`, they are not
-                hashed.
+            measured: names of files with measurements; like `measurements.json`, which contains
+                their hashes, they are not in the manifest.
         """
         place = self.place(kind, fingerprint)
         partial = self.draft_place(kind, fingerprint)
-        write_json(partial / MEASUREMENTS, {**measurements, "host": socket.gethostname()})
+        facts = {
+            "host": socket.gethostname(),
+            "published": datetime.now(UTC).isoformat(timespec="seconds"),
+            "measured": {name: _entry(partial / name) for name in measured},
+        }
+        write_sealed(partial / MEASUREMENTS, {**measurements, **facts})
         manifest = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         publish_directory(partial, place, manifest, made_by, [MEASUREMENTS, *measured])
         return open_directory(place)
@@ -273,10 +313,11 @@ def publish_directory(
             continue
         if path.is_file():
             if name not in (MANIFEST, *measured):
-                files[name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+                files[name] = _entry(path)
             sync(path)
     made_by = {**versions(), **made_by}
-    write_json(draft / MANIFEST, {**manifest, "format": FORMAT, "files": files, "made_by": made_by})
+    content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
+    write_sealed(draft / MANIFEST, content)
     sync(draft / MANIFEST)
     for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
         sync(folder)
@@ -300,12 +341,18 @@ def withdraw(path: Path, name: str) -> None:
     """
     manifest = open_directory(path).manifest
     if name in manifest.files:
-        files = {each: entry for each, entry in manifest.files.items() if each != name}
+        content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
+        del content["files"][name]
         new = path / f"{MANIFEST}.new"
-        write_json(new, manifest.model_copy(update={"files": files}).model_dump(exclude_unset=True))
+        write_sealed(new, content)
         replace_file(new, path / MANIFEST)
     (path / name).unlink(missing_ok=True)
     sync(path)
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """Return what is recorded of a file."""
+    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
 def _discarded(draft: Path) -> Path:
@@ -332,6 +379,7 @@ def open_directory(path: Path) -> Artifact:
             "make it again",
         )
     manifest = read_record(path / MANIFEST, Manifest)
+    check_seal(path / MANIFEST)
     for name, expected in manifest.files.items():
         file = path / name
         if not os.path.lexists(file):
@@ -406,19 +454,22 @@ def versions() -> dict[str, str]:
 
 
 @contextmanager
-def _lock(path: Path, what: str) -> Iterator[None]:
-    """Lock `path`; the system releases the lock when the process ends, however it ends."""
+def _lock(path: Path, what: str, note: Mapping[str, Any]) -> Iterator[None]:
+    """Lock `path`; the system releases the lock when the process ends, however it ends.
+
+    The first line of the file names the process that has or had the lock, the second one is `note`.
+    """
     with path.open("a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = file.read().strip() or "another process"
+            holder = file.readline().strip() or "another process"
             raise UserError(
                 f"{what} is being made by {holder} (lock {path}); wait for it to end, or stop it"
             ) from None
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
         file.flush()
         yield
 

@@ -38,7 +38,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         UserError: The recipe does not exist, is not TOML, or does not fit the schema.
     """
-    path = _find(name_or_path)
+    path = recipe_path(name_or_path)
     document = _with_absolute_files(_read(path), path.resolve().parent)
     return _checked(Recipe, document, overrides, origin=str(path))
 
@@ -67,7 +67,12 @@ class _DecodingAlone(Section):
     decoding: DecodingConfig
 
 
-def _find(name_or_path: str) -> Path:
+def recipe_path(name_or_path: str) -> Path:
+    """Return the file of a recipe by bare name or by path.
+
+    Raises:
+        UserError: There is none.
+    """
     path = Path(name_or_path)
     if path.suffix == ".toml" or os.sep in name_or_path:
         if not path.is_file():

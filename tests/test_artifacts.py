@@ -504,3 +504,47 @@ def test_a_kill_while_temporary_files_go_leaves_no_part_of_them_in_the_draft(
         made = store.publish(KIND, FINGERPRINT, depends_on={}, measurements={})
     assert set(made.manifest.files) == set(FILES)
     assert {path.suffix for path in made.path.parent.iterdir()} == {"", ".lock"}
+
+
+# Sealed
+
+
+def test_every_flipped_bit_of_a_sealed_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.json"
+    artifacts.write_sealed(path, {"text": "aß\n", "numbers": [1, -0.5], "deep": {"none": None}})
+    assert artifacts.check_seal(path)
+    content = path.read_bytes()
+    for place in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with suppress(artifacts.DamagedError):
+            assert not artifacts.check_seal(path)  # it has lost the key of its hash
+            assert b'"sha256"' not in changed
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff", b'{"a": 1, "sha256": "0"}'])
+def test_what_is_no_sealed_file_is_refused_and_an_older_one_is_not(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "sealed.json"
+    path.write_bytes(content)
+    with pytest.raises(artifacts.DamagedError):
+        artifacts.check_seal(path)
+    path.write_bytes(b'{"a":1}')
+    assert not artifacts.check_seal(path)
+
+
+def test_altered_manifest_is_found_when_the_artifact_is_opened(store: Store) -> None:
+    path = publish(store).path / "manifest.json"
+    text = path.read_text(encoding="utf-8")
+    python = json.loads(text)["made_by"]["python"]
+    path.write_text(text.replace(f'"{python}"', '"2.7.18"'), encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=r"manifest\.json was altered .* own sha256\); delete"):
+        store.find(KIND, FINGERPRINT)
+
+
+def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT, note={"run": "demo"}):
+        lines = (store.folder / KIND / f"{FINGERPRINT}.lock").read_text(encoding="utf-8")
+    assert lines == f'process {os.getpid()} on {os.uname()[1]}\n{{"run": "demo"}}\n'

@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipe": set(),
     "recipe_file": {"recipe", "errors"},
     "artifacts": {"errors"},
+    "provenance": {"recipe_file", "artifacts", "errors"},
     "model": {"recipe", "artifacts", "errors", "symbols"},
     "sources": {"recipe", "artifacts", "errors"},
     "corpus": {"sources", "artifacts", "errors", "symbols"},

@@ -12,6 +12,7 @@ from nmtkit.artifacts import Artifact, Store
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, Machine
+from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
 from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
@@ -180,7 +181,10 @@ class Chain:
         fingerprint = self.fingerprint(stage)
         if existing := self.store.find(stage, fingerprint):
             return existing
-        with self.store.draft(stage, fingerprint, resume=resume) as draft:
+        depends_on = self.depends_on(stage)
+        run = provenance(self.recipe.name, self.command, self.overrides).model_dump()
+        note = {"run": run, "upstream": depends_on.get("upstream", {})}
+        with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
             if existing := self.store.find(
                 stage, fingerprint
             ):  # made while this waited for the lock
@@ -191,8 +195,8 @@ class Chain:
             return self.store.publish(
                 stage,
                 fingerprint,
-                depends_on=self.depends_on(stage),
-                measurements={"seconds": seconds, **measurements},
+                depends_on=depends_on,
+                measurements={"seconds": seconds, "run": run, **measurements},
                 made_by=made_by,
                 measured=measured,
             )

@@ -240,11 +240,11 @@ def test_what_another_process_made_while_this_one_came_to_the_lock_is_not_made_a
     draft = Store.draft
 
     @contextmanager
-    def late(self: Store, kind: str, fingerprint: str, *, resume: bool) -> Iterator[Path]:
+    def late(self: Store, kind: str, fingerprint: str, **options: Any) -> Iterator[Path]:
         with monkeypatch.context() as patch:
             patch.setattr(Store, "draft", draft)
             chain_of(load_recipe("demo"), tmp_path).make("prepare", build)
-        with draft(self, kind, fingerprint, resume=resume) as folder:
+        with draft(self, kind, fingerprint, **options) as folder:
             yield folder
 
     def never(_draft: Path) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""Where a result comes from: the recipe, as it was named, and the code that ran it.
+
+It is recorded with the measurements of an artifact, not in its manifest: recipes share artifacts,
+and equal inputs give equal manifests whoever asks for them.
+"""
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from nmtkit import __version__
+from nmtkit.artifacts import Record
+from nmtkit.errors import UserError
+from nmtkit.recipe_file import recipe_path
+
+# The parts of a checkout that a result depends on.
+SOURCES = ("nmtkit", "pipelines", "data")
+GIT_SECONDS = 20.0  # at most
+
+
+class Provenance(Record):
+    """The run that made an artifact."""
+
+    name: str  # of the recipe
+    recipe: str  # the name of one that comes with nmtkit, or the path of its file
+    sha256: str | None  # of that file
+    overrides: tuple[str, ...] = ()
+    nmtkit: str  # version
+    commit: str | None  # of git; None: not a checkout
+    clean: bool | None  # the sources are as in the commit
+
+    @property
+    def run(self) -> str:
+        """What to type behind `nmtkit run` for the same result."""
+        return run_of(self.recipe, self.overrides)
+
+
+def provenance(name: str, command: str, overrides: Sequence[str]) -> Provenance:
+    """Return the provenance of what this process makes.
+
+    Args:
+        name: of the recipe.
+        command: the recipe as the user named it.
+        overrides: those of the command line.
+    """
+    try:
+        path = recipe_path(command)
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    except (UserError, OSError):  # it was moved since it was read
+        path, sha256 = Path(command), None
+    commit, clean = _checkout()
+    return Provenance(
+        name=name,
+        recipe=command if command == path.stem else str(path.resolve()),
+        sha256=sha256,
+        overrides=tuple(overrides),
+        nmtkit=__version__,
+        commit=commit,
+        clean=clean,
+    )
+
+
+def run_of(recipe: str, overrides: Sequence[str]) -> str:
+    """Return a recipe with its overrides as one types them; a file below here by its short path."""
+    path = Path(recipe)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        recipe = f"./{path.relative_to(Path.cwd())}"
+    return shlex.join([recipe, *(f"--set={override}" for override in overrides)])
+
+
+@cache
+def _checkout() -> tuple[str | None, bool | None]:
+    """Return the commit of the checkout that this code is in, and whether it is unchanged."""
+    root = Path(__file__).resolve().parents[1]
+    git = shutil.which("git")
+    if git is None or not (root / ".git").exists():
+        return None, None
+    environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
+
+    def answer(*command: str) -> str:
+        ended = subprocess.run(  # noqa: S603 - nothing in it comes from outside
+            [git, "--no-optional-locks", "-C", str(root), *command],
+            env=environment,
+            check=True,
+            timeout=GIT_SECONDS,
+            capture_output=True,
+            encoding="utf-8",
+        )
+        return ended.stdout.strip()
+
+    try:
+        return answer("rev-parse", "HEAD"), not answer("status", "--porcelain", "--", *SOURCES)
+    except (OSError, subprocess.SubprocessError):
+        return None, None

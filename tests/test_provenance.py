@@ -1,0 +1,96 @@
+"""The recipe and the code that an artifact's measurements name, against git itself."""
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nmtkit
+from nmtkit import provenance as module
+from nmtkit.provenance import provenance, run_of
+from nmtkit.recipe_file import recipe_path
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A repository with one commit, in which nmtkit would be."""
+    root = tmp_path / "checkout"
+    (root / "nmtkit").mkdir(parents=True)
+    (root / "nmtkit" / "provenance.py").write_text("1\n", encoding="utf-8")
+    for command in ("init -q", "add .", "commit -q -m first"):
+        git(root, *command.split())
+    monkeypatch.setattr(module, "__file__", str(root / "nmtkit" / "provenance.py"))
+    module._checkout.cache_clear()
+    yield root
+    module._checkout.cache_clear()
+
+
+def git(root: Path, *command: str) -> str:
+    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    ended = subprocess.run(
+        ["git", "-C", str(root), *who, *command], check=True, capture_output=True, encoding="utf-8"
+    )
+    return ended.stdout.strip()
+
+
+def test_commit_is_that_of_git_and_the_checkout_is_clean(checkout: Path) -> None:
+    found = provenance("demo", "demo", [])
+    assert (found.commit, found.clean) == (git(checkout, "rev-parse", "HEAD"), True)
+    assert found.nmtkit == nmtkit.__version__
+
+
+@pytest.mark.parametrize(
+    ("name", "clean"),
+    [("nmtkit/provenance.py", False), ("nmtkit/new.py", False), ("mine.toml", True)],
+)
+def test_change_of_the_sources_is_told_and_a_users_own_file_is_none(
+    checkout: Path, name: str, clean: bool
+) -> None:
+    (checkout / name).write_text("2\n", encoding="utf-8")
+    assert provenance("demo", "demo", []).clean is clean
+
+
+def test_variables_of_git_do_not_lead_elsewhere(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert provenance("demo", "demo", []).commit == head
+
+
+@pytest.mark.parametrize("missing", [".git", "git"])
+def test_wheel_has_a_version_and_no_commit(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Even if it is installed in a folder of somebody else's repository."""
+    if missing == ".git":
+        (checkout / ".git").rename(checkout.parent / ".git")
+    else:
+        monkeypatch.setattr("shutil.which", lambda _: None)
+    found = provenance("demo", "demo", [])
+    assert (found.nmtkit, found.commit, found.clean) == (nmtkit.__version__, None, None)
+
+
+def test_own_recipe_is_named_by_its_path_and_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = recipe_path("demo").read_bytes()
+    (tmp_path / "mine.toml").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    overrides = ['test.sets=["demo-dev"]']
+    found = provenance("mine", "mine.toml", overrides)
+    assert found.recipe == str(tmp_path / "mine.toml")
+    assert found.sha256 == hashlib.sha256(content).hexdigest()
+    assert found.run == """./mine.toml '--set=test.sets=["demo-dev"]'"""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert found.run.startswith(f"{tmp_path}/mine.toml ")
+    (tmp_path / "mine.toml").unlink()
+    assert provenance("mine", f"{tmp_path}/mine.toml", []).sha256 is None
+
+
+def test_recipe_of_nmtkit_is_named_by_its_name() -> None:
+    assert provenance("demo", "demo", []).recipe == "demo"
+    assert run_of("demo", ["decoding.beam_size=8"]) == "demo --set=decoding.beam_size=8"
