@@ -6,6 +6,12 @@ from typing import Protocol
 
 from nmtkit.recipe import DecodingConfig
 
+# What is said of a model whose probabilities are NaN.
+DIVERGED = (
+    "the model produces NaN instead of probabilities: its training diverged; lower [training] "
+    "learning_rate_scale and train again"
+)
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -34,6 +40,10 @@ def gnmt_length_penalty(length: int, alpha: float) -> float:
 
 class Engine(Protocol):
     """Runs a model that is in memory."""
+
+    @property
+    def device(self) -> str:
+        """Return the kind of device that it runs on, "cpu" or "cuda"."""
 
     def translate(
         self,

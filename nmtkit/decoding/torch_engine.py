@@ -40,6 +40,11 @@ class TorchEngine:
         prepare_for_inference(model, torch.float32)
         return cls(model, bundle.text.subword.n_tokens)
 
+    @property
+    def device(self) -> str:
+        """Return where it runs, as `Engine` says."""
+        return self.model.output_matrix.device.type
+
     def translate(
         self,
         sources: Sequence[Sequence[int]],

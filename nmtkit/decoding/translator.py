@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.decoding.beam_search import StepModel, beam_search
-from nmtkit.decoding.engine import Hypothesis
+from nmtkit.decoding.engine import DIVERGED, Hypothesis
 from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
@@ -86,10 +86,7 @@ def translate_ids(
         for numbers, found in batches:
             for i, hypotheses in zip(numbers, found, strict=True):
                 if not hypotheses:
-                    raise UserError(
-                        "the model produces NaN instead of probabilities: its training diverged; "
-                        "lower [training] learning_rate_scale and train again"
-                    )
+                    raise UserError(DIVERGED)
                 best[i] = hypotheses
             progress(len(numbers))
     return best

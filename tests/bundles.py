@@ -1,0 +1,71 @@
+"""The bundles that tests build."""
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from nmtkit import artifacts
+from nmtkit.corpus.bpe import Bpe
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.corpus.tokenizations import Tokenizations
+from nmtkit.decoding.bundle import write_bundle
+from nmtkit.model.description import Description
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.symbols import EOS_ID
+
+LINES = ["The well-known cat sat.", "A dog looked, and then it ran away.", "cat!", "Who looked?"]
+N_ROWS = 64  # more than the subwords of these lines
+
+
+def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
+    """A random model whose choices are clear, and that ends its translations."""
+    torch.manual_seed(seed)
+    model = Transformer(config, n_rows)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
+    model.output_matrix.data.mul_(3)
+    return model.eval()
+
+
+def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
+    """Publish the bundle of a peaked model in a new folder, and return its path."""
+    prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
+    prepared.mkdir(parents=True)
+    draft.mkdir()
+    sides = [
+        Tokenization(
+            lang,
+            normalize_punctuation=False,
+            lowercase=False,
+            tokenizer="moses",
+            aggressive_hyphens=False,
+        )
+        for lang in ("en", "de")
+    ]
+    words = Counter(" ".join(map(sides[0].tokenize, LINES)).split())
+    merges = learn_bpe(words, 8)
+    BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words)).save(prepared)
+    Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
+    artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
+    corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
+    model = peaked_model(config, N_ROWS, seed)
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
+    write_bundle(draft, corpus, Description(config=config, n_rows=N_ROWS), decoding, weights)
+    artifacts.publish_directory(draft, place, {"kind": "average"})
+    return place
+
+
+def random_sources(n: int, n_tokens: int, longest: int, seed: int = 5) -> list[list[int]]:
+    """Sentences of random subwords, each with its EOS."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest, (n,), generator=generator).tolist()
+    return [
+        [*torch.randint(4, n_tokens, (length,), generator=generator).tolist(), EOS_ID]
+        for length in lengths
+    ]
