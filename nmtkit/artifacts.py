@@ -32,6 +32,7 @@ from nmtkit.errors import UserError, shown
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
 SEAL = "sha256"  # the key of the hash of a file's other keys
+DRAFT = ".partial"  # suffix of drafts
 TEMPORARY = "temporary"  # a folder of a draft that is not published
 FORMAT = 2  # of manifests; any other is refused
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
@@ -227,7 +228,7 @@ class Store:
 
     def draft_place(self, kind: str, fingerprint: str) -> Path:
         """Return the path of the artifact's draft."""
-        return self.place(kind, fingerprint).with_suffix(".partial")
+        return self.place(kind, fingerprint).with_suffix(DRAFT)
 
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
         """Return the artifact if it was published.
@@ -243,6 +244,22 @@ class Store:
         for manifest in sorted((self.folder / kind).glob(f"*/{MANIFEST}")):
             with suppress(DamagedError):
                 yield open_directory(manifest.parent)
+
+    def drafts(self, kind: str) -> Iterator[tuple[str, Path]]:
+        """Yield the fingerprint and the path of each draft of this kind."""
+        for path in sorted((self.folder / kind).glob(f"*{DRAFT}")):
+            yield path.name.removesuffix(DRAFT), path
+
+    @contextmanager
+    def lock(self, kind: str, fingerprint: str) -> Iterator[None]:
+        """Keep other processes from writing the artifact, while its draft is read.
+
+        Raises:
+            UserError: another process is writing it.
+        """
+        place = self.place(kind, fingerprint)
+        with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
+            yield
 
     @contextmanager
     def draft(
@@ -454,10 +471,11 @@ def versions() -> dict[str, str]:
 
 
 @contextmanager
-def _lock(path: Path, what: str, note: Mapping[str, Any]) -> Iterator[None]:
+def _lock(path: Path, what: str, note: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Lock `path`; the system releases the lock when the process ends, however it ends.
 
-    The first line of the file names the process that has or had the lock, the second one is `note`.
+    The first line of the file names the process that writes or wrote the artifact, the second one
+    is its `note`; without a note, the file stays as it is.
     """
     with path.open("a+", encoding="utf-8") as file:
         try:
@@ -468,9 +486,10 @@ def _lock(path: Path, what: str, note: Mapping[str, Any]) -> Iterator[None]:
             raise UserError(
                 f"{what} is being made by {holder} (lock {path}); wait for it to end, or stop it"
             ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
-        file.flush()
+        if note is not None:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
+            file.flush()
         yield
 
 
@@ -505,6 +524,14 @@ def draft_of_file(place: Path) -> Iterator[Path]:
     draft = place.with_name(f"{place.name}.partial")
     yield draft
     replace_file(draft, place)
+
+
+def share_file(file: Path, place: Path) -> None:
+    """Give a published file a second name, or copy it if the file system has no hard links."""
+    try:
+        place.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, place)
 
 
 def replace_file(new: Path, place: Path) -> None:

@@ -45,6 +45,7 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "journal": set(),
     "parent": set(),
     "chain": {"parent"},
+    "train": {"chain", "continuation"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal"},
 }

@@ -78,19 +78,11 @@ def write_bundle(
     model.save(folder)
     artifacts.write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
     if isinstance(weights, Path):
-        _share(weights / WEIGHTS, folder / WEIGHTS)
+        artifacts.share_file(weights / WEIGHTS, folder / WEIGHTS)
     else:
         from nmtkit.model.weights import save_tensors  # the only need of torch here
 
         save_tensors(dict(weights), folder / WEIGHTS)
-
-
-def _share(file: Path, place: Path) -> None:
-    """Give a file a second name, or a copy where the file system has no hard links."""
-    try:
-        place.hardlink_to(file)
-    except OSError:
-        shutil.copyfile(file, place)
 
 
 def open_bundle(folder: Path) -> Bundle:

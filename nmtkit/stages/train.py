@@ -26,6 +26,7 @@ from nmtkit.recipe import DecodingConfig, Recipe
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.continuation import continue_shorter
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
@@ -107,6 +108,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         if parent := chain.bundles.get("train"):
             _load_parent(trainer.model, parent, prepared)
         if group.is_first:
+            continue_shorter(chain, draft)
             _set_up(draft, recipe, trainer.model, n_rows)
         group.wait()
         _say_what_begins(trainer)

@@ -69,9 +69,38 @@ def save_checkpoint(
     draft.mkdir(parents=True)
     save_tensors(_weights(model), draft / WEIGHTS)
     save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
+    _publish(draft, place, progress)
+    return place
+
+
+def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
+    """Publish the checkpoint at `path` in `directory` too; large files are shared, not copied.
+
+    Args:
+        scheduled: whether the run in `directory` has a scheduled checkpoint at this step.
+
+    Raises:
+        DamagedError: its files cannot be trusted.
+    """
+    artifact, progress = artifacts.open_directory(path), read_progress(path)
+    place = directory / path.name
+    draft = place.with_suffix(DRAFT)
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    for name in artifact.manifest.files:
+        artifacts.share_file(path / name, draft / name)
+    if scheduled or not progress.scheduled:
+        artifacts.share_file(path / artifacts.MANIFEST, draft / artifacts.MANIFEST)
+        artifacts.replace_file(draft, place)
+        return
+    artifacts.verify(artifact)  # the new manifest must not vouch for damaged files
+    (draft / PROGRESS).unlink()  # its content is shared
+    _publish(draft, place, progress.model_copy(update={"scheduled": False}))
+
+
+def _publish(draft: Path, place: Path, progress: Progress) -> None:
     artifacts.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
     artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
-    return place
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
@@ -169,6 +198,12 @@ def read_progress(path: Path) -> Progress:
 def checkpoints(directory: Path) -> list[Path]:
     """Return the checkpoints in `directory`, intact or damaged, oldest first."""
     return sorted(directory.glob(NAMES))
+
+
+def last_step(directory: Path) -> int:
+    """Return the step of the newest checkpoint in `directory`, intact or damaged, or 0."""
+    existing = checkpoints(directory)
+    return int(existing[-1].name.rpartition("-")[2]) if existing else 0
 
 
 def forget_old(directory: Path, keep: int) -> None:

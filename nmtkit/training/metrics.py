@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from nmtkit import artifacts
 from nmtkit.training.distributed import Group
 
 METRICS = "metrics.jsonl"
+OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how")  # keys that are often null
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,24 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [found[step] for step in sorted(found)]
 
 
+def copy_metrics(source: Path, place: Path, is_due: Callable[[int], bool]) -> None:
+    """Copy the file of another run, without the evaluations of steps that are not due."""
+    lines = read_metrics(source)
+    for line in lines:
+        if not is_due(line["step"]):
+            line.update(dict.fromkeys(OF_DEV))
+    _replace(place, lines)
+
+
+def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Write the file anew; a kill leaves the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".partial")
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    draft.write_text(text, encoding="utf-8", newline="\n")
+    artifacts.replace_file(draft, path)
+
+
 @contextmanager
 def continue_metrics(
     path: Path, step: int, group: Group, say: Callable[[str], None]
@@ -89,11 +108,6 @@ def continue_metrics(
         )
     if len(kept) < step:
         say(f"train: {path} has {len(kept):,} of {step:,} steps; the others are not measured")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".partial")
-    draft.write_text(
-        "".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8", newline="\n"
-    )
-    artifacts.replace_file(draft, path)  # a kill must not lose the lines that are kept
+    _replace(path, kept)
     with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
         yield file

@@ -1,0 +1,98 @@
+"""A training that goes on where the same one with a smaller max_steps ended, or was stopped.
+
+Nothing in training depends on max_steps but its end: there, a checkpoint is saved and dev is
+evaluated, whatever their intervals are. Where the longer training has neither, they are taken back,
+so that its artifact is the same as without the shorter one.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nmtkit import artifacts, progress
+from nmtkit.errors import UserError
+from nmtkit.stages.chain import Chain
+from nmtkit.training.checkpoint import (
+    CHECKPOINTS,
+    checkpoints,
+    last_step,
+    read_progress,
+    share_checkpoint,
+)
+from nmtkit.training.metrics import METRICS, copy_metrics
+
+DEPENDS_ON = "depends_on.json"  # in the temporary files of a draft, which has no manifest yet
+
+
+@dataclass(frozen=True)
+class Shorter:
+    """A training that differs in nothing but a smaller max_steps."""
+
+    place: Path  # of an artifact or a draft
+    fingerprint: str
+    max_steps: int
+
+    @property
+    def last_step(self) -> int:
+        """The step of its last checkpoint."""
+        return last_step(self.place / CHECKPOINTS)
+
+
+def continue_shorter(chain: Chain, draft: Path) -> None:
+    """Share with `draft` what the shorter training with the most steps has done, if it is more."""
+    _remember(chain, draft)
+    for shorter in sorted(_find(chain), key=lambda each: each.last_step, reverse=True):
+        # It is passed over if it is running, and its checkpoints from the first damaged one on.
+        with suppress(UserError), chain.store.lock("train", shorter.fingerprint):
+            if shorter.last_step > last_step(draft / CHECKPOINTS):
+                progress.say(
+                    f"train: continues {shorter.place}, the same with max_steps = "
+                    f"{shorter.max_steps:,}"
+                )
+                _share(chain, shorter, draft / CHECKPOINTS)
+                return
+
+
+def _remember(chain: Chain, draft: Path) -> None:
+    folder = draft / artifacts.TEMPORARY
+    folder.mkdir(exist_ok=True)
+    artifacts.write_json(folder / DEPENDS_ON, chain.depends_on("train"))
+
+
+def _find(chain: Chain) -> Iterator[Shorter]:
+    for artifact in chain.store.all("train"):
+        if max_steps := _smaller_max_steps(artifact.manifest.depends_on, chain):
+            yield Shorter(artifact.path, artifact.path.name, max_steps)
+    for fingerprint, draft in chain.store.drafts("train"):
+        with suppress(UserError, FileNotFoundError):
+            depends_on = artifacts.read_json(draft / artifacts.TEMPORARY / DEPENDS_ON)
+            if max_steps := _smaller_max_steps(depends_on, chain):
+                yield Shorter(draft, fingerprint, max_steps)
+
+
+def _smaller_max_steps(depends_on: dict[str, Any], chain: Chain) -> int | None:
+    """Return the max_steps of a training that is the chain's, but for fewer steps."""
+    wanted = chain.depends_on("train")
+    max_steps = depends_on["training"]["max_steps"]
+    same = depends_on == {**wanted, "training": {**wanted["training"], "max_steps": max_steps}}
+    return max_steps if same and max_steps < wanted["training"]["max_steps"] else None
+
+
+def _share(chain: Chain, shorter: Shorter, directory: Path) -> None:
+    """Share metrics and checkpoints, the oldest first: a kill leaves what a stop would leave."""
+    training = chain.recipe.training
+
+    def is_due(step: int, every: int) -> bool:
+        return step < shorter.max_steps or (every > 0 and step % every == 0)
+
+    for metrics in (shorter.place / METRICS, shorter.place / CHECKPOINTS / METRICS):
+        if metrics.is_file():
+            evaluated = partial(is_due, every=training.dev_every_steps)
+            copy_metrics(metrics, directory / METRICS, evaluated)
+    for path in checkpoints(shorter.place / CHECKPOINTS):
+        if not (directory / path.name).exists():
+            scheduled = is_due(read_progress(path).step, training.checkpoint_every_steps)
+            share_checkpoint(path, directory, scheduled=scheduled)

@@ -1,0 +1,214 @@
+"""A larger max_steps: the training goes on, and ends as one that was never shorter."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chains import tiny_chain
+
+from nmtkit.artifacts import Artifact
+from nmtkit.stages import average, continuation, prepare, train
+from nmtkit.stages.chain import Chain
+from nmtkit.training.checkpoint import share_checkpoint
+from nmtkit.training.metrics import Metrics
+from nmtkit.training.trainer import Trainer
+from nmtkit.training.work import Work
+
+CONTINUES = "train: continues "
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    chain = tiny_chain(tmp_path_factory.mktemp("prepared"), dropout=0.1)
+    prepare.run(chain)
+    return chain
+
+
+def chain_of(prepared: Chain, runs: Path, max_steps: int, **training: Any) -> Chain:
+    """A chain in a folder of artifacts of its own, whose prepared corpus is there."""
+    if not runs.exists():
+        runs.mkdir()
+        (runs / "prepare").symlink_to(prepared.machine.runs_dir / "prepare")
+    changes = {
+        "max_steps": max_steps,
+        "src_tokens_per_update": 9,
+        "tgt_tokens_per_update": 9,
+        "checkpoint_every_steps": 2,
+        "keep_checkpoints": 3,
+        "dev_every_steps": 0,
+        "warmup_steps": 4,
+        **training,
+    }
+    recipe = prepared.recipe
+    recipe = recipe.model_copy(
+        update={
+            "training": recipe.training.model_copy(update=changes),
+            "averaging": recipe.averaging.model_copy(update={"n_checkpoints": 3}),
+        }
+    )
+    return Chain(recipe, dataclasses.replace(prepared.machine, runs_dir=runs), "test")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in ("measurements.json", "metrics.jsonl")
+    }
+
+
+def metrics(artifact: Artifact) -> list[dict[str, Any]]:
+    lines = (artifact.path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    return [{**json.loads(line), "seconds": 0} for line in lines]
+
+
+def assert_same(ours: Chain, theirs: Chain) -> None:
+    """All that was trained and averaged is equal."""
+    for stage in (train, average):
+        here, there = stage.run(ours), stage.run(theirs)
+        assert contents(here.path) == contents(there.path)
+    assert metrics(ours.need("train")) == metrics(theirs.need("train"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "training"),
+    [
+        ((4, 9), {}),
+        ((3, 9), {}),  # ends between two checkpoints
+        ((5, 6), {"checkpoint_every_steps": 4, "dev_every_steps": 2}),
+        ((3, 4, 7), {"dev_every_steps": 3}),
+        ((5, 9), {"checkpoint_every_steps": 0, "checkpoint_every_minutes": 99.0}),
+        ((1, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
+        ((10, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
+    ],
+)
+def test_continued_training_is_the_same_as_one_that_was_never_shorter(
+    prepared: Chain,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    steps: tuple[int, ...],
+    training: dict[str, Any],
+) -> None:
+    before = None
+    for max_steps in steps:
+        chain = chain_of(prepared, tmp_path / "continued", max_steps, **training)
+        made = train.run(chain)
+        said = capsys.readouterr().err
+        if before is None:
+            assert CONTINUES not in said
+        else:
+            assert f"{CONTINUES}{before[0]}, the same with max_steps = " in said
+            assert "train: resuming after step " in said
+            assert contents(before[0]) == before[1]
+        before = made.path, contents(made.path)
+    assert_same(chain, chain_of(prepared, tmp_path / "undisturbed", steps[-1], **training))
+    if "patience" in training:
+        assert len(metrics(chain.need("train"))) < steps[-1]
+
+
+def test_weights_are_shared_and_not_copied(prepared: Chain, tmp_path: Path) -> None:
+    first, second = (
+        train.run(chain_of(prepared, tmp_path / "runs", max_steps)).path for max_steps in (4, 6)
+    )
+    name = "checkpoints/step-00000002/model.safetensors"
+    assert (first / name).samefile(second / name)
+
+
+def test_longer_training_is_no_beginning_of_a_shorter_one(
+    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train.run(chain_of(prepared, tmp_path / "runs", 8))
+    shorter = chain_of(prepared, tmp_path / "runs", 6)
+    train.run(shorter)
+    assert CONTINUES not in capsys.readouterr().err
+    assert_same(shorter, chain_of(prepared, tmp_path / "undisturbed", 6))
+
+
+def test_training_that_differs_is_not_continued(
+    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train.run(chain_of(prepared, tmp_path / "runs", 4))
+    train.run(chain_of(prepared, tmp_path / "runs", 6, seed=2))
+    assert CONTINUES not in capsys.readouterr().err
+
+
+class Killed(BaseException):
+    """Not to be caught, as SIGKILL."""
+
+
+@pytest.fixture
+def stopped(prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
+    """A chain of 8 steps, killed in its sixth."""
+    step = Trainer.step
+
+    def dying_step(self: Trainer, work: Work) -> Metrics:
+        if work.step == 6:
+            raise Killed
+        return step(self, work)
+
+    chain = chain_of(prepared, tmp_path / "runs", 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", dying_step)
+        with pytest.raises(Killed):
+            train.run(chain)
+    return chain
+
+
+def draft_of(chain: Chain) -> Path:
+    return chain.store.draft_place("train", chain.fingerprint("train"))
+
+
+def test_training_that_was_stopped_is_continued(
+    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(draft_of(stopped))
+    longer = chain_of(prepared, tmp_path / "runs", 10)
+    train.run(longer)
+    said = capsys.readouterr().err
+    assert f"{CONTINUES}{draft_of(stopped)}, the same with max_steps = 8\n" in said
+    assert "train: resuming after step 4 of 10\n" in said
+    assert contents(draft_of(stopped)) == before
+    assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 10))
+    assert_same(stopped, chain_of(prepared, tmp_path / "undisturbed", 8))
+
+
+def test_training_that_is_running_is_not_continued(
+    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stopped.store.lock("train", stopped.fingerprint("train")):
+        train.run(chain_of(prepared, tmp_path / "runs", 10))
+    assert CONTINUES not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n_shared", [0, 1, 2])
+def test_kill_between_shared_checkpoints_changes_nothing(
+    prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_shared: int
+) -> None:
+    train.run(chain_of(prepared, tmp_path / "runs", 7))
+    longer = chain_of(prepared, tmp_path / "runs", 9)
+    share, shared = share_checkpoint, list[Path]()
+
+    def dying_share(path: Path, directory: Path, *, scheduled: bool) -> None:
+        if len(shared) == n_shared:
+            raise Killed
+        shared.append(path)
+        share(path, directory, scheduled=scheduled)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(continuation, "share_checkpoint", dying_share)
+        with pytest.raises(Killed):
+            train.run(longer)
+    assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 9))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "progress.json"])
+def test_damaged_checkpoint_is_not_vouched_for(prepared: Chain, tmp_path: Path, name: str) -> None:
+    """The last one, of a step between two checkpoints, gets another manifest."""
+    path = train.run(chain_of(prepared, tmp_path / "runs", 5)).path / "checkpoints/step-00000005"
+    content = bytearray((path / name).read_bytes())
+    content[-3] ^= 1
+    (path / name).write_bytes(content)
+    longer = chain_of(prepared, tmp_path / "runs", 9)
+    assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 9))
