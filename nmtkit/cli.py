@@ -538,15 +538,22 @@ def plan(
     mirror: Mirror = None,
     device: Device = "auto",
     max_tokens: MaxTokens = None,
+    processes: Processes = None,
+    dtype: DType = Precision.AUTO,
     as_json: Json = False,
 ) -> None:
     """Show what would run, what it would download and cost on this machine; change nothing."""
     from nmtkit.commands import plan as command
-    from nmtkit.reporting.tables import print_plan
 
-    machine = Machine(runs_dir, mirror=mirror, device=device, max_tokens=max_tokens)
-    chain = _chain(recipe, overrides, machine)
-    print_plan(command.plan(chain), as_json=as_json)
+    machine = Machine(
+        runs_dir,
+        mirror=mirror,
+        device=device,
+        max_tokens=max_tokens,
+        processes=processes,
+        dtype=dtype,
+    )
+    command.run(_chain(recipe, overrides, machine), as_json=as_json)
 
 
 bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)

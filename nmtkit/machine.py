@@ -1,6 +1,7 @@
 """Facts of the machine, which change the speed of a result but never the result."""
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib.util import find_spec
@@ -61,12 +62,12 @@ class Machine:
         if self.tensorboard is not None:
             _check_tensorboard(self.tensorboard)
 
-    def train_options(self) -> list[str]:
-        """Return the options that describe this machine to another `nmtkit train`."""
+    def options(self, besides: Collection[str] = ()) -> list[str]:
+        """Return the options that describe this machine to another process, but for some."""
         options = []
         for field in fields(self):
             value = getattr(self, field.name)
-            if value != field.default and field.name not in OF_PREPARE:
+            if value != field.default and field.name not in besides:
                 name = f"--{field.name.replace('_', '-')}"
                 options.append(name if value is True else f"{name}={value}")
         return options

@@ -48,7 +48,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
 def test_train_options_tell_another_process_the_whole_machine(trained: list[Chain]) -> None:
     taken = set(inspect.signature(cli.train).parameters) & {each.name for each in fields(Machine)}
     assert taken == {each.name for each in fields(Machine)} - set(OF_PREPARE)
-    cli.app(["train", *MACHINE.train_options(), "--", "demo"], standalone_mode=False)
+    cli.app(["train", *MACHINE.options(besides=OF_PREPARE), "--", "demo"], standalone_mode=False)
     told = vars(trained[0].machine)
     for name in taken:
         default = Machine.__dataclass_fields__[name].default
@@ -56,7 +56,7 @@ def test_train_options_tell_another_process_the_whole_machine(trained: list[Chai
 
 
 def test_a_machine_of_defaults_takes_its_runs_dir_alone(trained: list[Chain]) -> None:
-    assert Machine(Path("runs")).train_options() == ["--runs-dir=runs"]
+    assert Machine(Path("runs")).options() == ["--runs-dir=runs"]
     cli.app(["train", "demo"], standalone_mode=False)
     assert trained[0].machine == Machine(Path("runs"))
 

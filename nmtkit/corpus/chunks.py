@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 # Chunks being worked on, or done and waiting for an earlier one: a slow chunk delays no other.
 CHUNKS_IN_FLIGHT_PER_WORKER = 2
 
+KILLED = "a worker process was killed, perhaps for lack of memory; run again with fewer --workers"
+
 
 def read_chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield lists of `size` items, the last one shorter."""
@@ -49,7 +51,7 @@ def map_chunks(
     if workers == 1:
         yield from map(function, chunks)
         return
-    with _started(workers) as idle:
+    with _started(workers, KILLED) as idle:
         for worker in idle:
             worker.send(function)
         numbered = enumerate(chunks)
@@ -75,10 +77,24 @@ def map_chunks(
                 next_number += 1
 
 
+def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str) -> Result:
+    """Return `function(item)`, computed in a process of its own.
+
+    Raises:
+        UserError: the process was killed; `if_killed` is the message.
+    """
+    with _started(1, if_killed) as (worker,):
+        worker.send(function)
+        worker.send(item)
+        result: Result = worker.receive()
+        return result
+
+
 class _Worker:
     """A process that works on one chunk at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, if_killed: str) -> None:
+        self._if_killed = if_killed
         # "spawn" starts clean processes: nothing of the parent's threads and locks is copied.
         context = get_context("spawn")
         self.connection, theirs = context.Pipe()
@@ -87,11 +103,11 @@ class _Worker:
         theirs.close()  # now the pipe ends when the process does
 
     def send(self, message: object) -> None:
-        with _told_if_killed():
+        with _told_if_killed(self._if_killed):
             self.connection.send(message)
 
     def receive(self) -> Any:
-        with _told_if_killed():
+        with _told_if_killed(self._if_killed):
             result, error = self.connection.recv()
         if error is not None:
             raise error
@@ -99,12 +115,12 @@ class _Worker:
 
 
 @contextmanager
-def _started(n: int) -> Iterator[list[_Worker]]:
+def _started(n: int, if_killed: str) -> Iterator[list[_Worker]]:
     """Start `n` workers, and end them whatever they do."""
     workers: list[_Worker] = []
     try:
         with _deaf_children():
-            workers.extend(_Worker() for _ in range(n))
+            workers.extend(_Worker(if_killed) for _ in range(n))
         yield [*workers]
     finally:
         for worker in workers:
@@ -128,14 +144,11 @@ def _deaf_children() -> Iterator[None]:
 
 
 @contextmanager
-def _told_if_killed() -> Iterator[None]:
+def _told_if_killed(message: str) -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
-        raise UserError(
-            "a worker process was killed, perhaps for lack of memory; run again with fewer "
-            "--workers"
-        ) from None
+        raise UserError(message) from None
 
 
 def _work(connection: Connection) -> None:

@@ -5,10 +5,9 @@ Only matrix products are counted. A multiplication and an addition are two opera
 
 from dataclasses import dataclass
 
-from nmtkit.recipe import ModelConfig
+from nmtkit.recipe import ModelConfig, TrainingConfig
 
-# Measured FLOP/s of the product of two 8,192 x 8,192 matrices in bfloat16. MFU is relative to it.
-PEAK_FLOPS = {"NVIDIA H200": 788e12}
+TYPICAL_LENGTH = 30  # subwords in a sentence of news; only attention's small share depends on it
 
 
 @dataclass(frozen=True)
@@ -70,3 +69,10 @@ def update_flops(
         + attention
     )
     return 3.0 * forward
+
+
+def training_flops(config: ModelConfig, training: TrainingConfig, n_rows: int) -> float:
+    """Return the FLOPs of a whole training, if its updates are full."""
+    src_tokens, tgt_tokens = training.src_tokens_per_update, training.tgt_tokens_per_update
+    update = update_flops(config, n_rows, src_tokens, tgt_tokens, TYPICAL_LENGTH)
+    return update * training.max_steps

@@ -52,7 +52,7 @@ class Plan:
             ("disk, downloads included", f"about {self.disk_bytes / 2**30:.1f} GiB"),
             ("parameters", f"{about}{self.n_parameters:,}"),
             ("arithmetic of training", f"{about}{self.training_flops:.2e} FLOPs"),
-            ("speed here", f"{speed} on {self.device}, from a few trial steps"),
+            ("speed here", f"{speed} on {self.device}"),
             ("training here", f"about {duration(self.training_seconds)}"),
         ]
 

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
-from nmtkit.model.cost import PEAK_FLOPS
+from nmtkit.machine import OF_PREPARE
 from nmtkit.model.description import Description
+from nmtkit.model.peak import known_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, Recipe
@@ -55,17 +56,26 @@ def run(chain: Chain) -> Artifact:
     if existing := chain.find("train"):
         return existing
     bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
-    machine = chain.machine
-    if not is_worker() and (n_processes := machine.n_processes()) > 1:
+    if not is_worker():
         chain.need("prepare")
-        progress.say(f"train: {n_processes} processes")
-        overrides = [f"--set={override}" for override in chain.overrides]
-        quiet = ["--quiet"] if progress.console.quiet else []
-        command = [*quiet, "train", *machine.train_options(), *overrides, "--", chain.command]
-        launch(n_processes, command)
+    if start_processes(chain, ["train", *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")
-    with join(machine.torch_device()) as group:
+    with join(chain.machine.torch_device()) as group:
         return _run(chain, group)
+
+
+def start_processes(chain: Chain, command: Sequence[str]) -> bool:
+    """Run `nmtkit COMMAND` in as many processes as train, and wait for them.
+
+    Returns whether it did. If one process trains, or if this is one of several, it does not.
+    """
+    if is_worker() or (n_processes := chain.machine.n_processes()) == 1:
+        return False
+    progress.say(f"{command[0]}: {n_processes} processes")
+    overrides = [f"--set={override}" for override in chain.overrides]
+    quiet = ["--quiet"] if progress.console.quiet else []
+    launch(n_processes, [*quiet, *command, *overrides, "--", chain.command])
+    return True
 
 
 def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
@@ -344,13 +354,11 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
 
 def _speed(trainer: Trainer) -> Speed:
     model, group = trainer.model, trainer.group
-    is_cuda = group.device.type == "cuda"
-    name = torch.cuda.get_device_name(group.device) if is_cuda else "CPU"
     return Speed(
         model.config,
         len(model.output_matrix),
         length=round(float(trainer.pairs.tgt_lengths.mean())),
-        peak_flops=group.size * PEAK_FLOPS.get(name, 0.0),
+        peak_flops=group.size * known_peak(group.device),
     )
 
 

@@ -12,20 +12,20 @@ from nmtkit.recipe import ModelConfig
 from nmtkit.training.batches import Batch
 from nmtkit.training.loss import Losses, smoothed_cross_entropy
 
-WARM_UP = 3  # passes before a graph is captured: they compile, and allocate what stays
+WARM_UP = 3  # passes before a graph is captured: they compile, and allocate persistent memory
 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How a gradient is computed: the same gradient, but for rounding."""
+    """How a gradient is computed. It changes the gradient only by rounding."""
 
-    dtype: torch.dtype = torch.float32  # of activations; weights and sums of gradients are float32
-    # Rows of one constant length. Shapes that never change are what the other two need.
+    dtype: torch.dtype = torch.float32  # of activations; weights and gradient sums are float32
+    # Rows of constant length. The other two techniques need constant shapes.
     static: bool = False
-    # torch.compile of the layers: what is element by element between two products becomes one pass
-    # over memory. One layer is compiled, and its code is used for all that are alike.
+    # torch.compile of the layers fuses the elementwise operations between two products into one
+    # pass over memory. One encoder and one decoder layer are compiled, and reused for the others.
     compiled: bool = False
-    # The forward and backward pass is one CUDA graph: its kernels start without the host.
+    # One CUDA graph of the forward and backward pass. The host need not launch its kernels.
     captured: bool = False
 
     @classmethod
@@ -38,23 +38,23 @@ class Acceleration:
         deterministic: bool,
         n_processes: int,
     ) -> "Acceleration":
-        """Take all that this model on this device allows.
+        """Return all techniques that this model allows on this device.
 
-        Among several processes gradients leave while backward computes others; a graph would make
-        them wait for its end.
+        Several processes do not use a graph. They send gradients while backward computes others,
+        and with a graph they would have to wait until it ends.
         """
         fused = has_fused_kernel(device, dtype, config.d_k, config.d_v) and not deterministic
         return cls(dtype, fused, fused, fused and n_processes == 1)
 
     @property
     def precision(self) -> str:
-        """The name of `dtype`, as `--dtype` has it."""
+        """The name of `dtype`, as in `--dtype`."""
         return str(self.dtype).removeprefix("torch.")
 
     def steps(self) -> list[tuple[str, "Acceleration"]]:
-        """The way here from plain float32, one switch after the other, each with its name.
+        """Return the techniques one after the other, from plain float32, each with its name.
 
-        Flash attention comes with bfloat16, where the model allows it.
+        Flash attention comes with bfloat16, if the model allows it.
         """
         ways = [
             ("float32", Acceleration()),
@@ -66,21 +66,21 @@ class Acceleration:
         return [way for i, way in enumerate(ways) if i == 0 or way[1] != ways[i - 1][1]]
 
     def capacity(self, max_tokens: int, max_seqlen: int) -> Capacity | None:
-        """The constant shape of micro-batches of `max_tokens`, sentences of up to `max_seqlen`."""
+        """Return the constant shape for `max_tokens` tokens in sentences of up to `max_seqlen`."""
         return Capacity.of(max(max_tokens, max_seqlen), max_seqlen) if self.static else None
 
 
 class Backward:
-    """Computes gradients of micro-batches and adds them to those that the parameters have."""
+    """Computes gradients of micro-batches and adds them to the gradients of the parameters."""
 
     def __init__(
         self, model: Transformer, label_smoothing: float, acceleration: Acceleration
     ) -> None:
-        """Work on `model`, whose parameters keep their gradients' memory if a graph is captured."""
+        """Compute gradients of `model`. A captured graph needs them at fixed addresses."""
         self._model, self._label_smoothing = model, label_smoothing
-        self.captured = acceleration.captured  # may be switched off, to profile what a graph hides
+        self.captured = acceleration.captured  # may be switched off for the profiler
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: Batch  # of the graph, which reads it at each replay
+        self._batch: Batch  # read by each replay of the graph
         self._scale: Tensor
         self._sums: Tensor
         if acceleration.compiled:
@@ -110,7 +110,7 @@ class Backward:
         return torch.stack(losses).detach()
 
     def _capture(self, batch: Batch) -> None:
-        """Make the graph; the gradients that the parameters have meanwhile are lost."""
+        """Capture the graph. Gradients that the parameters already have are lost."""
         self._batch = batch
         self._scale = torch.zeros((), dtype=torch.float64, device=batch.src.device)
         beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -120,12 +120,12 @@ class Backward:
                 self._compute(batch, self._scale)
         torch.cuda.current_stream().wait_stream(beside)
         self._graph = torch.cuda.CUDAGraph()
-        # Another thread may copy the next batches meanwhile.
+        # Another thread may copy the next batches at the same time.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._sums = self._compute(batch, self._scale)
 
 
 def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
-    """The smoothed loss and the negative log-likelihood of a batch, sums over its target tokens."""
+    """Return smoothed loss and negative log-likelihood of a batch, summed over target tokens."""
     hidden = model(batch.src, batch.src_layout, batch.tgt_in, batch.tgt_layout)
     return smoothed_cross_entropy(hidden, model.output_matrix, batch.tgt_out, label_smoothing)

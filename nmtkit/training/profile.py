@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, by the operations that torch's profiler saw."""
+"""Where the time of a training step goes, by operation, from torch's profiler."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,8 +6,8 @@ import torch
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
-# Which part an operation belongs to: that of the first name here which it, or what called it,
-# begins with. Attention, the loss and the optimizer are calls of their own, forward and backward.
+# The part of an operation: the first of these prefixes that its name, or the name of one of its
+# callers, begins with. Attention, loss and optimizer are single calls, forward and backward.
 PARTS = {
     "_PackedAttention": "attention",
     "torch_attn::": "attention",
@@ -22,11 +22,15 @@ NAMES = ("attention", "other GEMMs", "loss", OTHER, "optimizer", GAPS)
 
 
 def time_parts(step: Callable[[], float], seconds: float, device: torch.device) -> dict[str, float]:
-    """Return the seconds of each part of one `step()`, which returns its own.
+    """Profile one step, and return the seconds of each part.
 
-    Operations are timed on the device that computes. "elementwise" is every operation that is
-    nothing else, copies and look-ups included; "gaps" is when no operation ran: on a GPU what is
-    missing from the `seconds` of a step that was not profiled.
+    Operations are timed on the device that computes them. "elementwise" is every other operation,
+    including copies and look-ups. "gaps" is the time in which no operation ran.
+
+    Args:
+        step: makes a step and returns how many seconds it took.
+        seconds: what a step takes without the profiler. On a GPU, gaps are relative to it.
+        device: where the step computes.
     """
     on_cuda = device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
@@ -52,7 +56,7 @@ def _part(event: FunctionEvent) -> str:
 
 
 def _names(event: FunctionEvent | None) -> Iterator[str]:
-    """Yield the name of an operation and of its callers, outermost first."""
+    """Yield the names of an operation's callers, outermost first, and its own."""
     if event is not None:
         yield from _names(event.cpu_parent)
         yield event.name

@@ -1,13 +1,13 @@
 """What a plan says, and that it leaves nothing behind."""
 
-from dataclasses import replace
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from nmtkit.commands.plan import plan
+from nmtkit.commands import plan as command
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.errors import UserError
@@ -15,14 +15,13 @@ from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.facts import Plan
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID
-from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.distributed import Group
 
-STEP = Trainer.step
+ALONE = Group(0, 1, torch.device("cpu"))
 TINY = ["n_layers=1", "d_model=8", "d_ff=9", "n_heads=2", "d_k=3", "d_v=5", "vocabulary_multiple=8"]
 SMALL_MODEL = [f"model.{change}" for change in TINY]
 
@@ -33,17 +32,13 @@ def chain_of(name: str, tmp_path: Path, *overrides: str, mirror: Path | None = N
 
 
 @pytest.fixture(autouse=True)
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Metrics]:
-    """The steps that a plan makes; it measures for a short time only."""
-    steps: list[Metrics] = []
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a plan measure for a short time only."""
+    monkeypatch.setattr(command, "TRIAL_SECONDS", 0.1)
 
-    def step(trainer: Trainer, work: Work) -> Metrics:
-        steps.append(STEP(trainer, work))
-        return steps[-1]
 
-    monkeypatch.setattr(Trainer, "step", step)
-    monkeypatch.setattr("nmtkit.commands.plan.PROBE_SECONDS", 0.1)
-    return steps
+def plan(chain: Chain) -> Plan:
+    return command.plan(chain, ALONE)
 
 
 def listing(folder: Path) -> dict[str, int]:
@@ -79,32 +74,13 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
     assert planned.disk_bytes > 12 * planned.n_parameters
 
 
-def test_speed_is_of_steps_as_large_as_the_recipes(
-    tmp_path: Path, made: list[Metrics], capfd: pytest.CaptureFixture[str]
-) -> None:
-    chain = chain_of("demo", tmp_path)
-    planned = plan(chain)
-    largest = chain.recipe.training.tgt_tokens_per_update
-    assert 0.9 * largest < made[-1].tgt_tokens <= largest
-    timed = [metrics for metrics in made if metrics.tgt_tokens == made[-1].tgt_tokens]
-    seconds = sum(metrics.seconds for metrics in timed)
-    assert planned.tgt_tokens_per_second == sum(metrics.tgt_tokens for metrics in timed) / seconds
-    assert capfd.readouterr().err == "plan: timing a few steps of training on cpu\n"
-
-
-def test_a_slow_machine_is_measured_with_smaller_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow: list[Metrics] = []
-
-    def step(trainer: Trainer, work: Work) -> Metrics:
-        slow.append(replace(STEP(trainer, work), seconds=7.0))
-        return slow[-1]
-
-    monkeypatch.setattr(Trainer, "step", step)
-    planned = plan(chain_of("demo", tmp_path))
-    assert len(slow) == 2
-    assert planned.tgt_tokens_per_second == slow[-1].tgt_tokens / 7.0 < 500 / 7.0
+def test_plan_says_that_it_measures(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command.run(chain_of("demo", tmp_path, "subword.n_merges=64"), as_json=True)
+    told = capfd.readouterr()
+    assert told.err == (
+        "plan: measuring the speed of training on cpu, for at most 0 s after a first step\n"
+    )
+    assert json.loads(told.out)["tgt_tokens_per_second"] > 0
 
 
 def test_plan_writes_nothing(tmp_path: Path) -> None:
