@@ -33,6 +33,23 @@ class Precision(StrEnum):
     BFLOAT16 = "bfloat16"
 
 
+class EngineName(StrEnum):
+    """What runs the model of a bundle."""
+
+    TORCH = "torch"
+    CTRANSLATE2 = "ctranslate2"
+
+
+class EnginePrecision(StrEnum):
+    """The data type in which an engine translates."""
+
+    AUTO = "auto"  # float32
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+    INT8 = "int8"
+
+
 @dataclass(frozen=True)
 class Machine:
     """Where to work and with what. Each field is the command-line option of the same name."""

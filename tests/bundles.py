@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+from models import tiny
 
 from nmtkit import artifacts
 from nmtkit.corpus.bpe import Bpe
@@ -14,26 +15,45 @@ from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.model.description import Description
+from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import EOS_ID
+from nmtkit.symbols import BOS_ID, EOS_ID
 
 LINES = ["The well-known cat sat.", "A dog looked, and then it ran away.", "cat!", "Who looked?"]
 N_ROWS = 64  # more than the subwords of these lines
 
 
-def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
-    """A random model whose choices are clear, and that ends its translations."""
+def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
+    """A model whose weights are all random, biases and norms too."""
     torch.manual_seed(seed)
-    model = Transformer(config, n_rows)
+    model = Transformer(config, N_ROWS)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    model.output_matrix.data.mul_(3)
     return model.eval()
 
 
-def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
-    """Publish the bundle of a peaked model in a new folder, and return its path."""
+def copying_model(n_tokens: int, longest: int) -> Transformer:
+    """A model that was trained for seconds to copy its source."""
+    config = tiny(n_layers=1, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8)
+    torch.manual_seed(1)
+    model = Transformer(config, N_ROWS)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for step in range(300):
+        sources = random_sources(32, n_tokens, longest, seed=step)
+        layout = Layout.of_lengths([len(source) for source in sources])
+        src = torch.tensor([id_ for source in sources for id_ in source])
+        tgt_in = torch.tensor([id_ for source in sources for id_ in (BOS_ID, *source[:-1])])
+        logits = model(src, layout, tgt_in, layout) @ model.output_matrix.t()
+        loss = torch.nn.functional.cross_entropy(logits, src, label_smoothing=0.1)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    return model.eval()
+
+
+def publish_bundle(folder: Path, model: Transformer) -> Path:
+    """Publish the bundle of a model in a new folder, and return its path."""
     prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
     prepared.mkdir(parents=True)
     draft.mkdir()
@@ -53,10 +73,9 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
     artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
     corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
-    model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
-    write_bundle(draft, corpus, Description(config=config, n_rows=N_ROWS), decoding, weights)
+    write_bundle(draft, corpus, Description(config=model.config, n_rows=N_ROWS), decoding, weights)
     artifacts.publish_directory(draft, place, {"kind": "average"})
     return place
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {"model", "artifacts", "errors", "symbols", "visible", "duration", "languages"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"translator"},
+    "__init__": set(),
     "__main__": {"cli"},
     "visible": set(),
     "duration": set(),
@@ -31,10 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": {"recipe", "artifacts", "errors"},
     "corpus": {"sources", "artifacts", "errors", "symbols"},
     "training": {"recipe", *LIBRARY},
-    "decoding": {"recipe", "corpus", *LIBRARY},
+    "interchange": {"recipe", "corpus", *LIBRARY},
+    "decoding": {"recipe", "corpus", "interchange", *LIBRARY},
     "evaluation": {"sources", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},
-    "translator": {"recipe_file", "machine", "decoding"},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
 MAY_IMPORT["commands"] = {*MAY_IMPORT} - {"__init__", "__main__"}

@@ -30,13 +30,7 @@ class TorchEngine:
         Raises:
             UserError: Its weights are damaged, or are not those of the model.
         """
-        weights = bundle.verified_weights()
-        config = bundle.description.config
-        if config.positions == "sinusoid":
-            config = config.model_copy(update={"max_positions": max_subwords(config)})
-        with torch.device(device):
-            model = Transformer(config, bundle.description.n_rows)
-        load_weights(model, weights)
+        model = load_model(bundle, device)
         prepare_for_inference(model, torch.float32)
         return cls(model, bundle.text.subword.n_tokens)
 
@@ -69,3 +63,19 @@ class TorchEngine:
     ) -> list[Forced]:
         """Rate given translations, as `Engine` says."""
         return force_ids(self.model, sources, targets, align=align)
+
+
+def load_model(bundle: Bundle, device: torch.device) -> Transformer:
+    """Load the model of `bundle` as it was trained.
+
+    Raises:
+        UserError: Its weights are damaged, or are not those of the model.
+    """
+    weights = bundle.verified_weights()
+    config = bundle.description.config
+    if config.positions == "sinusoid":
+        config = config.model_copy(update={"max_positions": max_subwords(config)})
+    with torch.device(device):
+        model = Transformer(config, bundle.description.n_rows)
+    load_weights(model, weights)
+    return model

@@ -259,10 +259,11 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
         """Embed `tokens` (T,) at `positions` (T,), all below `n_positions`; return (T, D)."""
         scaled = nn.functional.embedding(tokens, self.weight) * self.config.d_model**0.5
-        embedded = scaled + self._position(positions, n_positions)
+        embedded = scaled + self.position(positions, n_positions)
         return self.dropout(embedded.to(self.dtype))  # type: ignore[no-any-return]
 
-    def _position(self, positions: Tensor, n_positions: int) -> Tensor:
+    def position(self, positions: Tensor, n_positions: int) -> Tensor:
+        """Return what is added to tokens at `positions` (T,), all below `n_positions`: (T, D)."""
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]

@@ -1,0 +1,310 @@
+"""CTranslate2 computes what our model computes, and finds what our search finds."""
+
+import copy
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from bundles import (
+    LINES,
+    N_ROWS,
+    copying_model,
+    publish_bundle,
+    random_model,
+    random_sources,
+)
+from models import tiny
+from system.command import environment, nmtkit, sentence
+
+from nmtkit.commands.translate import load_engine
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.engine import Engine, Hypothesis
+from nmtkit.decoding.forced import force_ids
+from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.errors import UserError
+from nmtkit.machine import EngineName, EnginePrecision, Machine
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+CPU = torch.device("cpu")
+N_TOKENS = 50
+LONGEST = 7
+FORBIDDEN = {PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)}
+PAPERS = tiny()
+UNLIKE = tiny(norm="pre", positions="learned", tie_embeddings=False, attention_bias=True)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for each test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "nmtkit" / "ctranslate2"
+
+
+def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engine:
+    """An engine of CTranslate2 that runs `model`."""
+    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
+    from nmtkit.interchange.ctranslate2 import write_model
+
+    write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
+    translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
+    return CTranslate2Engine(translator, N_TOKENS, N_ROWS)
+
+
+def translate(
+    engine: Engine, sources: list[list[int]], beam_size: int, n_best: int = 1, extra: int = 20
+) -> list[list[Hypothesis]]:
+    decoding = DecodingConfig(beam_size=beam_size, length_penalty=0.6, max_extra_tokens=extra)
+    return engine.translate(sources, decoding, n_best, lambda _: None)
+
+
+# The model
+
+
+@pytest.mark.parametrize("config", [PAPERS, UNLIKE])
+def test_log_probabilities_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> None:
+    model = random_model(config)
+    sources = random_sources(30, N_TOKENS, longest=20)  # longer than `max_positions`
+    targets = [source[:-1] for source in random_sources(30, N_TOKENS, longest=20, seed=6)]
+    ours = force_ids(model, sources, targets, align=False)
+    engine = engine_of(model, tmp_path)
+    theirs = engine.force(sources, targets, align=False)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
+    with pytest.raises(UserError, match="links no tokens"):
+        engine.force(sources, targets, align=True)
+
+
+def test_int8_changes_log_probabilities_a_little_and_the_model_not(tmp_path: Path) -> None:
+    model = random_model(PAPERS)
+    before = [parameter.clone() for parameter in model.parameters()]
+    sources = random_sources(30, N_TOKENS, longest=9)
+    theirs = translate(engine_of(model, tmp_path, "int8"), sources, beam_size=1)
+    assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
+    ours = force_ids(model, sources, [best.tokens for [best] in theirs], align=False)
+    differences = [
+        abs(sum(one.log_probs[: len(best.tokens)]) - best.log_prob) / len(best.tokens)
+        for one, [best] in zip(ours, theirs, strict=True)
+        if best.tokens
+    ]
+    assert 1e-4 < max(differences) < 1
+
+
+@pytest.mark.parametrize("width", [{"d_k": 3}, {"d_v": 5}, {"d_k": 5, "d_v": 5}])
+def test_model_that_it_cannot_run_is_refused(width: dict[str, int], tmp_path: Path) -> None:
+    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
+
+    bundle = open_bundle(publish_bundle(tmp_path / "b", random_model(tiny(**width))))
+    with pytest.raises(UserError, match=r"CTranslate2 runs no model with d_k = .* --engine torch"):
+        CTranslate2Engine.load(bundle, "cpu", "float32")
+
+
+# The search
+
+
+@pytest.fixture(scope="module")
+def copying() -> Transformer:
+    return copying_model(N_TOKENS, LONGEST)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_translations_are_those_of_our_search(
+    copying: Transformer, beam_size: int, tmp_path: Path
+) -> None:
+    sources = random_sources(200, N_TOKENS, LONGEST, seed=1_000)
+    ours = translate(TorchEngine(copying, N_TOKENS), sources, beam_size, n_best=beam_size)
+    theirs = translate(engine_of(copying, tmp_path), sources, beam_size, n_best=beam_size)
+    assert len({tuple(best.tokens) for best, *_ in ours}) > 100
+    same = [
+        pair for pair in zip(ours, theirs, strict=True) if pair[0][0].tokens == pair[1][0].tokens
+    ]
+    assert len(same) >= 199
+    for (one, *_), (other, *_) in same:
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-3)
+
+
+def test_n_best_are_ranked_as_ours(copying: Transformer, tmp_path: Path) -> None:
+    sources = random_sources(50, N_TOKENS, LONGEST, seed=1_000)
+    theirs = translate(engine_of(copying, tmp_path), sources, beam_size=4, n_best=3)
+    for source, found in zip(sources, theirs, strict=True):
+        assert len(found) == 3
+        assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+        targets = [hypothesis.tokens for hypothesis in found]
+        forced = force_ids(copying, [source] * 3, targets, align=False)
+        for hypothesis, of_tokens in zip(found, forced, strict=True):
+            log_prob = sum(of_tokens.log_probs)
+            assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-3)
+            penalty = ((5 + len(hypothesis.tokens) + 1) / 6) ** 0.6
+            assert hypothesis.score == pytest.approx(log_prob / penalty, abs=1e-3)
+
+
+def test_forbidden_tokens_are_never_produced(copying: Transformer, tmp_path: Path) -> None:
+    model = copy.deepcopy(copying)
+    with torch.no_grad():  # more probable than the tokens in whose places they are
+        model.output_matrix[UNK_ID] = 1.1 * model.output_matrix[7]
+        model.output_matrix[N_TOKENS + 3] = 1.1 * model.output_matrix[8]
+    sources = random_sources(50, N_TOKENS, LONGEST, seed=1_000)
+    engine = engine_of(model, tmp_path)
+    for beam_size in (1, 3):
+        ours = translate(TorchEngine(model, N_TOKENS), sources, beam_size)
+        theirs = translate(engine, sources, beam_size)
+        assert any(7 in best.tokens or 8 in best.tokens for [best] in theirs)
+        assert all(FORBIDDEN.isdisjoint(best.tokens) for [best] in theirs)
+        same = [a.tokens == b.tokens for [a], [b] in zip(ours, theirs, strict=True)]
+        assert sum(same) >= 48
+
+
+def test_translation_that_does_not_end_has_the_maximum_length(
+    copying: Transformer, tmp_path: Path
+) -> None:
+    model = copy.deepcopy(copying)
+    with torch.no_grad():
+        model.output_matrix[EOS_ID] = 0
+    sources = [[5, 6, 7, EOS_ID], [5, EOS_ID]]
+    engine = engine_of(model, tmp_path)
+    ((longest,), (other,)) = translate(engine, sources, beam_size=1, extra=4)
+    assert len(longest.tokens) == len(other.tokens) == 3 + 4
+    forced = force_ids(model, sources[:1], [longest.tokens], align=False)
+    assert longest.log_prob == pytest.approx(sum(forced[0].log_probs[:-1]), abs=1e-3)
+
+
+def test_model_that_diverged_is_said_to_have(tmp_path: Path) -> None:
+    model = Transformer(PAPERS, N_ROWS)
+    for parameter in model.parameters():
+        parameter.data.fill_(torch.nan)
+    with pytest.raises(UserError, match="NaN instead of probabilities"):
+        translate(engine_of(model, tmp_path), [[5, EOS_ID]], beam_size=2)
+
+
+# The conversion
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_bundle(tmp_path_factory.mktemp("original") / "b", random_model(PAPERS))
+
+
+def load(
+    folder: Path, dtype: EnginePrecision = EnginePrecision.AUTO, device: str = "cpu"
+) -> Engine:
+    machine = Machine(folder, device=device)
+    return load_engine(open_bundle(folder), machine, EngineName.CTRANSLATE2, dtype)
+
+
+def conversions(cache: Path) -> list[Path]:
+    return [path for path in cache.iterdir() if path.is_dir()]
+
+
+def test_bundle_is_converted_once_for_each_precision(
+    original: Path, cache: Path, tmp_path: Path
+) -> None:
+    load(original)
+    (made,) = conversions(cache)
+    before = {path: path.stat().st_mtime_ns for path in made.iterdir()}
+    load(original, EnginePrecision.FLOAT32)
+    load(Path(shutil.copytree(original, tmp_path / "moved")))
+    assert conversions(cache) == [made]
+    assert {path: path.stat().st_mtime_ns for path in made.iterdir()} == before
+    load(original, EnginePrecision.INT8)
+    assert len(conversions(cache)) == 2
+
+
+def test_two_may_convert_at_the_same_time(original: Path, cache: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        engines = list(threads.map(load, [original, original]))
+    assert len(conversions(cache)) == 1
+    first, second = (translate(engine, [[5, 6, EOS_ID]], beam_size=2) for engine in engines)
+    assert first == second
+
+
+def test_what_a_killed_conversion_left_is_made_again(original: Path, cache: Path) -> None:
+    load(original)
+    (made,) = conversions(cache)
+    (made / "manifest.json").unlink()
+    (made / "model.bin").write_bytes(b"half")
+    made.rename(made.with_suffix(".partial"))
+    load(original)
+    assert conversions(cache) == [made]
+
+
+def test_damaged_conversion_is_said(original: Path, cache: Path) -> None:
+    load(original)
+    (made,) = conversions(cache)
+    (made / "model.bin").write_bytes(b"half")
+    with pytest.raises(UserError, match=f"delete {made}"):
+        load(original)
+
+
+def test_altered_bundle_is_not_converted(original: Path, cache: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(original, tmp_path / "bundle"))
+    content = bytearray((bundle / "model.safetensors").read_bytes())
+    content[-3] ^= 1
+    (bundle / "model.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.safetensors was altered"):
+        load(bundle)
+    assert not (cache / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "says"),
+    [
+        ("bfloat16", "cpu", "CTranslate2 has no bfloat16 on this cpu; use --dtype float32"),
+        ("float32", "cuda:99", "--device cuda:99 is not available to CTranslate2"),
+        ("float32", "cuda:x", "--device cuda:x is not available to CTranslate2"),
+        ("float32", "tpu", "--device tpu is not available to CTranslate2"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_refused(
+    original: Path, dtype: str, device: str, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        load(original, EnginePrecision(dtype), device)
+
+
+def test_our_engine_refuses_other_precisions(original: Path) -> None:
+    with pytest.raises(UserError, match="--engine torch has no int8"):
+        load_engine(
+            open_bundle(original), Machine(original), EngineName.TORCH, EnginePrecision.INT8
+        )
+
+
+def test_missing_package_is_named(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, "nmtkit.decoding.ctranslate2_engine", raising=False)
+    with pytest.raises(UserError, match=r"pip install nmtkit\[ctranslate2\]"):
+        load(original)
+
+
+# The command
+
+WITHOUT_TORCH = """
+import sys
+from nmtkit.cli import main
+
+sys.argv = ["nmtkit", "translate", "--bundle", sys.argv[1], "--engine", "ctranslate2"]
+try:
+    main()
+finally:
+    sys.exit("torch was imported" if "torch" in sys.modules else 0)
+"""
+
+
+def test_command_needs_no_torch_once_the_model_is_converted(original: Path) -> None:
+    translator = open_bundle(original).translator(load(original))
+    expected = [line.text for line in translator.translate(LINES, lambda _: None)]
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(original)]
+    text = "".join(f"{line}\n" for line in LINES).encode()
+    ended = subprocess.run(command, input=text, capture_output=True, env=environment(), check=True)
+    assert ended.stdout.decode("utf-8") == "".join(f"{line}\n" for line in expected)
+
+
+def test_recipe_is_translated_by_our_own_search_only(tmp_path: Path) -> None:
+    ended = nmtkit(tmp_path, "translate", "demo", "--engine", "ctranslate2")
+    assert "options of --bundle" in sentence(ended)
