@@ -129,10 +129,12 @@ def prepare(
     workers: Workers = None,
 ) -> None:
     """Download, tokenize, clean, split into subwords, and write token ids."""
+    from nmtkit.commands.estimate import warn_if_long
     from nmtkit.stages import prepare as stage
 
-    machine = Machine(runs_dir, mirror=mirror, workers=workers)
-    _tell(stage.run(_chain(recipe, overrides, machine)).path)
+    chain = _chain(recipe, overrides, Machine(runs_dir, mirror=mirror, workers=workers))
+    warn_if_long(chain)
+    _tell(stage.run(chain).path)
 
 
 @app.command()
@@ -148,6 +150,7 @@ def train(
     tensorboard: TensorBoard = None,
 ) -> None:
     """Train the model on the prepared corpus, or resume a stopped run."""
+    from nmtkit.commands.estimate import warn_if_long
     from nmtkit.stages import train as stage
     from nmtkit.training.distributed import is_worker
 
@@ -161,6 +164,8 @@ def train(
         tensorboard=tensorboard,
     )
     chain = _chain(recipe, overrides, machine)
+    if not is_worker():
+        warn_if_long(chain)
     path = stage.run(chain).path
     if not is_worker():
         _tell(path)

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, DamagedError, read_record
+from nmtkit.commands.estimate import warn_if_long
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import translated_sets
@@ -19,6 +20,7 @@ N_SAMPLES = 5
 
 def run_all(chain: Chain, *, as_json: bool) -> None:
     """Run every stage that is not fresh, then print the results."""
+    warn_if_long(chain)
     chain.fetch_unknown()
     for stage in STAGES:
         if artifact := chain.find(stage):
