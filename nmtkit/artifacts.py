@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
@@ -32,11 +32,16 @@ from nmtkit.errors import UserError, shown
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
 SEAL = "sha256"  # the key of the hash of a file's other keys
-DRAFT = ".partial"  # suffix of drafts
 TEMPORARY = "temporary"  # a folder of a draft that is not published
+NAMES = 16 * "[0-9a-f]"  # of artifacts: their fingerprints
+# What else may be beside an artifact, and ends in one of these.
+DRAFT = ".partial"  # not finished
+ASIDE = ".damaged"  # what a stage moved out of a draft
+DISCARDED = ".discarded"  # not deleted completely
 FORMAT = 2  # of manifests; any other is refused
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
+FREEING = "gc.lock"  # in the folder of artifacts; shared by all that make one
 BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
 
 
@@ -241,7 +246,7 @@ class Store:
 
     def all(self, kind: str) -> Iterator[Artifact]:
         """Yield the artifacts of this kind that are whole."""
-        for manifest in sorted((self.folder / kind).glob(f"*/{MANIFEST}")):
+        for manifest in sorted((self.folder / kind).glob(f"{NAMES}/{MANIFEST}")):
             with suppress(DamagedError):
                 yield open_directory(manifest.parent)
 
@@ -261,6 +266,50 @@ class Store:
         with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
             yield
 
+    def folders(self, kind: str) -> list[Path]:
+        """Return the folders of artifacts of this kind, whole or not."""
+        found = [
+            path
+            for suffix in ("", DRAFT, ASIDE, DISCARDED)
+            for path in (self.folder / kind).glob(NAMES + suffix)
+        ]
+        return sorted(path for path in found if path.is_dir())
+
+    def holder(self, kind: str, fingerprint: str) -> str | None:
+        """Return the process that is making the artifact, if there is one."""
+        return _holder(self.place(kind, fingerprint).with_suffix(".lock"))
+
+    @contextmanager
+    def freeing(self) -> Iterator[None]:
+        """Keep every process from making an artifact.
+
+        Raises:
+            UserError: one is being made.
+        """
+        for lock in sorted(self.folder.glob(f"*/{NAMES}.lock")):
+            if holder := _holder(lock):
+                raise UserError(
+                    f"nothing is freed while {holder} makes {lock.parent.name} {lock.stem} (lock "
+                    f"{lock}); wait for it to end, or stop it"
+                )
+        with (self.folder / FREEING).open("a+", encoding="utf-8") as file:
+            if not _try_lock(file, fcntl.LOCK_EX):
+                raise UserError(
+                    f"nothing is freed while another process works in {self.folder}; wait for it "
+                    "to end, or stop it"
+                )
+            yield
+
+    def free(self, path: Path) -> None:
+        """Delete a folder of an artifact; after a kill, what is left of it has another name."""
+        discarded = _discarded(path)
+        if path != discarded:
+            if discarded.exists():
+                shutil.rmtree(discarded)
+            path.rename(discarded)
+            sync(path.parent)
+        shutil.rmtree(discarded)
+
     @contextmanager
     def draft(
         self, kind: str, fingerprint: str, *, resume: bool = False, note: Mapping[str, Any] = {}
@@ -276,7 +325,10 @@ class Store:
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}", note):
+        with (
+            _not_freeing(self.folder),
+            _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}", note),
+        ):
             partial = self.draft_place(kind, fingerprint)
             if _discarded(partial).exists():
                 shutil.rmtree(_discarded(partial))
@@ -374,7 +426,7 @@ def _entry(path: Path) -> dict[str, Any]:
 
 def _discarded(draft: Path) -> Path:
     """Return where the temporary files of a draft are moved to be deleted."""
-    return draft.with_suffix(".discarded")
+    return draft.with_suffix(DISCARDED)
 
 
 def open_directory(path: Path) -> Artifact:
@@ -398,17 +450,34 @@ def open_directory(path: Path) -> Artifact:
     manifest = read_record(path / MANIFEST, Manifest)
     check_seal(path / MANIFEST)
     for name, expected in manifest.files.items():
-        file = path / name
-        if not os.path.lexists(file):
-            seen = "is missing"
-        elif not _is_regular(path, name):
-            seen = "is a link or not a regular file"
-        elif (size := file.stat().st_size) != expected.bytes:
-            seen = f"has {size:,} bytes"
-        else:
-            continue
-        raise _damaged(f"{file} {seen} but was published with {expected.bytes:,} bytes", path)
+        if difference := _difference_in_size(path, name, expected):
+            raise _damaged(difference, path)
     return Artifact(path, manifest)
+
+
+def _difference_in_size(path: Path, name: str, expected: File) -> str | None:
+    """Return what is wrong with a file, without reading it."""
+    file = path / name
+    if not os.path.lexists(file):
+        seen = "is missing"
+    elif not _is_regular(path, name):
+        seen = "is a link or not a regular file"
+    elif (size := file.stat().st_size) != expected.bytes:
+        seen = f"has {size:,} bytes"
+    else:
+        return None
+    return f"{file} {seen} but was published with {expected.bytes:,} bytes"
+
+
+def _difference(path: Path, name: str, expected: File) -> str | None:
+    """Return what is wrong with a file."""
+    if difference := _difference_in_size(path, name, expected):
+        return difference
+    if (seen := sha256_of(path / name, expected.bytes)) == expected.sha256:
+        return None
+    return (
+        f"{path / name} was altered (sha256 {seen[:12]}..., published as {expected.sha256[:12]}...)"
+    )
 
 
 def _is_regular(folder: Path, name: str) -> bool:
@@ -424,14 +493,49 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
         DamagedError: a file is not the one that was published.
     """
     for name in names or artifact.manifest.files:
-        path, expected = artifact.file(name), artifact.manifest.files[name]
-        if (seen := sha256_of(path, expected.bytes)) != expected.sha256:
-            raise _damaged(
-                f"{path} was altered (sha256 {seen[:12]}..., published as "
-                f"{expected.sha256[:12]}...)",
-                artifact.path,
-            )
+        artifact.file(name)
+        if difference := _difference(artifact.path, name, artifact.manifest.files[name]):
+            raise _damaged(difference, artifact.path)
     return artifact
+
+
+class _Measured(BaseModel):
+    """The part of the measurements that says which other files have some."""
+
+    measured: dict[str, File] | None = None
+
+
+def differences(path: Path) -> Iterator[str]:
+    """Yield a sentence for each difference between a folder and what was published as `path`.
+
+    Every byte of every file is looked at. An older version recorded no hash of measurements.
+    """
+    try:
+        manifest = read_record(path / MANIFEST, Manifest)
+        is_sealed = check_seal(path / MANIFEST)
+    except DamagedError as error:
+        yield error.reason
+        return
+    expected = fingerprint(manifest.kind, manifest.depends_on)
+    if manifest.fingerprint not in (None, expected):
+        yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
+    files = dict(manifest.files)
+    if is_sealed:
+        try:
+            if not check_seal(path / MEASUREMENTS):
+                yield f"{path / MEASUREMENTS} has lost its sha256"
+            files |= read_record(path / MEASUREMENTS, _Measured).measured or {}
+        except DamagedError as error:
+            yield error.reason
+            is_sealed = False  # what else was measured is not known
+    for name, entry in files.items():
+        if difference := _difference(path, name, entry):
+            yield difference
+    if is_sealed:
+        known = {*files, MANIFEST, MEASUREMENTS}
+        for file in sorted(path.rglob("*")):
+            if not file.is_dir() and file.relative_to(path).as_posix() not in known:
+                yield f"{file} was not published with the others"
 
 
 def _damaged(reason: str, path: Path) -> DamagedError:
@@ -478,19 +582,51 @@ def _lock(path: Path, what: str, note: Mapping[str, Any] | None = None) -> Itera
     is its `note`; without a note, the file stays as it is.
     """
     with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.readline().strip() or "another process"
+        if not _try_lock(file, fcntl.LOCK_EX):
             raise UserError(
-                f"{what} is being made by {holder} (lock {path}); wait for it to end, or stop it"
-            ) from None
+                f"{what} is being made by {_first_line(file)} (lock {path}); wait for it to end, "
+                "or stop it"
+            )
         if note is not None:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
             file.flush()
         yield
+
+
+@contextmanager
+def _not_freeing(folder: Path) -> Iterator[None]:
+    """Keep `Store.freeing` from beginning."""
+    with (folder / FREEING).open("a+", encoding="utf-8") as file:
+        if not _try_lock(file, fcntl.LOCK_SH):
+            raise UserError(
+                f"space is being freed in {folder}; wait for it to end, then run the same command "
+                "again"
+            )
+        yield
+
+
+def _holder(lock: Path) -> str | None:
+    """Return the process that holds the lock, if there is one."""
+    try:
+        with lock.open(encoding="utf-8") as file:
+            return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
+    except FileNotFoundError:
+        return None
+
+
+def _try_lock(file: TextIO, how: int) -> bool:
+    """Lock a file until it is closed, unless another process has locked it."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _first_line(file: TextIO) -> str:
+    file.seek(0)
+    return file.readline().strip() or "another process"
 
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:

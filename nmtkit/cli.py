@@ -437,6 +437,73 @@ def status(
 
 
 @app.command()
+def runs(runs_dir: RunsDir = RUNS, as_json: Json = False) -> None:
+    """List the artifacts of all runs: recipe, stage, size, age, score."""
+    from nmtkit.commands.known_runs import made
+    from nmtkit.reporting.tables import print_made
+
+    print_made(list(made(runs_dir)), as_json=as_json)
+
+
+@app.command()
+def verify(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="A recipe, or the folder of an artifact.")
+    ],
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
+    as_json: Json = False,
+) -> None:
+    """Hash all that a result rests on again, and say what differs from what was published."""
+    from nmtkit.commands import verify as command
+    from nmtkit.reporting.tables import print_verified
+
+    if Path(run).is_dir():
+        if overrides:
+            raise UserError("--set is an option for recipes; a folder has its values already")
+        found = command.verify_path(Path(run))
+    else:
+        found = command.verify_recipe(_chain(run, overrides, Machine(runs_dir, mirror=mirror)))
+    print_verified(found, as_json=as_json)
+    if n_differences := sum(len(each.differences) for each in found):
+        raise UserError(f"{run} is not as it was published: {n_differences:,} differences")
+
+
+@app.command()
+def gc(
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Keep this run too: a recipe, or a folder."),
+    ] = None,
+    drafts: Annotated[
+        bool, typer.Option("--drafts", help="Also free what stopped runs left.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Free the artifacts that no recipe needs any more, after showing them."""
+    from rich.filesize import decimal
+
+    from nmtkit.commands import gc as command
+    from nmtkit.reporting.tables import print_garbage
+
+    machine = Machine(runs_dir)
+    garbage = command.find_garbage(machine, keep or [], drafts=drafts)
+    print_garbage(garbage)
+    if not garbage.freed:
+        typer.echo("nothing to free")
+        return
+    size = decimal(garbage.n_bytes)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError(f"nothing was freed; add --yes to free these {size}")
+        typer.confirm(f"Free {size}?", abort=True)
+    command.free(garbage, machine, keep or [], drafts=drafts)
+    typer.echo(f"freed {size}")
+
+
+@app.command()
 def recipes(as_json: Json = False) -> None:
     """List the recipes that come with nmtkit."""
     from nmtkit.recipe_file import bundled_recipes, load_recipe

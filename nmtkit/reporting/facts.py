@@ -18,6 +18,39 @@ class State:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A folder of an artifact, finished or not."""
+
+    run: str | None  # what to type behind `nmtkit run`; None: it does not say
+    stage: str
+    fingerprint: str
+    path: str
+    state: str  # "published", "damaged", "being made", "stopped", "set aside" or "being freed"
+    n_bytes: int
+    age_seconds: float
+    scores: dict[str, Any]  # of each test set, as `score` published them
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What can be freed, and what is not although no recipe may need it."""
+
+    freed: list[Made]
+    kept: list[Made]
+    why: dict[str, str]  # by path
+    n_bytes: int  # that become free
+
+
+@dataclass(frozen=True)
+class Verified:
+    """An artifact, or the texts that it was made from, hashed again."""
+
+    what: str
+    path: str
+    differences: list[str]
+
+
+@dataclass(frozen=True)
 class Download:
     """A file that the recipe reads from the network."""
 

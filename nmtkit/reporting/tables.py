@@ -11,16 +11,20 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from nmtkit.duration import duration
 from nmtkit.reporting.facts import (
     CorpusEntry,
     Counted,
+    Garbage,
     Inspection,
+    Made,
     Plan,
     Results,
     SamplePair,
     State,
     Steps,
     TrainingSpeed,
+    Verified,
 )
 from nmtkit.reporting.inspection import (
     Grid,
@@ -109,6 +113,65 @@ def print_corpora(corpora: Sequence[CorpusEntry], *, as_json: bool) -> None:
             )
             table.add_row(corpus.name, *("\n".join(column) for column in columns))
         console.print(table)
+
+
+def print_made(made: Sequence[Made], *, as_json: bool) -> None:
+    """Print what there is of runs, and what it takes."""
+    if as_json:
+        print_json([asdict(each) for each in made])
+        return
+    console = _console()
+    console.print(_made_table(None, made, _states))
+    for how in dict.fromkeys(_how(score) for each in made for score in _sacrebleus(each).values()):
+        console.print(f"sacreBLEU: {how}", soft_wrap=not console.is_terminal)
+
+
+def print_garbage(garbage: Garbage) -> None:
+    """Print what is kept although no recipe may need it, then what is freed."""
+    console = _console()
+    kept = [each for each in garbage.kept if garbage.why[each.path] != "needed"]
+    for title, made in (("kept", kept), ("to be freed", garbage.freed)):
+        if made:
+            console.print(_made_table(title, made, lambda each: garbage.why[each.path]))
+
+
+def print_verified(verified: Sequence[Verified], *, as_json: bool) -> None:
+    """Print what was hashed again, then every difference."""
+    if as_json:
+        print_json([asdict(each) for each in verified])
+        return
+    console = _console()
+    table = _table(None, "what", "as published?", "where")
+    for each in verified:
+        n = len(each.differences)
+        table.add_row(each.what, f"no: {n:,} differ" if n else "yes", visible(each.path))
+    console.print(table)
+    for each in verified:
+        for difference in each.differences:
+            console.print(visible(difference), soft_wrap=True)
+
+
+def _made_table(title: str | None, made: Sequence[Made], last: Callable[[Made], str]) -> Table:
+    table = _table(title, "run", "stage", "fingerprint", "size", "age", "")
+    for each in made:
+        run = "?" if each.run is None else visible(each.run)
+        age = duration(each.age_seconds)
+        row = (run, each.stage, each.fingerprint, decimal(each.n_bytes), age)
+        table.add_row(*row, visible(last(each)))
+    return table
+
+
+def _states(made: Made) -> str:
+    """The scores of a finished run, or what is not as it should be."""
+    if made.state != "published":
+        return made.state
+    return "\n".join(
+        f"{name} {score['score']:.2f} sacreBLEU" for name, score in _sacrebleus(made).items()
+    )
+
+
+def _sacrebleus(made: Made) -> dict[str, Any]:
+    return {name: each["sacrebleu"] for name, each in made.scores.items() if "sacrebleu" in each}
 
 
 def _count(count: int | None) -> str:

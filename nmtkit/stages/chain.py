@@ -240,7 +240,9 @@ def states(chain: Chain) -> list[State]:
 def _why_missing(chain: Chain, stage: str) -> str:
     folder = chain.machine.runs_dir / stage
     others = (
-        [path.parent for path in folder.glob(f"*/{artifacts.MANIFEST}")] if folder.is_dir() else []
+        [path.parent for path in folder.glob(f"{artifacts.NAMES}/{artifacts.MANIFEST}")]
+        if folder.is_dir()
+        else []
     )
     sections = " and ".join(f"[{name}]" for name in STAGES[stage])
     if others:

@@ -132,7 +132,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 trainer,
                 open_pairs(prepared, "dev"),
                 draft / CHECKPOINTS,
-                aside=draft.with_suffix(".damaged"),
+                aside=draft.with_suffix(artifacts.ASIDE),
                 evaluate=_evaluation(chain, prepared),
                 report=report,
                 say=progress.say,

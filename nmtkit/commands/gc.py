@@ -1,0 +1,137 @@
+"""Free what no recipe needs any more, and nothing else."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Store
+from nmtkit.commands.known_runs import disk_bytes, made, named_chain, recorded_run, upstream_of
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.provenance import Provenance
+from nmtkit.recipe_file import bundled_recipes, load_recipe
+from nmtkit.reporting.facts import Garbage, Made
+from nmtkit.stages.chain import STAGES, Chain
+
+Place = tuple[str, str]  # stage and fingerprint
+GONE = "gone"  # of a recipe
+
+
+def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garbage:
+    """Sort what there is into what is needed, what is kept all the same, and what can be freed.
+
+    A recipe needs what it would find today. The recipes are those that come with nmtkit, and those
+    that the artifacts themselves name, with the overrides that they were run with.
+
+    Args:
+        keep: runs that are needed besides, as one types them, or paths of artifacts.
+        drafts: whether drafts of stopped runs and damaged checkpoints are to be freed.
+
+    Raises:
+        UserError: one of `keep` does not exist.
+    """
+    store = Store(machine.runs_dir)
+    there = list(made(machine.runs_dir))
+    runs = {each.path: recorded_run(Path(each.path)) for each in there}
+    needs = {run.run: _needs(run, machine) for run in runs.values() if run is not None}
+    needed = set[Place]()
+    for each_needs in needs.values():
+        needed |= each_needs if isinstance(each_needs, set) else set()
+    for recipe in bundled_recipes():
+        with suppress(UserError):  # a download has to come for its hash to be known
+            needed |= _needs_of(Chain(load_recipe(recipe.stem), machine, recipe.stem))
+    for named in keep:
+        needed |= _named(named, machine)
+    why: dict[str, str] = {}
+    kept: list[Made] = []
+    for each in there:
+        run = runs[each.path]
+        is_kept, why[each.path] = _decide(
+            each, run, needs[run.run] if run else set(), drafts=drafts
+        )
+        if is_kept:
+            kept.append(each)
+            needed.add((each.stage, each.fingerprint))
+            needed |= set(upstream_of(Path(each.path)).items())
+    _close(needed, store)
+    freed = [
+        each
+        for each in there
+        if each not in kept
+        and not (each.state == "published" and (each.stage, each.fingerprint) in needed)
+    ]
+    n_bytes = disk_bytes([Path(each.path) for each in freed], freed=True)
+    return Garbage(freed, kept, why, n_bytes)
+
+
+def free(garbage: Garbage, machine: Machine, keep: Sequence[str], *, drafts: bool) -> None:
+    """Delete what `find_garbage` found and still finds, results before what they were made from.
+
+    Raises:
+        UserError: a stage is being made.
+    """
+    store = Store(machine.runs_dir)
+    with store.freeing():
+        still = {each.path for each in find_garbage(machine, keep, drafts=drafts).freed}
+        for each in sorted(garbage.freed, key=lambda each: -list(STAGES).index(each.stage)):
+            if each.path in still:
+                store.free(Path(each.path))
+
+
+def _decide(
+    each: Made, run: Provenance | None, needs: set[Place] | str, *, drafts: bool
+) -> tuple[bool, str]:
+    """Return whether a folder is kept if nothing else needs it, and why."""
+    if each.state != "published":
+        return {
+            "being made": (True, "another process is making it"),
+            "stopped": (not drafts, "a stopped run resumes it; --drafts frees it"),
+            "set aside": (not drafts, "damaged checkpoints; --drafts frees them"),
+            "damaged": (True, "damaged; delete it yourself"),
+            "being freed": (False, "an earlier gc was stopped"),
+        }[each.state]
+    if run is None:
+        return True, "it does not say which recipe it is of"
+    if needs == GONE:
+        return False, f"its recipe {run.recipe} is gone"
+    if isinstance(needs, str):
+        return True, f"its recipe cannot be read: {needs}"
+    if (each.stage, each.fingerprint) in needs:
+        return True, "needed"
+    return False, "its recipe or its texts have changed since"
+
+
+def _needs(run: Provenance, machine: Machine) -> set[Place] | str:
+    """Return what a recorded run would find today, or why that is not known."""
+    if Path(run.recipe).is_absolute() and not Path(run.recipe).exists():
+        return GONE
+    try:
+        recipe = load_recipe(run.recipe, run.overrides)
+        return _needs_of(Chain(recipe, machine, run.recipe, run.overrides))
+    except UserError as error:
+        return str(error)
+
+
+def _needs_of(chain: Chain) -> set[Place]:
+    places = {(stage, chain.fingerprint(stage)) for stage in STAGES}
+    for bundle in chain.bundles.values():
+        place = bundle.artifact.path.resolve()
+        places.add((place.parent.name, place.name))
+    return places
+
+
+def _named(run: str, machine: Machine) -> set[Place]:
+    path = Path(run)
+    if (path / artifacts.MANIFEST).is_file():
+        return {(path.resolve().parent.name, path.resolve().name)}
+    return _needs_of(named_chain(run, machine))
+
+
+def _close(needed: set[Place], store: Store) -> None:
+    """Add what the needed artifacts were made from."""
+    left = list(needed)
+    while left:
+        new = set(upstream_of(store.place(*left.pop())).items()) - needed
+        needed |= new
+        left += new

@@ -1,0 +1,279 @@
+"""nmtkit runs, verify and gc: what there is, whether it is what was published, what can go."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Store
+from nmtkit.commands import gc, verify
+from nmtkit.commands.known_runs import made
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.recipe_file import load_recipe
+from nmtkit.stages import average, score, translate
+from nmtkit.stages.chain import STAGES, Chain
+from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
+from system.conftest import Finished
+
+VARIANT = "decoding.beam_size=2"
+
+
+@pytest.fixture
+def complete(complete: Path) -> Path:
+    """A finished run of the recipe in this very folder."""
+    for path in complete.glob("runs/*/*/measurements.json"):
+        content = json.loads(path.read_bytes())
+        del content["sha256"]
+        content["run"]["recipe"] = str(complete / RECIPE)
+        artifacts.write_sealed(path, content)
+    return complete
+
+
+def machine_of(folder: Path) -> Machine:
+    return Machine(folder / "runs", device="cpu", workers=1)
+
+
+def chain_of(folder: Path, *overrides: str, recipe: str = RECIPE) -> Chain:
+    path = str(folder / recipe)
+    return Chain(load_recipe(path, overrides), machine_of(folder), path, overrides)
+
+
+def run_variant(folder: Path, recipe: str = RECIPE) -> Chain:
+    """Run what another beam makes again."""
+    chain = chain_of(folder, VARIANT, recipe=recipe)
+    for stage in (average, translate, score):
+        stage.run(chain)
+    return chain
+
+
+def folders(folder: Path) -> set[str]:
+    return {
+        f"{stage}/{path.name}" for stage in STAGES for path in Store(folder / "runs").folders(stage)
+    }
+
+
+def freed(folder: Path, *keep: str, drafts: bool = False) -> list[str]:
+    garbage = gc.find_garbage(machine_of(folder), keep, drafts=drafts)
+    return [each.stage for each in garbage.freed]
+
+
+# nmtkit runs
+
+
+def test_runs_lists_every_artifact_with_its_run_size_and_score(finished: Finished) -> None:
+    listed = json.loads(done(nmtkit(finished.folder, "runs", "--json")).out)
+    assert [each["stage"] for each in listed] == list(STAGES)
+    scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    for each in listed:
+        path = finished.artifact(each["stage"])
+        assert (each["run"], each["state"]) == (f"./{RECIPE}", "published")
+        assert each["fingerprint"] == path.name
+        assert each["n_bytes"] == sum(
+            file.stat().st_size for file in path.rglob("*") if file.is_file()
+        )
+        assert 0 <= each["age_seconds"] < 10_000
+        assert each["scores"] == (scores if each["stage"] == "score" else {})
+    shown = done(nmtkit(finished.folder, "runs")).out
+    assert f"test {scores['test']['sacrebleu']['score']:.2f} sacreBLEU" in shown
+    assert scores["test"]["sacrebleu"]["signature"] in shown
+
+
+def test_measurements_name_the_recipe_and_manifests_do_not(finished: Finished) -> None:
+    for stage in STAGES:
+        path = finished.artifact(stage)
+        run = json.loads((path / "measurements.json").read_bytes())["run"]
+        assert run["name"] == "tiny"
+        assert run["recipe"] == str(finished.folder / RECIPE)
+        assert run["sha256"] == artifacts.sha256_of(finished.folder / RECIPE)
+        assert str(finished.folder) not in (path / "manifest.json").read_text(encoding="utf-8")
+
+
+def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path) -> None:
+    train = artifact(complete, "train")
+    train.rename(train.with_suffix(".partial"))
+    (artifact(complete, "translate") / "test" / "hypotheses.txt").unlink()
+    measurements = artifact(complete, "average") / "measurements.json"
+    measurements.write_text('{"host": "a", "seconds": 1}', encoding="utf-8")
+    found = {each.stage: each for each in made(complete / "runs")}
+    assert {stage: each.state for stage, each in found.items()} == {
+        "prepare": "published",
+        "train": "stopped",
+        "average": "published",
+        "translate": "damaged",
+        "score": "published",
+    }
+    assert found["average"].run is None
+    with Store(complete / "runs").draft("train", train.name, resume=True):
+        found = {each.stage: each for each in made(complete / "runs")}
+        assert found["train"].state == "being made"
+
+
+# nmtkit verify
+
+
+def test_verify_says_yes(finished: Finished) -> None:
+    before = contents(finished.folder)
+    shown = done(nmtkit(finished.folder, "verify", RECIPE)).out
+    assert shown.count(" yes ") == 7
+    path = f"runs/score/{finished.artifact('score').name}"
+    told = json.loads(done(nmtkit(finished.folder, "verify", path, "--json")).out)
+    assert [each["what"] for each in told if each["what"] != "texts"] == list(STAGES)
+    assert not any(each["differences"] for each in told)
+    assert contents(finished.folder) == before
+
+
+def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
+    """Of all artifacts, in every third byte of the small ones, and of the texts."""
+    n_files = 0
+    for stage in STAGES:
+        path = artifact(complete, stage)
+        for file in sorted(each for each in path.rglob("*") if each.is_file()):
+            content = file.read_bytes()
+            if not content:
+                continue
+            n_files += 1
+            for place in {0, len(content) // 3, len(content) // 2, len(content) - 1}:
+                changed = bytearray(content)
+                changed[place] ^= 1
+                file.write_bytes(changed)
+                found = list(artifacts.differences(path))
+                assert found, f"{file}, byte {place}"
+                assert any(str(file) in each or file.name == "measurements.json" for each in found)
+            file.write_bytes(content)
+        assert list(artifacts.differences(path)) == []
+    assert n_files > 40
+
+
+@pytest.mark.parametrize("name", ["train.de", "test.en"])
+def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> None:
+    flip_byte(complete / name)
+    path = str(artifact(complete, "score").relative_to(complete))
+    ended = nmtkit(complete, "verify", path)
+    assert "is not as it was published: " in sentence(ended)
+    assert f"{complete / name}" in ended.out
+    if name == "train.de":
+        ended = nmtkit(complete, "verify", RECIPE)
+        assert f"{complete / name}: other bytes than those that were read" in ended.out
+
+
+def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
+    path = artifact(complete, "average")
+    shutil.rmtree(artifact(complete, "train"))
+    (path / "stray").write_bytes(b"")
+    differences = [each for part in verify.verify_path(path) for each in part.differences]
+    assert len(differences) == 2
+    assert "is not here any more" in differences[0]
+    assert differences[1].endswith("stray was not published with the others")
+
+
+# nmtkit gc
+
+
+def test_variants_and_own_recipes_are_needed(complete: Path) -> None:
+    run_variant(complete)
+    assert freed(complete) == []
+
+
+def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
+    complete: Path,
+) -> None:
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    (complete / "other.toml").write_text(text, encoding="utf-8", newline="\n")
+    before = folders(complete)
+    other = run_variant(complete, "other.toml")
+    assert freed(complete) == []
+    (complete / "other.toml").unlink()
+    ended = nmtkit(complete, "gc")
+    assert "add --yes" in sentence(ended)
+    assert "is gone" in ended.out
+    assert len(folders(complete)) == len(before) + 3
+    assert freed(complete, str(other.need("average").path)) == ["translate", "score"]
+    ended = done(nmtkit(complete, "gc", "--yes"))
+    assert ended.out.split("\n")[-2].startswith("freed ")
+    assert folders(complete) == before
+    assert not any(each.differences for each in verify.verify_recipe(chain_of(complete)))
+    assert done(nmtkit(complete, "gc")).out == "nothing to free\n"
+
+
+def test_changed_recipe_frees_what_it_was_before_and_keeps_what_it_shares(complete: Path) -> None:
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    changed = text.replace("beam_size = 3", "beam_size = 1")
+    (complete / RECIPE).write_text(changed, encoding="utf-8", newline="\n")
+    assert freed(complete) == ["average", "translate", "score"]
+
+
+def test_what_does_not_tell_its_recipe_is_kept_with_all_it_was_made_from(complete: Path) -> None:
+    (complete / RECIPE).unlink()
+    assert freed(complete) == list(STAGES)
+    (artifact(complete, "average") / "measurements.json").write_text("{}", encoding="utf-8")
+    assert freed(complete) == ["translate", "score"]
+
+
+def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
+    (complete / RECIPE).write_text("name = ", encoding="utf-8")
+    assert freed(complete) == []
+
+
+def test_drafts_are_kept_unless_asked_for(complete: Path) -> None:
+    draft = complete / "runs" / "train" / f"{16 * 'a'}.partial"
+    draft.mkdir()
+    (draft.with_suffix(".damaged")).mkdir()
+    assert freed(complete) == []
+    assert freed(complete, drafts=True) == ["train", "train"]
+    with Store(complete / "runs").draft("train", 16 * "a", resume=True):
+        assert freed(complete, drafts=True) == ["train"]
+
+
+def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
+    complete: Path,
+) -> None:
+    (complete / RECIPE).unlink()
+    store = Store(complete / "runs")
+    with store.draft("train", 16 * "a"):
+        process = f"process {os.getpid()} on "
+        assert f"nothing is freed while {process}" in sentence(nmtkit(complete, "gc", "--yes"))
+    with store.freeing():
+        with pytest.raises(UserError, match="space is being freed"), store.draft("train", "b"):
+            pytest.fail("made")
+        assert "another process works in" in sentence(nmtkit(complete, "gc", "--yes"))
+    assert f"train/{artifact(complete, 'train').name}" in folders(complete)
+
+
+KILLED = """
+import os, signal, shutil, sys
+from nmtkit.cli import main
+whole = shutil.rmtree
+def rmtree(path, *args):
+    for file in sorted(path.rglob("*"))[:2]:
+        if file.is_file():
+            file.unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+shutil.rmtree = rmtree
+sys.argv = ["nmtkit", "gc", "--yes"]
+main()
+"""
+
+
+def test_kill_in_the_middle_leaves_nothing_half_believed(complete: Path) -> None:
+    run_variant(complete)
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    changed = text.replace("beam_size = 3", "beam_size = 1")
+    (complete / RECIPE).write_text(changed, encoding="utf-8", newline="\n")
+    expected = {"score", "translate", "average"}
+    for _ in range(3):
+        ended = subprocess.run([sys.executable, "-c", KILLED], cwd=complete, check=False)
+        assert ended.returncode == -signal.SIGKILL
+        states: dict[str, Any] = {each.path: each.state for each in made(complete / "runs")}
+        assert "damaged" not in states.values()
+    assert set(freed(complete)) == expected
+    done(nmtkit(complete, "gc", "--yes"))
+    assert not list(complete.glob("runs/*/*.discarded"))
+    assert freed(complete) == []
