@@ -595,6 +595,49 @@ def bench_train(
     print_training_speeds(speeds, as_json=as_json)
 
 
+@bench.command("translate")
+def bench_translate(
+    bundle: Annotated[Path, typer.Option(metavar="DIR", help="Translate with this bundle.")],
+    source: Annotated[
+        Path, typer.Option("--input", "-i", metavar="FILE", help="A text to translate.")
+    ],
+    engines: Annotated[
+        list[EngineName] | None,
+        typer.Option("--engine", help="torch by default; repeat it for several."),
+    ] = None,
+    dtypes: Annotated[
+        list[EnginePrecision] | None,
+        typer.Option("--dtype", help="float32 by default; repeat it for several."),
+    ] = None,
+    beams: Annotated[
+        list[int] | None,
+        typer.Option("--beam", min=1, help="In place of the bundle's; repeat it for several."),
+    ] = None,
+    batches: Annotated[
+        list[int] | None,
+        typer.Option("--batch", min=1, help="Lines at a time, by default all; 1 shows latency."),
+    ] = None,
+    lines: Annotated[int, typer.Option(min=1, help="Lines to translate.")] = 500,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure translation: sentences/s, tokens/s, memory, and the share of the hardware's peak."""
+    from nmtkit.commands.bench_translate import bench_translation
+    from nmtkit.reporting.tables import print_translation_speeds
+
+    speeds = bench_translation(
+        bundle,
+        source,
+        Machine(RUNS, device=device),
+        engines=engines or [EngineName.TORCH],
+        dtypes=dtypes or [EnginePrecision.FLOAT32],
+        beams=beams or [],
+        batches=batches or [],
+        n_lines=lines,
+    )
+    print_translation_speeds(speeds, as_json=as_json)
+
+
 def _chain(recipe: str, overrides: list[str] | None, machine: Machine) -> "Chain":
     from nmtkit.recipe_file import load_recipe
     from nmtkit.stages.chain import Chain

@@ -99,7 +99,7 @@ def _bench(
     tgt_tokens = sum(metrics.tgt_tokens for metrics in timed)
     length = round(float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean()))
     flops = update_flops(recipe.model, n_rows, src_tokens, tgt_tokens, length) / spent
-    peak_bytes = _peak_bytes(group.device)
+    memory = peak_bytes(group.device)
     parts = _parts(trainer, coming, spent / len(timed))
     # The speed of a shared machine varies, so its peak is measured before and after.
     peak_flops, peak_of = max(peak_before, _peak_flops(group.device))
@@ -116,7 +116,7 @@ def _bench(
         flops=flops,
         mfu=flops / peak_flops,
         peak_of=peak_of,
-        peak_bytes=peak_bytes,
+        peak_bytes=memory,
         start_seconds=start_seconds,
         fill=_fill(acceleration, coming),
         parts=parts,
@@ -189,7 +189,8 @@ def _forget_last(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _peak_bytes(device: torch.device) -> int:
+def peak_bytes(device: torch.device) -> int:
+    """Return the most memory that this process has had on `device`."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # On Linux, ru_maxrss includes the memory that the parent had when it started this process.

@@ -86,12 +86,20 @@ def load_engine(
             ) from None
         precision = EnginePrecision.FLOAT32 if dtype == EnginePrecision.AUTO else dtype
         return CTranslate2Engine.load(bundle, machine.device, precision)
+    import torch
+
     from nmtkit.decoding.torch_engine import TorchEngine
 
     device = machine.torch_device()
-    if dtype not in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
-        raise UserError(f"--engine torch has no {dtype}; use --dtype float32")
-    return TorchEngine.load(bundle, device)
+    if dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
+        return TorchEngine.load(bundle, device, torch.float32)
+    if dtype != EnginePrecision.BFLOAT16:
+        raise UserError(f"--engine torch has no {dtype}; use --dtype float32 or bfloat16")
+    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UserError(
+            "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
+        )
+    return TorchEngine.load(bundle, device, torch.bfloat16)
 
 
 def _translated(translator: Translator, chunks: Iterable[list[str]]) -> Iterator[list[str]]:

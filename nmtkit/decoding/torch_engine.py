@@ -24,14 +24,16 @@ class TorchEngine:
     n_tokens: int  # of the vocabulary; rows of the output matrix beyond it are never produced
 
     @classmethod
-    def load(cls, bundle: Bundle, device: torch.device) -> "TorchEngine":
-        """Load the model of `bundle`.
+    def load(
+        cls, bundle: Bundle, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> "TorchEngine":
+        """Load the model of `bundle`, to compute in `dtype`.
 
         Raises:
             UserError: Its weights are damaged, or are not those of the model.
         """
         model = load_model(bundle, device)
-        prepare_for_inference(model, torch.float32)
+        prepare_for_inference(model, dtype)
         return cls(model, bundle.text.subword.n_tokens)
 
     @property

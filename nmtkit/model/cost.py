@@ -3,6 +3,7 @@
 Only matrix products are counted. A multiplication and an addition are two operations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmtkit.recipe import ModelConfig, TrainingConfig
@@ -76,3 +77,30 @@ def training_flops(config: ModelConfig, training: TrainingConfig, n_rows: int) -
     src_tokens, tgt_tokens = training.src_tokens_per_update, training.tgt_tokens_per_update
     update = update_flops(config, n_rows, src_tokens, tgt_tokens, TYPICAL_LENGTH)
     return update * training.max_steps
+
+
+def translation_flops(
+    config: ModelConfig,
+    n_rows: int,
+    src_lengths: Sequence[int],
+    tgt_lengths: Sequence[int],
+    beam_size: int,
+) -> float:
+    """Return the FLOPs of a beam search that takes one step for each token of its best hypothesis.
+
+    Args:
+        config: The model.
+        n_rows: Number of rows of its output matrix.
+        src_lengths: Number of tokens of each source, EOS included.
+        tgt_lengths: Number of tokens of each best hypothesis, EOS included.
+        beam_size: Number of beams, of which the first step has only one.
+    """
+    weights = count_parameters(config, n_rows)
+    per_pair_of_tokens = 2 * config.n_layers * config.n_heads * (config.d_k + config.d_v)
+    total = 0.0
+    for n_src, n_tgt in zip(src_lengths, tgt_lengths, strict=True):
+        n_tokens = 1 + (n_tgt - 1) * beam_size  # of all beams
+        total += 2 * (weights.encoder + weights.memory) * n_src
+        total += 2 * (weights.decoder + weights.output) * n_tokens
+        total += per_pair_of_tokens * (n_src**2 + n_tokens * (n_src + n_tgt / 2))
+    return total

@@ -113,6 +113,27 @@ class TrainingSpeed:
 
 
 @dataclass(frozen=True)
+class TranslationSpeed:
+    """How fast a machine translates with a bundle."""
+
+    engine: str
+    dtype: str
+    beam_size: int
+    batch: int  # lines that the engine gets at a time
+    device: str
+    threads: int
+    sentences: int
+    sentences_per_second: float
+    tokens_per_second: float  # of the output, EOS included
+    flops: float  # useful FLOP/s: matrix products of the steps that the best hypotheses need
+    peak_flops: float  # of a large product
+    peak_of: str  # the precision of that product
+    share_of_peak: float
+    peak_bytes: int  # memory of the whole process
+    load_seconds: float
+
+
+@dataclass(frozen=True)
 class CorpusFile:
     """A file that a corpus of the catalog is read from."""
 

@@ -24,6 +24,7 @@ from nmtkit.reporting.facts import (
     State,
     Steps,
     TrainingSpeed,
+    TranslationSpeed,
     Verified,
 )
 from nmtkit.reporting.inspection import (
@@ -405,6 +406,44 @@ def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> 
         return
     for recipe, group in groupby(speeds, key=lambda speed: speed.recipe):
         _console().print(_speed_table(recipe, list(group)))
+
+
+def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: bool) -> None:
+    """Print how fast a bundle translates here."""
+    if as_json:
+        print_json([asdict(speed) for speed in speeds])
+        return
+    (first, *_) = speeds
+    on = first.device if first.device != "CPU" else f"CPU, {first.threads} threads"
+    table = _table(
+        f"{first.sentences:,} sentences on {on}",
+        "engine",
+        "precision",
+        "beam",
+        "batch",
+        "sentences/s",
+        "tokens/s",
+        "useful GFLOP/s",
+        "share of peak",
+        "memory",
+        "load, s",
+    )
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for speed in speeds:
+        table.add_row(
+            speed.engine,
+            speed.dtype,
+            f"{speed.beam_size:,}",
+            f"{speed.batch:,}",
+            f"{speed.sentences_per_second:,.1f}",
+            f"{speed.tokens_per_second:,.0f}",
+            f"{speed.flops / 1e9:,.0f}",
+            f"{speed.share_of_peak:.1%} {speed.peak_of}",
+            decimal(speed.peak_bytes),
+            f"{speed.load_seconds:.2f}",
+        )
+    _console().print(table)
 
 
 def _speed_table(recipe: str, speeds: Sequence[TrainingSpeed]) -> Table:

@@ -1,0 +1,162 @@
+"""bench translate: how fast this machine translates with a bundle, by engine, beam and batch."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from nmtkit import progress
+from nmtkit.commands.bench import peak_bytes
+from nmtkit.commands.translate import load_engine
+from nmtkit.corpus.chunks import end_with_parent, read_chunks
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.errors import UserError
+from nmtkit.machine import EngineName, EnginePrecision, Machine
+from nmtkit.model.cost import translation_flops
+from nmtkit.reporting.facts import TranslationSpeed
+from nmtkit.sources.text import TextFile, read_lines
+
+WARM_UP_LINES = 16
+WIDTH = 2_048  # of the matrices whose product shows what the hardware can do
+PEAK_SECONDS = 0.5  # of products, of which the fastest is the peak
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one measurement is of."""
+
+    bundle: Path
+    lines: list[str]
+    engine: EngineName
+    dtype: EnginePrecision
+    beam_size: int
+    batch: int  # lines that the engine gets at a time
+
+
+def bench_translation(
+    bundle: Path,
+    text: Path,
+    machine: Machine,
+    *,
+    engines: Sequence[EngineName],
+    dtypes: Sequence[EnginePrecision],
+    beams: Sequence[int],
+    batches: Sequence[int],
+    n_lines: int,
+) -> list[TranslationSpeed]:
+    """Translate the first `n_lines` of `text` with each engine, precision, beam and batch.
+
+    Loading, tokenizing and a few lines to warm up are not timed.
+
+    Args:
+        bundle: The bundle.
+        text: A text, which may be compressed.
+        machine: Where to compute.
+        engines: What runs the model.
+        dtypes: Their precisions.
+        beams: Beam sizes; none for the bundle's own.
+        batches: Numbers of lines that the engine gets at a time; none for all at once.
+        n_lines: Number of lines.
+
+    Raises:
+        UserError: An engine is not installed or does not have a precision, or the text has no
+            lines.
+    """
+    lines = list(islice(filter(str.strip, read_lines(TextFile(text))), n_lines))
+    if not lines:
+        raise UserError(f"{text} has no lines to translate; name another --input")
+    own_beam = open_bundle(bundle).decoding.beam_size
+    trials = [
+        Trial(bundle, lines, engine, dtype, beam, batch)
+        for engine in engines
+        for dtype in dtypes
+        for beam in beams or [own_beam]
+        for batch in batches or [len(lines)]
+    ]
+    return [_in_own_process(trial, machine) for trial in trials]
+
+
+def _in_own_process(trial: Trial, machine: Machine) -> TranslationSpeed:
+    """Measure in a process of its own, whose memory is that of this trial alone."""
+    progress.say(
+        f"bench: {trial.engine} in {trial.dtype}, beam {trial.beam_size}, "
+        f"{trial.batch:,} lines at a time"
+    )
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent) as pool:
+            return pool.submit(_bench, trial, machine).result()
+    except BrokenProcessPool:
+        raise UserError(
+            f"{trial.engine} with beam {trial.beam_size} was killed, perhaps for lack of memory; "
+            "lower --beam or --batch"
+        ) from None
+
+
+def _bench(trial: Trial, machine: Machine) -> TranslationSpeed:
+    device = machine.torch_device()
+    # Of 8 bits torch has no fast products to compare with.
+    dtype = torch.float32 if trial.dtype == EnginePrecision.FLOAT32 else torch.bfloat16
+    peak_before = _peak_flops(device, dtype)
+    begin = time.perf_counter()
+    bundle = open_bundle(trial.bundle)
+    engine = load_engine(bundle, machine, trial.engine, trial.dtype)
+    load_seconds = time.perf_counter() - begin
+    decoding = bundle.decoding.model_copy(update={"beam_size": trial.beam_size})
+    sources = [bundle.text.encode(line) for line in trial.lines]
+
+    def translate(some: Sequence[Sequence[int]]) -> list[int]:
+        """Return the number of tokens of each translation, EOS included."""
+        found = engine.translate(some, decoding, n_best=1, progress=lambda _: None)
+        return [len(hypotheses[0].tokens) + 1 for hypotheses in found]
+
+    translate(sources[:WARM_UP_LINES])
+    begin = time.perf_counter()
+    lengths = [n for some in read_chunks(sources, trial.batch) for n in translate(some)]
+    seconds = time.perf_counter() - begin
+    # A shared machine has fast minutes and slow ones.
+    peak = max(peak_before, _peak_flops(device, dtype))
+    description = bundle.description
+    flops = (
+        translation_flops(
+            description.config,
+            description.n_rows,
+            [len(source) for source in sources],
+            lengths,
+            trial.beam_size,
+        )
+        / seconds
+    )
+    return TranslationSpeed(
+        engine=trial.engine,
+        dtype=trial.dtype,
+        beam_size=trial.beam_size,
+        batch=trial.batch,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        threads=torch.get_num_threads(),
+        sentences=len(sources),
+        sentences_per_second=len(sources) / seconds,
+        tokens_per_second=sum(lengths) / seconds,
+        flops=flops,
+        peak_flops=peak,
+        peak_of=f"{dtype}".removeprefix("torch."),
+        share_of_peak=flops / peak,
+        peak_bytes=peak_bytes(device),
+        load_seconds=load_seconds,
+    )
+
+
+def _peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the FLOP/s of a large product in the precision that is used."""
+    a, b = (torch.randn(WIDTH, WIDTH, device=device).to(dtype) for _ in "ab")
+    fastest, started = float("inf"), time.perf_counter()
+    while time.perf_counter() - started < PEAK_SECONDS:
+        begin = time.perf_counter()
+        (a @ b)[0, 0].item()
+        fastest = min(fastest, time.perf_counter() - begin)
+    return 2 * WIDTH**3 / fastest
