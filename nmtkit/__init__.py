@@ -1,3 +1,18 @@
 """nmtkit: the experiments of "Attention Is All You Need", from raw text to its tables."""
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nmtkit.translator import Translator
+
+__all__ = ["Translator", "__version__"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Import `Translator` on first use: `import nmtkit` takes no time."""
+    if name == "Translator":
+        from nmtkit.translator import Translator
+
+        return Translator
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nmtkit import __version__
+from nmtkit.decoding.formats import Format
 from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, Precision
 from nmtkit.training import lifeline
@@ -89,6 +90,17 @@ Deterministic = Annotated[
 TensorBoard = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here."),
+]
+Beam = Annotated[
+    int | None, typer.Option("--beam", help="Number of beams, in place of the bundle's.")
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(help="The paper's alpha, ((5 + length) / 6) ** alpha, in place of the bundle's."),
+]
+Alignment = Annotated[
+    bool,
+    typer.Option("--alignment", help="Of json and fairseq: add the source words of each word."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -220,35 +232,56 @@ def translate(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Standard output by default."),
     ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", help="Translate what is typed, line by line.")
+    ] = False,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    n_best: Annotated[
+        int | None, typer.Option("--n-best", min=1, metavar="N", help="Write N translations.")
+    ] = None,
+    how: Annotated[
+        Format | None,
+        typer.Option("--format", help="By default text, or moses with --n-best."),
+    ] = None,
+    align: Alignment = False,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
     device: Device = "auto",
     engine: Annotated[
-        EngineName, typer.Option(help="Of --bundle: what runs the model.")
-    ] = EngineName.TORCH,
+        EngineName | None,
+        typer.Option(help="What runs a bundle's model; torch by default.", show_default=False),
+    ] = None,
     dtype: Annotated[
-        EnginePrecision,
-        typer.Option(help="Of --bundle: the precision of the engine; auto: float32."),
-    ] = EnginePrecision.AUTO,
+        EnginePrecision | None,
+        typer.Option(help="The precision of the engine; float32 by default.", show_default=False),
+    ] = None,
 ) -> None:
     """Translate a recipe's test sets, or a text line by line with --bundle."""
-    from nmtkit.commands import translate as command
-    from nmtkit.stages import translate as stage
-
     if (recipe is None) == (bundle is None):
         raise UserError(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
         )
-    machine = Machine(runs_dir, mirror=mirror, device=device)
+    of_text = {
+        "--input": source,
+        "--output": target,
+        "--interactive": interactive,
+        "--beam": beam,
+        "--length-penalty": length_penalty,
+        "--n-best": n_best,
+        "--format": how,
+        "--alignment": align,
+        "--engine": engine,
+        "--dtype": dtype,
+    }
     if recipe is not None:
-        if source or target:
-            raise UserError("--input and --output are options of --bundle; leave them out")
-        if (engine, dtype) != (EngineName.TORCH, EnginePrecision.AUTO):
-            raise UserError(
-                "--engine and --dtype are options of --bundle: a recipe is always translated by "
-                "our own search, in float32; leave them out"
-            )
+        from nmtkit.stages import translate as stage
+
+        for name, value in of_text.items():
+            if value is not None and value is not False:
+                raise UserError(f"{name} is an option of --bundle; leave it out")
+        machine = Machine(runs_dir, mirror=mirror, device=device)
         _tell(stage.run(_chain(recipe, overrides, machine)).path)
     elif bundle is not None:
         if (source or sys.stdin) is None or (target or sys.stdout) is None:
@@ -258,7 +291,64 @@ def translate(
             )
         if source and target and target.exists() and source.exists() and source.samefile(target):
             raise UserError(f"--input and --output are both {target}; name another --output")
-        command.translate(bundle, overrides or [], machine, engine, dtype, source, target)
+        if interactive and (source or target):
+            raise UserError("--interactive takes no --input and no --output; leave them out")
+        if overrides:
+            raise UserError(
+                "--set overrides a recipe, and a bundle has none; with --bundle, use --beam and "
+                "--length-penalty"
+            )
+        how = how or (Format.TEXT if n_best is None else Format.MOSES)
+        if how == Format.TEXT and n_best is not None:
+            raise UserError(
+                "--format text has one translation per line; with --n-best, use moses, json or "
+                "fairseq"
+            )
+        _check_alignment(how, asked=align)
+        from nmtkit.commands import translate as command
+        from nmtkit.translator import Translator
+
+        with command.ended_by_ctrl_c():
+            translator = Translator(
+                bundle,
+                device=device,
+                engine=engine or EngineName.TORCH,
+                dtype=dtype or EnginePrecision.AUTO,
+                beam_size=beam,
+                length_penalty=length_penalty,
+            )
+            output = command.Output(how, n_best or 1, align)
+            command.translate(translator, output, source, target, interactive=interactive)
+
+
+@app.command()
+def force(
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="The source, a file or a pipe.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    bundle: Annotated[Path, typer.Option(metavar="DIR", help="The bundle that rates it.")],
+    how: Annotated[
+        Format,
+        typer.Option("--format", help="text: log-probability and perplexity of each line."),
+    ] = Format.TEXT,
+    align: Alignment = False,
+    device: Device = "auto",
+) -> None:
+    """Rate given translations: log-probability, perplexity, the score of each token."""
+    if how == Format.MOSES:
+        raise UserError("--format moses is for translations that are found; use another")
+    _check_alignment(how, asked=align)
+    from nmtkit.commands.force import force as lines_of
+    from nmtkit.commands.translate import ended_by_ctrl_c
+    from nmtkit.translator import Translator
+
+    with ended_by_ctrl_c():
+        for line in lines_of(Translator(bundle, device=device), src, tgt, how, align=align):
+            typer.echo(line)
+
+
+def _check_alignment(how: Format, *, asked: bool) -> None:
+    if asked and not how.needs_details:
+        raise UserError(f"--format {how} has no alignment; use --format json or fairseq")
 
 
 @app.command()

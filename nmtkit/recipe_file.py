@@ -53,14 +53,18 @@ def parse_recipe(text: str, path: Path) -> Recipe:
     return _checked(Recipe, document, (), origin=str(path))
 
 
-def override_decoding(decoding: DecodingConfig, overrides: Sequence[str]) -> DecodingConfig:
-    """Return a bundle's decoding settings with `decoding.key=value` overrides.
+def override_decoding(
+    decoding: DecodingConfig, beam_size: int | None = None, length_penalty: float | None = None
+) -> DecodingConfig:
+    """Return a bundle's decoding settings with other values.
 
     Raises:
-        UserError: An override does not fit the schema.
+        UserError: A value does not fit the schema.
     """
-    document = {"decoding": decoding.model_dump()}
-    return _checked(_DecodingAlone, document, overrides).decoding
+    given = {"beam_size": beam_size, "length_penalty": length_penalty}
+    changed = {key: value for key, value in given.items() if value is not None}
+    document = {"decoding": {**decoding.model_dump(), **changed}}
+    return _checked(_DecodingAlone, document, (), origin="settings of a bundle").decoding
 
 
 class _DecodingAlone(Section):

@@ -24,6 +24,16 @@ LINES = ["The well-known cat sat.", "A dog looked, and then it ran away.", "cat!
 N_ROWS = 64  # more than the subwords of these lines
 
 
+def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
+    """A random model whose choices are clear, and that ends its translations."""
+    torch.manual_seed(seed)
+    model = Transformer(config, n_rows)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
+    model.output_matrix.data.mul_(3)
+    return model.eval()
+
+
 def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
     """A model whose weights are all random, biases and norms too."""
     torch.manual_seed(seed)
@@ -52,8 +62,8 @@ def copying_model(n_tokens: int, longest: int) -> Transformer:
     return model.eval()
 
 
-def publish_bundle(folder: Path, model: Transformer) -> Path:
-    """Publish the bundle of a model in a new folder, and return its path."""
+def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
+    """Publish the bundle of a peaked model in a new folder, and return its path."""
     prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
     prepared.mkdir(parents=True)
     draft.mkdir()
@@ -73,9 +83,10 @@ def publish_bundle(folder: Path, model: Transformer) -> Path:
     Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
     artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
     corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
+    model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
-    write_bundle(draft, corpus, Description(config=model.config, n_rows=N_ROWS), decoding, weights)
+    write_bundle(draft, corpus, Description(config=config, n_rows=N_ROWS), decoding, weights)
     artifacts.publish_directory(draft, place, {"kind": "average"})
     return place
 

@@ -141,3 +141,23 @@ def test_ctrl_c_before_a_command_begins_is_no_traceback(
     with pytest.raises(SystemExit, match="130"):
         main()
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["demo", "--n-best", "2"], "--n-best is an option of --bundle"),
+        (["demo", "--beam", "0"], "--beam is an option of --bundle"),
+        (["demo", "--alignment"], "--alignment is an option of --bundle"),
+        (["--bundle", "b", "--set", "decoding.beam_size=1"], "use --beam and --length-penalty"),
+        (["--bundle", "b", "--interactive", "-o", "out"], "--interactive takes no --input"),
+        (["--bundle", "b", "--format", "text", "--n-best", "2"], "use moses, json or fairseq"),
+        (["--bundle", "b", "--alignment"], "--format text has no alignment"),
+        (["--bundle", "b", "--n-best", "2", "--alignment"], "--format moses has no alignment"),
+    ],
+)
+def test_options_of_translate_that_do_not_go_together_are_refused(
+    options: list[str], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        cli.app(["translate", *options], standalone_mode=False)

@@ -635,11 +635,13 @@ def test_an_override_inside_a_value_is_refused(working: Path) -> None:
 
 def test_decoding_of_a_bundle_is_overridden_without_a_recipe() -> None:
     of_paper = load_recipe("wmt14-en-de-base").decoding
-    assert override_decoding(of_paper, []) == of_paper
-    changed = override_decoding(of_paper, ["decoding.beam_size=9"])
-    assert changed == of_paper.model_copy(update={"beam_size": 9})
-    with pytest.raises(UserError, match=r"^--set model\.d_k=3: \[model\]: Unknown key"):
-        override_decoding(of_paper, ["model.d_k=3"])
+    assert override_decoding(of_paper) == of_paper
+    changed = override_decoding(of_paper, 9, 0.0)
+    assert changed == of_paper.model_copy(update={"beam_size": 9, "length_penalty": 0.0})
+    with pytest.raises(UserError, match=r"^settings of a bundle: .* beam_size = 0: .* greater"):
+        override_decoding(of_paper, beam_size=0)
+    with pytest.raises(UserError, match=r"\[decoding\] length_penalty = NaN: .* finite number"):
+        override_decoding(of_paper, length_penalty=float("nan"))
 
 
 # Files of one's own

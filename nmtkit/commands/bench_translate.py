@@ -13,7 +13,6 @@ import torch
 
 from nmtkit import progress
 from nmtkit.commands.bench import peak_bytes
-from nmtkit.commands.translate import load_engine
 from nmtkit.corpus.chunks import end_with_parent, read_chunks
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
@@ -21,6 +20,7 @@ from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
 from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.translator import load_engine
 
 WARM_UP_LINES = 16
 WIDTH = 2_048  # of the matrices whose product shows what the hardware can do

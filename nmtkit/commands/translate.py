@@ -1,118 +1,163 @@
 """translate --bundle: a text through a bundle, line by line."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from nmtkit import artifacts, progress
 from nmtkit.corpus.chunks import read_chunks
-from nmtkit.decoding.bundle import Bundle, open_bundle
-from nmtkit.decoding.engine import Engine
-from nmtkit.decoding.lines import Translator
+from nmtkit.decoding.details import Detail, details
+from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
+from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
-from nmtkit.machine import EngineName, EnginePrecision, Machine
-from nmtkit.recipe_file import override_decoding
-from nmtkit.sources.text import BYTE_ORDER_MARK, TextFile, read_lines
+from nmtkit.sources.arriving import arriving_lines, in_growing_parts
+from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.translate import LINES_PER_PART, tell_pieces
+from nmtkit.translator import Translator
 
-MAX_LINES = 1_024  # translated together when they come through a pipe faster than the model works
+
+@dataclass(frozen=True)
+class Output:
+    """What is written of each line."""
+
+    how: Format
+    n_best: int
+    align: bool
 
 
 def translate(
-    folder: Path,
-    overrides: Sequence[str],
-    machine: Machine,
-    engine: EngineName,
-    dtype: EnginePrecision,
+    translator: Translator,
+    output: Output,
     source: Path | None = None,
     target: Path | None = None,
+    *,
+    interactive: bool = False,
 ) -> None:
-    """Translate a text line by line with the bundle in `folder`.
+    """Translate a text.
 
     Lines of standard input that have arrived are translated together; a line that comes alone is
     answered at once.
 
     Args:
-        folder: The bundle.
-        overrides: `decoding.key=value`, in place of the bundle's own settings.
-        machine: Where to compute.
-        engine: What runs the model.
-        dtype: The precision that it computes in.
+        translator: A bundle.
+        output: What is written of each line.
         source: A file, which may be compressed; None for standard input.
         target: A file, which is replaced when all lines are translated; None for standard output.
+        interactive: Whether to ask for each line at a prompt.
 
     Raises:
-        UserError: `folder` is not a bundle, the engine can't run it, or a line is not UTF-8.
-        Stopped: Ctrl-C.
+        UserError: A line is not UTF-8, or the beam is too narrow for the n-best list.
     """
+    beam_size = translator.decoding.beam_size
+    if output.n_best > beam_size:
+        raise UserError(
+            f"--n-best {output.n_best:,} is more than the beam of {beam_size:,}; add --beam "
+            f"{output.n_best}"
+        )
+    most = LINES_PER_PART[translator.engine.device]
+    n_lines = None
+    if source is not None:
+        text = TextFile(source)
+        n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
+        chunks = read_chunks(read_lines(text), most)
+    elif interactive:
+        chunks = _typed_lines(f"{translator.text.src.lang}> ")
+    else:
+        chunks = arriving_lines(sys.stdin.fileno())
+    written = _written(translator, output, in_growing_parts(chunks, most))
+    if target is not None:
+        _write_file(written, target, n_lines)
+        return
+    for _, lines in written:
+        sys.stdout.writelines(lines)
+        sys.stdout.flush()
+
+
+@contextmanager
+def ended_by_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C end a command that can't be resumed."""
     try:
-        bundle = open_bundle(folder)
-        bundle = replace(bundle, decoding=override_decoding(bundle.decoding, overrides))
-        translator = bundle.translator(load_engine(bundle, machine, engine, dtype))
-        chunks = _arriving_lines(sys.stdin.fileno())
-        n_lines = None
-        if source is not None:
-            text = TextFile(source)
-            n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
-            chunks = read_chunks(read_lines(text), LINES_PER_PART[translator.engine.device])
-        if target is not None:
-            _write(_translated(translator, chunks), target, n_lines)
-            return
-        for lines in _translated(translator, chunks):
-            sys.stdout.writelines(lines)
-            sys.stdout.flush()
+        yield
     except KeyboardInterrupt:
         raise Stopped("stopped", exit_code=128 + signal.SIGINT) from None
 
 
-def load_engine(
-    bundle: Bundle, machine: Machine, engine: EngineName, dtype: EnginePrecision
-) -> Engine:
-    """Load the model of `bundle` into an engine.
+def _typed_lines(prompt: str) -> Iterator[list[str]]:
+    """Yield each line that is typed at a prompt, until Ctrl-D.
 
     Raises:
-        UserError: The engine is not installed, or can't run this model in this precision here.
+        UserError: There is no terminal, or a line is not UTF-8.
     """
-    if engine == EngineName.CTRANSLATE2:
-        try:
-            from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-        except ModuleNotFoundError:
-            raise UserError(
-                "--engine ctranslate2 needs a package that is not installed; run `pip install "
-                "nmtkit[ctranslate2]`, or leave it out"
-            ) from None
-        precision = EnginePrecision.FLOAT32 if dtype == EnginePrecision.AUTO else dtype
-        return CTranslate2Engine.load(bundle, machine.device, precision)
-    import torch
-
-    from nmtkit.decoding.torch_engine import TorchEngine
-
-    device = machine.torch_device()
-    if dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
-        return TorchEngine.load(bundle, device, torch.float32)
-    if dtype != EnginePrecision.BFLOAT16:
-        raise UserError(f"--engine torch has no {dtype}; use --dtype float32 or bfloat16")
-    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(
-            "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
+            "--interactive reads from a terminal and writes to it, and standard input or output is "
+            "none; leave it out"
         )
-    return TorchEngine.load(bundle, device, torch.bfloat16)
+    with suppress(ImportError):
+        import readline  # lets `input` edit a line and recall earlier ones
+
+        readline.set_auto_history(True)
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            sys.stdout.write("\n")
+            return
+        except UnicodeDecodeError:
+            raise UserError("the line is not valid UTF-8; set the terminal to UTF-8") from None
+        yield [line]
 
 
-def _translated(translator: Translator, chunks: Iterable[list[str]]) -> Iterator[list[str]]:
+def _written(
+    translator: Translator, output: Output, parts: Iterable[list[str]]
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of lines of each part, and what is written of them."""
     number = 0
-    for lines in chunks:
-        translations = translator.translate(lines, progress=lambda _: None)
-        for translation in translations:
+    for part in parts:
+        found = translator.n_best(part, output.n_best)
+        known = iter(_details(translator, output, found))
+        written: list[str] = []
+        for line, translations in zip(part, found, strict=True):
+            tell_pieces(translator, f"line {number + 1:,}", translations[0])
+            of_line = list(islice(known, len(translations)))
+            written += _format(output.how, number, line, translations, of_line)
             number += 1
-            tell_pieces(translator, f"line {number:,}", translation)
-        yield [f"{translation.text}\n" for translation in translations]
+        yield len(part), [f"{line}\n" for line in written]
 
 
-def _write(chunks: Iterable[list[str]], target: Path, n_lines: int | None) -> None:
+def _details(
+    translator: Translator, output: Output, found: Iterable[Sequence[Translation]]
+) -> list[Detail]:
+    """Return the details of all translations, if the format shows them."""
+    if not output.how.needs_details:
+        return []
+    pieces = [(each.src, each.tgt) for translations in found for each in translations]
+    return details(translator.text.subword, translator.engine, pieces, align=output.align)
+
+
+def _format(
+    how: Format,
+    number: int,
+    line: str,
+    translations: Sequence[Translation],
+    details: Sequence[Detail],
+) -> list[str]:
+    match how:
+        case Format.TEXT:
+            return [translations[0].text]
+        case Format.MOSES:
+            return as_moses(number, translations)
+        case Format.JSON:
+            return [as_json(line, translations, details)]
+        case Format.FAIRSEQ:
+            return as_fairseq(number, translations, details)
+
+
+def _write_file(parts: Iterable[tuple[int, list[str]]], target: Path, n_lines: int | None) -> None:
     """Write a file that is whole or not there; a draft of it keeps what was done."""
     with (
         artifacts.draft_of_file(target) as draft,
@@ -120,44 +165,10 @@ def _write(chunks: Iterable[list[str]], target: Path, n_lines: int | None) -> No
     ):
         try:
             with draft.open("w", encoding="utf-8", newline="\n") as file:
-                for lines in chunks:
+                for n, lines in parts:
                     file.writelines(lines)
                     file.flush()
-                    task.advance(len(lines))
+                    task.advance(n)
         except KeyboardInterrupt:
             told = f"stopped; what has been translated is in {draft}"
             raise Stopped(told, exit_code=128 + signal.SIGINT) from None
-
-
-def _arriving_lines(descriptor: int) -> Iterator[list[str]]:
-    """Yield the lines that have arrived, decoded, until the end of the input or a bad line."""
-    n_before = 0
-    for arrived in _arriving_bytes(descriptor):
-        lines: list[str] = []
-        for line in arrived:
-            try:
-                text = line.decode("utf-8").removesuffix("\r")
-                is_first = n_before + len(lines) == 0
-                lines.append(text.removeprefix(BYTE_ORDER_MARK) if is_first else text)
-            except UnicodeDecodeError as error:
-                yield lines
-                raise UserError(
-                    f"standard input, line {n_before + len(lines) + 1:,}: byte {error.start + 1} "
-                    "is not valid UTF-8; convert the text to UTF-8"
-                ) from None
-        yield lines
-        n_before += len(lines)
-
-
-def _arriving_bytes(descriptor: int) -> Iterator[list[bytes]]:
-    """Yield the lines that have arrived, a few at a time, without waiting for more."""
-    unfinished: list[bytes] = []  # what has come so far of a line
-    while block := os.read(descriptor, 2**16):
-        ended, newline, rest = block.rpartition(b"\n")
-        if newline:
-            lines = b"".join([*unfinished, ended]).split(b"\n")
-            yield from (lines[i : i + MAX_LINES] for i in range(0, len(lines), MAX_LINES))
-            unfinished.clear()
-        unfinished.append(rest)
-    if last := b"".join(unfinished):
-        yield [last]

@@ -19,6 +19,7 @@ from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MODEL_FILE = "sentencepiece.model"
+SPACE = "▁"  # in a piece
 MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
@@ -92,6 +93,15 @@ class SentencePieceSubword:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
+
+    def words(self, ids: Sequence[int]) -> list[list[int]]:
+        """Return the ids of each space-separated token."""
+        words: list[list[int]] = []
+        for id_, piece in zip(ids, self.pieces(ids), strict=True):
+            if piece.startswith(SPACE) or not words:
+                words.append([])
+            words[-1].append(id_)
+        return words
 
     def save(self, directory: Path) -> list[Path]:
         """Write the model in sentencepiece's own format, and return its file."""

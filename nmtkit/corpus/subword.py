@@ -38,6 +38,9 @@ class Subword(Protocol):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id, with the marks that tell how pieces join."""
 
+    def words(self, ids: Sequence[int]) -> list[list[int]]:
+        """Return the ids of each space-separated token."""
+
     def save(self, directory: Path) -> list[Path]:
         """Write what `load_subword` reads, and return the files."""
 
@@ -103,6 +106,15 @@ class BpeSubword:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._pieces[id_] for id_ in ids]
+
+    def words(self, ids: Sequence[int]) -> list[list[int]]:
+        """Return the ids of each space-separated token."""
+        words: list[list[int]] = [[]]
+        for id_, piece in zip(ids, self.pieces(ids), strict=True):
+            words[-1].append(id_)
+            if not piece.endswith(CONTINUES):
+                words.append([])
+        return [word for word in words if word]
 
     def save(self, directory: Path) -> list[Path]:
         """Write the codes and the vocabulary, and return the two files."""

@@ -47,10 +47,14 @@ class Bundle:
         check_weights(path, self.description.config, self.description.n_rows)
         return path
 
+    @property
+    def max_subwords(self) -> int:
+        """Return the most subwords of a source, EOS included, that are translated at a time."""
+        return max_subwords(self.description.config)
+
     def translator(self, engine: Engine) -> Translator:
         """Return what translates raw text with `engine`, which runs this bundle's model."""
-        longest = max_subwords(self.description.config)
-        return Translator(self.text, engine, self.decoding, longest)
+        return Translator(self.text, engine, self.decoding, self.max_subwords)
 
 
 def write_bundle(

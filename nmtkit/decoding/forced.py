@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from nmtkit.decoding.engine import Forced, Link
+from nmtkit.decoding.engine import DIVERGED, Forced, Link
+from nmtkit.errors import UserError
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import CrossAttention, DecoderLayer, Transformer, split_heads
 from nmtkit.symbols import BOS_ID, EOS_ID
@@ -38,6 +39,9 @@ def force_ids(
 
     Returns:
         The ratings, in input order.
+
+    Raises:
+        UserError: The model does not produce probabilities.
     """
     model.eval()
     device = model.output_matrix.device
@@ -45,6 +49,8 @@ def force_ids(
     for numbers in _batches(sources, targets):
         batch = _Batch.of([sources[i] for i in numbers], [targets[i] for i in numbers], device)
         log_probs, attention = _run(model, batch)
+        if log_probs.isnan().any():
+            raise UserError(DIVERGED)
         links = [_links(weights) for weights in attention] if align else [[] for _ in numbers]
         of_sentences = zip(numbers, torch.split(log_probs, batch.tgt_lengths), links, strict=True)
         for i, of_tokens, of_sentence in of_sentences:
@@ -108,9 +114,8 @@ def _run(model: Transformer, batch: _Batch) -> tuple[Tensor, Iterator[Tensor]]:
     hook = layer.cross_attention.register_forward_pre_hook(lambda _, args: queries.append(args[0]))
     hidden = model.decode(batch.tgt_in, tgt_layout, memory, src_layout)
     hook.remove()
-    matrix = model.output_matrix.t().to(hidden.dtype)
     log_probs = [
-        -cross_entropy((rows @ matrix).float(), tokens, reduction="none")
+        -cross_entropy(model.logits(rows).float(), tokens, reduction="none")
         for rows, tokens in zip(
             torch.split(hidden, LOGIT_ROWS), torch.split(batch.tgt_out, LOGIT_ROWS), strict=True
         )

@@ -26,8 +26,18 @@ class Translation:
     text: str
     score: float  # log-probability divided by the length penalty, summed over the pieces
     log_prob: float
-    n_tokens: int
-    n_pieces: int  # that the line was translated in: 0 for an empty one, 1 for nearly all others
+    src: list[list[int]]  # the ids of each piece of the line, with the EOS: one but for long lines
+    tgt: list[list[int]]  # the ids of their translations, without the EOS
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the number of tokens of the translation."""
+        return sum(map(len, self.tgt))
+
+    @property
+    def n_pieces(self) -> int:
+        """Return how many pieces it was translated in: 0 for an empty line, mostly 1."""
+        return len(self.src)
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,17 @@ class Text:
         tokens = self.src.tokenize(line)
         return [*self.subword.encode(tokens), EOS_ID] if tokens else []
 
+    def encode_target(self, line: str) -> list[int]:
+        """Return the ids of a raw translation, without an EOS."""
+        return self.subword.encode(self.tgt.tokenize(line))
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the raw text of ids."""
         return self.tgt.detokenize(self.subword.decode(ids))
+
+
+def _unseen(_: int) -> None:
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
@@ -77,28 +95,70 @@ class Translator:
     decoding: DecodingConfig
     max_subwords: int  # of a source, EOS included, that are translated at a time
 
-    def translate(self, lines: Sequence[str], progress: Callable[[int], None]) -> list[Translation]:
-        """Translate raw `lines` one by one, in their order; an empty line stays empty.
+    def translate(
+        self, lines: Sequence[str], progress: Callable[[int], None] = _unseen
+    ) -> list[Translation]:
+        """Translate raw lines one by one; an empty line stays empty.
 
         A line that is too long is translated in pieces, as if each were a line, and these are
         joined with a space.
+
+        Args:
+            lines: The lines.
+            progress: Called with the number of pieces that have been translated since the last
+                call.
+
+        Returns:
+            The best translation of each line, in their order.
         """
+        return [translations[0] for translations in self.n_best(lines, 1, progress)]
+
+    def n_best(
+        self, lines: Sequence[str], n: int, progress: Callable[[int], None] = _unseen
+    ) -> list[list[Translation]]:
+        """Find the `n` best translations of each line, best first, as `translate` does.
+
+        There are fewer where the search finds fewer. Of a line in pieces, they are the `n` best
+        combinations of translations of its pieces.
+
+        Raises:
+            ValueError: `n` is more than the size of the beam.
+        """
+        if not 1 <= n <= self.decoding.beam_size:
+            raise ValueError(f"n = {n} is not from 1 to beam_size = {self.decoding.beam_size}")
         encode, max_subwords = self.text.encode, self.max_subwords
         pieces = [list(encode_in_pieces(line, encode, max_subwords)) for line in lines]
         sources = [ids for of_line in pieces for ids in of_line]
-        found = self.engine.translate(sources, self.decoding, n_best=1, progress=progress)
-        best = (hypotheses[0] for hypotheses in found)
-        return [self._translation(list(islice(best, len(of_line)))) for of_line in pieces]
+        found = iter(self.engine.translate(sources, self.decoding, n, progress))
+        return [
+            [
+                self._translation(of_line, hypotheses)
+                for hypotheses in _best_combinations(list(islice(found, len(of_line))), n)
+            ]
+            for of_line in pieces
+        ]
 
-    def _translation(self, pieces: Sequence[Hypothesis]) -> Translation:
-        texts = [self.text.decode(piece.tokens) for piece in pieces]
+    def _translation(self, src: list[list[int]], hypotheses: Sequence[Hypothesis]) -> Translation:
+        texts = [self.text.decode(hypothesis.tokens) for hypothesis in hypotheses]
         return Translation(
             " ".join(filter(None, texts)),
-            sum((piece.score for piece in pieces), start=0.0),
-            sum((piece.log_prob for piece in pieces), start=0.0),
-            sum(len(piece.tokens) for piece in pieces),
-            len(pieces),
+            sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
+            sum((hypothesis.log_prob for hypothesis in hypotheses), start=0.0),
+            src,
+            [hypothesis.tokens for hypothesis in hypotheses],
         )
+
+
+def _best_combinations(
+    pieces: Sequence[Sequence[Hypothesis]], n: int
+) -> list[tuple[Hypothesis, ...]]:
+    """Return the `n` ways to take one hypothesis of each piece with the highest sums of scores."""
+    best: list[tuple[Hypothesis, ...]] = [()]
+    for hypotheses in pieces:
+        longer = [(*front, hypothesis) for front in best for hypothesis in hypotheses]
+        longer.sort(key=lambda combination: -sum(each.score for each in combination))
+        best = longer[:n]
+    return best
 
 
 def max_subwords(config: ModelConfig) -> int:

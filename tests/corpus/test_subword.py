@@ -75,6 +75,15 @@ def test_pieces_are_the_text_of_each_id(subword: Subword) -> None:
     assert tuple(subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])) == SPECIALS
 
 
+def test_words_are_the_ids_of_each_token(subword: Subword) -> None:
+    for line in [*TEXT, "Seehaus"]:
+        words = subword.words(subword.encode(line))
+        assert [id_ for word in words for id_ in word] == subword.encode(line)
+        assert [subword.decode(word) for word in words] == line.split(" ")
+    assert max(len(word) for word in words) > 1
+    assert subword.words([]) == []
+
+
 def test_an_empty_line_has_no_ids(subword: Subword) -> None:
     assert subword.encode("") == []
     assert subword.decode([]) == ""

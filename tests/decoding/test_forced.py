@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from nmtkit.decoding import forced
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.translator import translate_ids
+from nmtkit.errors import UserError
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID
@@ -103,3 +104,10 @@ def attention_by_torch(model: Transformer, source: list[int], target: list[int])
     attended, weights = theirs(x[None], memory[None], memory[None])
     torch.testing.assert_close(attended[0], out, rtol=0, atol=1e-5)
     return weights[0].detach()
+
+
+def test_weights_that_are_no_numbers_are_a_users_error() -> None:
+    model = model_of(3)
+    model.output_matrix.data.fill_(torch.nan)
+    with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
+        force_ids(model, SOURCES, TARGETS, align=False)

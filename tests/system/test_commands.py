@@ -167,8 +167,7 @@ def test_help_imports_nothing_slow(tmp_path: Path) -> None:
 def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> None:
     hypotheses = read_lines(finished.artifact("translate") / "test/hypotheses.txt")
     text = (finished.folder / "test.en").read_bytes().removesuffix(b"\n")  # no end of the last line
-    how = ("--set", "decoding.beam_size=3", "--set", "decoding.max_extra_tokens=10")
-    ended = done(_translate(finished, text, *how))
+    ended = done(_translate(finished, text, "--beam", "3", "--length-penalty", "0.6"))
     assert ended.out == "".join(f"{line}\n" for line in hypotheses)
     assert len(hypotheses) == N_TEST + len(ODD_LINES)
 
@@ -195,8 +194,7 @@ def test_long_line_of_a_stream_is_told_by_its_number_and_delays_no_other(
     finished: Finished,
 ) -> None:
     letters = "abcdefgh" * 700
-    how = ("--bundle", _bundle(finished), "--set", "decoding.max_extra_tokens=0")
-    with start(finished.folder, "translate", *how) as process:
+    with start(finished.folder, "translate", "--bundle", _bundle(finished)) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for _ in range(3):
@@ -291,6 +289,28 @@ def test_ctrl_c_promises_nothing_of_a_stream(
     kept = f"; what has been translated is in {draft}" if to_file else ""
     assert ended.err == f"nmtkit: stopped{kept}\n"
     assert not out.exists()
+
+
+def test_forced_decoding_rates_translations_as_the_search_does(
+    finished: Finished, tmp_path: Path
+) -> None:
+    text = "a b c\n\nh g f e d c\na\n"
+    (tmp_path / "src").write_text(text, encoding="utf-8", newline="\n")
+    ended = done(_translate(finished, text.encode(), "--n-best", "3", "--format", "json"))
+    told = [json.loads(line)["translations"] for line in ended.out.removesuffix("\n").split("\n")]
+    assert [len(translations) for translations in told] == [3, 1, 3, 3]
+    best = [translations[0] for translations in told]
+    hypotheses = "".join(f"{translation['text']}\n" for translation in best)
+    (tmp_path / "tgt").write_text(hypotheses, encoding="utf-8", newline="\n")
+    files = [f"{tmp_path}/{side}" for side in ("src", "tgt")]
+    options = ["--bundle", _bundle(finished), "--format", "json"]
+    ended = done(nmtkit(finished.folder, "force", *files, *options))
+    for line, translation in zip(ended.out.split("\n"), best, strict=False):
+        (rated,) = json.loads(line)["translations"]
+        assert rated["tokens"] == translation["tokens"]
+        for key in ("score", "log_prob", "token_log_probs"):
+            assert rated[key] == pytest.approx(translation[key], abs=2e-4)
+    assert "force: 4 lines" in ended.err
 
 
 def _bundle(finished: Finished) -> str:

@@ -1,0 +1,105 @@
+"""The tokens of translations: how the model rates each, and where it looks in the source."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from nmtkit.corpus.subword import Subword
+from nmtkit.decoding.engine import Engine, Forced, Link
+from nmtkit.symbols import EOS_ID
+
+# The ids of the pieces that a line is translated in, with the EOS, and of their translations,
+# without it.
+Pieces = tuple[Sequence[list[int]], Sequence[list[int]]]
+
+MAX_EXPONENT = 700  # of a float
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Links from the source to a translation: of tokens, which are subwords, and of words.
+
+    Words are what the tokenization puts between two spaces. Two of them are linked if a token of
+    one is linked to a token of the other (Zenkel et al. 2019). No EOS is counted.
+    """
+
+    token_links: list[Link]
+    src_words: list[str]
+    tgt_words: list[str]
+    word_links: list[Link]
+
+
+@dataclass(frozen=True)
+class Detail:
+    """The tokens of a line and of a translation, piece by piece, each with its EOS."""
+
+    src_tokens: list[list[str]]
+    tgt_tokens: list[list[str]]
+    log_probs: list[list[float]]  # of each target token
+    alignment: Alignment | None  # if it was asked for
+
+    @property
+    def log_prob(self) -> float:
+        """Return the log-probability of the translation."""
+        return sum(chain.from_iterable(self.log_probs), start=0.0)
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the number of target tokens, with each EOS."""
+        return sum(map(len, self.tgt_tokens))
+
+    @property
+    def perplexity(self) -> float:
+        """Return the perplexity of the target tokens, with each EOS."""
+        return perplexity(self.log_prob, self.n_tokens)
+
+
+def perplexity(log_prob: float, n_tokens: int) -> float:
+    """Return the perplexity of tokens with a total log-probability; 1 if there is none."""
+    return math.exp(min(-log_prob / max(1, n_tokens), MAX_EXPONENT))
+
+
+def details(
+    subword: Subword, engine: Engine, translations: Sequence[Pieces], *, align: bool
+) -> list[Detail]:
+    """Return the details of each translation, with an alignment if `align` asks for it."""
+    sources = [ids for src, _ in translations for ids in src]
+    targets = [ids for _, tgt in translations for ids in tgt]
+    ratings = iter(engine.force(sources, targets, align=align))
+    return [
+        _detail(subword, pieces, list(islice(ratings, len(pieces[0]))), align=align)
+        for pieces in translations
+    ]
+
+
+def _detail(subword: Subword, pieces: Pieces, ratings: Sequence[Forced], *, align: bool) -> Detail:
+    src, tgt = pieces
+    return Detail(
+        [subword.pieces(ids) for ids in src],
+        [subword.pieces([*ids, EOS_ID]) for ids in tgt],
+        [rating.log_probs for rating in ratings],
+        _alignment(subword, pieces, ratings) if align else None,
+    )
+
+
+def _alignment(subword: Subword, pieces: Pieces, ratings: Sequence[Forced]) -> Alignment:
+    links: list[Link] = []
+    src_start = tgt_start = 0
+    for src, tgt, rating in zip(*pieces, ratings, strict=True):
+        links += [(src_start + i, tgt_start + j) for i, j in rating.links]
+        src_start += len(src) - 1
+        tgt_start += len(tgt)
+    src_words = [word for ids in pieces[0] for word in subword.words(ids[:-1])]
+    tgt_words = [word for ids in pieces[1] for word in subword.words(ids)]
+    src_word, tgt_word = _word_of_each_token(src_words), _word_of_each_token(tgt_words)
+    return Alignment(
+        links,
+        [subword.decode(word) for word in src_words],
+        [subword.decode(word) for word in tgt_words],
+        sorted({(src_word[i], tgt_word[j]) for i, j in links}),
+    )
+
+
+def _word_of_each_token(words: Sequence[Sequence[int]]) -> list[int]:
+    return [number for number, word in enumerate(words) for _ in word]

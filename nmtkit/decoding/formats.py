@@ -1,0 +1,115 @@
+"""Translations as other tools read them: a format turns one line of input into lines of output.
+
+Log-probabilities are natural logarithms; those of fairseq's format are to base 2.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nmtkit.decoding.details import Detail
+    from nmtkit.decoding.engine import Link
+    from nmtkit.decoding.lines import Translation
+
+
+class Format(StrEnum):
+    """What is written of each line."""
+
+    TEXT = "text"  # the best translation
+    MOSES = "moses"  # an n-best list, as Moses and Marian write it
+    JSON = "json"  # an object with all that is known
+    FAIRSEQ = "fairseq"  # what fairseq-generate prints
+
+    @property
+    def needs_details(self) -> bool:
+        """Return whether it shows the tokens of translations."""
+        return self in (Format.JSON, Format.FAIRSEQ)
+
+
+def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
+    """Write an n-best list: number, text, log-probability and score of each translation.
+
+    A bar in the text, which could be taken for the end of a column, is escaped as in Moses.
+
+    Args:
+        number: The number of the line, counted from 0.
+        translations: Its translations, best first.
+    """
+    return [
+        f"{number} ||| {translation.text.replace('|', '&#124;')} "
+        f"||| LogProb= {translation.log_prob:.4f} ||| {translation.score:.4f}"
+        for translation in translations
+    ]
+
+
+def as_json(source: str, translations: "Sequence[Translation]", details: "Sequence[Detail]") -> str:
+    """Write an object.
+
+    Args:
+        source: The line.
+        translations: Its translations, best first.
+        details: Those of each translation.
+    """
+    described = [_described(*each) for each in zip(translations, details, strict=True)]
+    return json.dumps({"source": source, "translations": described}, ensure_ascii=False)
+
+
+def _described(translation: "Translation", detail: "Detail") -> dict[str, object]:
+    described: dict[str, object] = {
+        "text": translation.text,
+        "score": round(translation.score, 4),
+        "log_prob": round(translation.log_prob, 4),
+        "perplexity": round(detail.perplexity, 4),
+        "tokens": list(chain.from_iterable(detail.tgt_tokens)),
+        "token_log_probs": [round(value, 4) for value in chain.from_iterable(detail.log_probs)],
+    }
+    if detail.alignment is not None:
+        described["source_words"] = detail.alignment.src_words
+        described["words"] = detail.alignment.tgt_words
+        described["alignment"] = _pharaoh(detail.alignment.word_links)
+    return described
+
+
+def as_fairseq(
+    number: int,
+    translations: "Sequence[Translation]",
+    details: "Sequence[Detail]",
+    *,
+    is_reference: bool = False,
+) -> list[str]:
+    """Write the lines of fairseq-generate: S, H, D and P, and A if there is an alignment.
+
+    S and H show subwords, as without --remove-bpe; D is plain text.
+
+    Args:
+        number: The number of the line, counted from 0.
+        translations: Its translations, best first.
+        details: Those of each translation.
+        is_reference: Whether the translation was given; then T shows it too.
+    """
+    lines = [f"S-{number}\t{_joined(details[0].src_tokens)}"]
+    if is_reference:
+        lines.append(f"T-{number}\t{_joined(details[0].tgt_tokens)}")
+    for translation, detail in zip(translations, details, strict=True):
+        score = f"{translation.score / math.log(2):.6f}"
+        log_probs = chain.from_iterable(detail.log_probs)
+        lines += [
+            f"H-{number}\t{score}\t{_joined(detail.tgt_tokens)}",
+            f"D-{number}\t{score}\t{translation.text}",
+            f"P-{number}\t{' '.join(f'{value / math.log(2):.4f}' for value in log_probs)}",
+        ]
+        if detail.alignment is not None:
+            lines.append(f"A-{number}\t{_pharaoh(detail.alignment.token_links)}")
+    return lines
+
+
+def _joined(pieces: Iterable[Sequence[str]]) -> str:
+    return " ".join(token for tokens in pieces for token in tokens[:-1])
+
+
+def _pharaoh(links: "Iterable[Link]") -> str:
+    return " ".join(f"{src}-{tgt}" for src, tgt in links)

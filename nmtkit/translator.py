@@ -1,0 +1,77 @@
+"""A bundle, ready to translate: the class that Python users and the commands share."""
+
+from pathlib import Path
+
+from nmtkit.decoding import lines
+from nmtkit.decoding.bundle import Bundle, open_bundle
+from nmtkit.decoding.engine import Engine
+from nmtkit.errors import UserError
+from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
+from nmtkit.recipe_file import override_decoding
+
+
+class Translator(lines.Translator):
+    """Translates raw text with a bundle, as `nmtkit translate --bundle` does."""
+
+    def __init__(
+        self,
+        bundle: str | Path,
+        *,
+        device: str = "auto",
+        engine: EngineName = EngineName.TORCH,
+        dtype: EnginePrecision = EnginePrecision.AUTO,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> None:
+        """Open a bundle and load its model.
+
+        Args:
+            bundle: The folder.
+            device: auto, cpu, cuda, cuda:1, ...
+            engine: What runs the model.
+            dtype: The precision that it computes in.
+            beam_size: In place of the bundle's.
+            length_penalty: The paper's alpha, in place of the bundle's.
+
+        Raises:
+            UserError: The folder is not a bundle, a value is out of range, or the engine can't run
+                the model.
+        """
+        opened = open_bundle(Path(bundle))
+        loaded = load_engine(opened, Machine(RUNS, device=device), engine, dtype)
+        decoding = override_decoding(opened.decoding, beam_size, length_penalty)
+        super().__init__(opened.text, loaded, decoding, opened.max_subwords)
+
+
+def load_engine(
+    bundle: Bundle, machine: Machine, engine: EngineName, dtype: EnginePrecision
+) -> Engine:
+    """Load the model of `bundle` into an engine.
+
+    Raises:
+        UserError: The engine is not installed, or can't run this model in this precision here.
+    """
+    if engine == EngineName.CTRANSLATE2:
+        try:
+            from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
+        except ModuleNotFoundError:
+            raise UserError(
+                "--engine ctranslate2 needs a package that is not installed; run `pip install "
+                "nmtkit[ctranslate2]`, or leave it out"
+            ) from None
+        precision = EnginePrecision.FLOAT32 if dtype == EnginePrecision.AUTO else dtype
+        return CTranslate2Engine.load(bundle, machine.device, precision)
+    import torch
+
+    from nmtkit.decoding.torch_engine import TorchEngine
+
+    device = machine.torch_device()
+    if dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
+        return TorchEngine.load(bundle, device, torch.float32)
+    if dtype != EnginePrecision.BFLOAT16:
+        raise UserError(f"--engine torch has no {dtype}; use --dtype float32 or bfloat16")
+    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        raise UserError(
+            "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
+        )
+    return TorchEngine.load(bundle, device, torch.bfloat16)

@@ -1,0 +1,160 @@
+"""A text through a bundle: every format keeps the lines, whatever they hold."""
+
+import builtins
+import json
+import re
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+from bundles import publish_bundle
+from hypothesis import given
+from hypothesis import strategies as st
+from models import tiny
+
+import nmtkit
+from nmtkit.commands.translate import Output, translate
+from nmtkit.decoding.engine import Hypothesis
+from nmtkit.decoding.formats import Format
+from nmtkit.decoding.lines import _best_combinations
+from nmtkit.errors import UserError
+
+LONG = "The cat sat. A dog ran away. Who looked? " * 4
+LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
+
+
+@pytest.fixture(scope="module")
+def translator(bundle: Path) -> nmtkit.Translator:
+    return nmtkit.Translator(bundle, device="cpu")
+
+
+def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
+    """What is written of `LINES`."""
+    source, target = folder / "source", folder / "target"
+    source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8", newline="\n")
+    translate(translator, output, source, target)
+    return target.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def test_python_and_the_command_give_the_same_text(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    texts = [translation.text for translation in translator.translate(LINES)]
+    assert output_of(translator, Output(Format.TEXT, 1, align=False), tmp_path) == texts
+    assert texts[1] == texts[4] == ""
+    assert len(set(texts)) == 5
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_n_best_lists_are_numbered_by_line(
+    translator: nmtkit.Translator, tmp_path: Path, n: int
+) -> None:
+    written = output_of(translator, Output(Format.MOSES, n, align=False), tmp_path)
+    columns = [line.split(" ||| ") for line in written]
+    assert [int(number) for number, *_ in columns] == [
+        i for i, line in enumerate(LINES) for _ in range(n if line.strip() else 1)
+    ]
+    best = {int(number): text for number, text, *_ in reversed(columns)}
+    texts = [translation.text for translation in translator.translate(LINES)]
+    assert [best[i].replace("&#124;", "|") for i in range(len(LINES))] == texts
+    scores = [(int(number), -float(total)) for number, *_, total in columns]
+    assert scores == sorted(scores)
+
+
+def test_json_has_a_line_for_each_line_and_adds_up(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    written = output_of(translator, Output(Format.JSON, 2, align=True), tmp_path)
+    told = [json.loads(line) for line in written]
+    assert [each["source"] for each in told] == LINES
+    for line, translations in zip(LINES, translator.n_best(LINES, 2), strict=True):
+        of_line = told[LINES.index(line)]["translations"]
+        assert [each["text"] for each in of_line] == [each.text for each in translations]
+        for each, translation in zip(of_line, translations, strict=True):
+            assert each["log_prob"] == pytest.approx(translation.log_prob, abs=1e-4)
+            assert sum(each["token_log_probs"]) == pytest.approx(each["log_prob"], abs=1e-2)
+            assert each["tokens"].count("</s>") == translation.n_pieces
+            assert len(each["tokens"]) == translation.n_tokens + translation.n_pieces
+            links = [tuple(map(int, link.split("-"))) for link in each["alignment"].split()]
+            assert {tgt for _, tgt in links} == set(range(len(each["words"])))
+            assert {src for src, _ in links} <= set(range(len(each["source_words"])))
+    assert translator.translate([LONG])[0].n_pieces > 2
+
+
+def test_fairseq_has_all_lines_of_each_line(translator: nmtkit.Translator, tmp_path: Path) -> None:
+    written = output_of(translator, Output(Format.FAIRSEQ, 1, align=False), tmp_path)
+    kinds = [re.match(r"([SHDP])-(\d+)\t", line) for line in written]
+    expected = [(kind, str(i)) for i in range(len(LINES)) for kind in "SHDP"]
+    assert [kind and kind.groups() for kind in kinds] == expected
+    texts = [line.split("\t")[2] for line in written if line.startswith("D-")]
+    assert texts == [translation.text for translation in translator.translate(LINES)]
+
+
+def test_beam_and_length_penalty_are_taken_in_place_of_the_bundles(bundle: Path) -> None:
+    changed = nmtkit.Translator(str(bundle), device="cpu", beam_size=2, length_penalty=0.0)
+    assert (changed.decoding.beam_size, changed.decoding.length_penalty) == (2, 0.0)
+    (translation,) = changed.translate(["The cat"])
+    assert translation.score == translation.log_prob
+    with pytest.raises(UserError, match="beam_size = 0"):
+        nmtkit.Translator(bundle, device="cpu", beam_size=0)
+
+
+def test_n_best_list_longer_than_the_beam_is_refused(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="--n-best 4 is more than the beam of 3; add --beam 4"):
+        output_of(translator, Output(Format.MOSES, 4, align=False), tmp_path)
+    with pytest.raises(ValueError, match="n = 4 is not from 1 to beam_size = 3"):
+        translator.n_best(["The cat"], 4)
+
+
+scores = st.lists(st.floats(-9, 0), min_size=1, max_size=4)
+
+
+@given(st.lists(scores, max_size=4), st.integers(1, 4))
+def test_combinations_of_pieces_are_the_best_of_all(pieces: list[list[float]], n: int) -> None:
+    hypotheses = [
+        [Hypothesis([i, j], score, score) for j, score in enumerate(of_piece)]
+        for i, of_piece in enumerate(pieces)
+    ]
+    found = [sum(each.score for each in best) for best in _best_combinations(hypotheses, n)]
+    totals = sorted((sum(combination) for combination in product(*pieces)), reverse=True)
+    assert found == pytest.approx(totals[:n])
+
+
+def test_prompt_answers_each_line_until_ctrl_d(
+    translator: nmtkit.Translator,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[str] = []
+    typed = typing(["The cat", "", "Who looked?"])
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt + capsys.readouterr().out)
+        return next(typed)
+
+    monkeypatch.setattr(builtins, "input", answer)
+    for stream in (sys.stdin, sys.stdout):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    translate(translator, Output(Format.TEXT, 1, align=False), interactive=True)
+    first, last = (each.text for each in translator.translate(["The cat", "Who looked?"]))
+    assert asked == ["en> ", f"en> {first}\n", "en> \n", f"en> {last}\n"]
+    assert capsys.readouterr().out == "\n"
+
+
+def typing(lines: list[str]) -> Iterator[str]:
+    yield from lines
+    raise EOFError
+
+
+def test_prompt_needs_a_terminal(translator: nmtkit.Translator) -> None:
+    with pytest.raises(UserError, match="--interactive reads from a terminal"):
+        translate(translator, Output(Format.TEXT, 1, align=False), interactive=True)

@@ -1,0 +1,91 @@
+"""Tokens, words and links of translations, from the ratings of an engine that is made up."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from nmtkit.corpus.bpe import Bpe
+from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.decoding.details import Alignment, Pieces, details
+from nmtkit.decoding.engine import Forced, Hypothesis
+from nmtkit.recipe import DecodingConfig
+from nmtkit.symbols import EOS_ID
+
+WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
+MERGES = learn_bpe(WORDS, 20)[:4]  # of "the" and "cat" alone
+SUBWORD = BpeSubword(MERGES, build_bpe_vocabulary(Bpe(MERGES), WORDS))
+
+
+class Diagonal:
+    """An engine that links token i to token i, and rates it as -(i + 1)."""
+
+    device = "cpu"
+
+    def translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        n_best: int,
+        progress: Callable[[int], None],
+    ) -> list[list[Hypothesis]]:
+        raise NotImplementedError
+
+    def force(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
+    ) -> list[Forced]:
+        return [
+            Forced(
+                [-i - 1.0 for i in range(len(tgt) + 1)],
+                [(i, i) for i in range(min(len(src) - 1, len(tgt)))] if align else [],
+            )
+            for src, tgt in zip(sources, targets, strict=True)
+        ]
+
+
+def pieces(src: Sequence[str], tgt: Sequence[str]) -> Pieces:
+    return [[*SUBWORD.encode(each), EOS_ID] for each in src], [SUBWORD.encode(each) for each in tgt]
+
+
+def test_tokens_of_each_piece_end_with_the_eos() -> None:
+    (detail,) = details(
+        SUBWORD, Diagonal(), [pieces(["the cats", "cat"], ["cats", ""])], align=False
+    )
+    assert detail.src_tokens == [["the", "ca@@", "t@@", "s", "</s>"], ["cat", "</s>"]]
+    assert detail.tgt_tokens == [["ca@@", "t@@", "s", "</s>"], ["</s>"]]
+    assert detail.log_probs == [[-1, -2, -3, -4], [-1]]
+    assert detail.log_prob == -11
+    assert detail.perplexity == pytest.approx(math.exp(11 / 5))
+    assert detail.alignment is None
+
+
+def test_words_are_linked_where_any_of_their_tokens_is() -> None:
+    (detail,) = details(SUBWORD, Diagonal(), [pieces(["the cats cat"], ["cats the"])], align=True)
+    assert detail.alignment == Alignment(
+        token_links=[(0, 0), (1, 1), (2, 2), (3, 3)],
+        src_words=["the", "cats", "cat"],
+        tgt_words=["cats", "the"],
+        word_links=[(0, 0), (1, 0), (1, 1)],
+    )
+
+
+def test_links_of_later_pieces_count_the_words_before_them() -> None:
+    given = pieces(["the cats", "cat", "the"], ["cat", "cats the", "the"])
+    (detail,) = details(SUBWORD, Diagonal(), [given], align=True)
+    assert detail.alignment is not None
+    assert detail.alignment.token_links == [(0, 0), (4, 1), (5, 5)]
+    assert detail.alignment.src_words == ["the", "cats", "cat", "the"]
+    assert detail.alignment.tgt_words == ["cat", "cats", "the", "the"]
+    assert detail.alignment.word_links == [(0, 0), (2, 1), (3, 3)]
+
+
+def test_translations_keep_their_order_and_an_empty_line_has_nothing() -> None:
+    given = [pieces(["the"], ["cat"]), pieces([], []), pieces(["cat", "the"], ["the", "cat"])]
+    first, empty, last = details(SUBWORD, Diagonal(), given, align=True)
+    assert first.tgt_tokens == [["cat", "</s>"]]
+    assert last.tgt_tokens == [["the", "</s>"], ["cat", "</s>"]]
+    assert (empty.src_tokens, empty.tgt_tokens, empty.log_probs) == ([], [], [])
+    assert (empty.log_prob, empty.perplexity) == (0, 1)
+    assert empty.alignment == Alignment([], [], [], [])

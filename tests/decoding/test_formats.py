@@ -1,0 +1,90 @@
+"""Formats, read back in the way of the tools that they are for."""
+
+import json
+import math
+import re
+
+import pytest
+
+from nmtkit.decoding.details import Alignment, Detail
+from nmtkit.decoding.formats import as_fairseq, as_json, as_moses
+from nmtkit.decoding.lines import Translation
+
+BEST = Translation("Der Hund | die Katze.", -0.5, -1.25, [[7, 8, 2], [9, 2]], [[7, 5], [6]])
+NEXT = Translation("Ein Hund.", -3.0, -7.5, [[7, 8, 2], [9, 2]], [[7], []])
+EMPTY = Translation("", 0.0, 0.0, [], [])
+SRC = [["the", "do@@", "g", "</s>"], ["cat", "</s>"]]
+ALIGNMENT = Alignment([(0, 0), (2, 2)], ["the", "dog", "cat"], ["Der", "Hund"], [(0, 0), (1, 1)])
+OF_BEST = Detail(SRC, [["Der", "Hu@@", "nd", "</s>"], ["Katze", "</s>"]],
+                 [[-0.25, -0.125, -0.125, -0.25], [-0.375, -0.125]], ALIGNMENT)  # fmt: skip
+OF_NEXT = Detail(SRC, [["Ein", "</s>"], ["</s>"]], [[-2.5, -1.0], [-4.0]], None)
+OF_EMPTY = Detail([], [], [], None)
+
+
+def test_moses_has_four_columns_and_the_number_of_the_line() -> None:
+    lines = [*as_moses(0, [BEST, NEXT]), *as_moses(1, [EMPTY])]
+    columns = [line.split(" ||| ") for line in lines]
+    assert [len(each) for each in columns] == [4, 4, 4]
+    assert [int(number) for number, *_ in columns] == [0, 0, 1]
+    assert [text for _, text, *_ in columns] == ["Der Hund &#124; die Katze.", "Ein Hund.", ""]
+    features = [feature.split("= ") for _, _, feature, _ in columns]
+    assert features == [["LogProb", "-1.2500"], ["LogProb", "-7.5000"], ["LogProb", "0.0000"]]
+    assert [float(total) for *_, total in columns] == [-0.5, -3.0, 0.0]
+
+
+def test_json_tells_everything() -> None:
+    told = json.loads(as_json("the dog 🐈", [BEST, NEXT], [OF_BEST, OF_NEXT]))
+    assert told["source"] == "the dog 🐈"
+    best, second = told["translations"]
+    assert best == {
+        "text": BEST.text,
+        "score": -0.5,
+        "log_prob": -1.25,
+        "perplexity": round(math.exp(1.25 / 6), 4),
+        "tokens": ["Der", "Hu@@", "nd", "</s>", "Katze", "</s>"],
+        "token_log_probs": [-0.25, -0.125, -0.125, -0.25, -0.375, -0.125],
+        "source_words": ["the", "dog", "cat"],
+        "words": ["Der", "Hund"],
+        "alignment": "0-0 1-1",
+    }
+    assert sum(best["token_log_probs"]) == best["log_prob"]
+    assert "alignment" not in second
+    (nothing,) = json.loads(as_json("", [EMPTY], [OF_EMPTY]))["translations"]
+    assert (nothing["text"], nothing["tokens"], nothing["perplexity"]) == ("", [], 1.0)
+
+
+def test_json_is_json_however_bad_the_translation_is() -> None:
+    hopeless = Detail([["a", "</s>"]], [["</s>"]], [[-1e30]], None)
+    told = as_json("a", [Translation("", -1e30, -1e30, [[7, 2]], [[]])], [hopeless])
+    assert json.loads(told, parse_constant=pytest.fail)["translations"][0]["perplexity"] > 1e300
+
+
+# As fairseq's scripts read them: the kind and the number, and columns between tabs.
+LINE = re.compile(r"([STHDPA])-(\d+)\t(.*)")
+
+
+def test_fairseq_has_a_line_of_each_kind_with_tokens_in_base_2() -> None:
+    lines = as_fairseq(3, [BEST, NEXT], [OF_BEST, OF_NEXT])
+    found = [match.groups() for match in map(LINE.fullmatch, lines) if match is not None]
+    assert [kind for kind, _, _ in found] == list("SHDPAHDP")
+    assert {number for _, number, _ in found} == {"3"}
+    src, hyp, detokenized, log_probs, alignment, *_ = (rest for _, _, rest in found)
+    assert src == "the do@@ g cat"
+    score, tokens = hyp.split("\t")
+    assert float(score) == pytest.approx(-0.5 / math.log(2), abs=1e-6)
+    assert tokens == "Der Hu@@ nd Katze"
+    assert detokenized == f"{score}\t{BEST.text}"
+    of_tokens = [float(each) for each in log_probs.split(" ")]
+    assert of_tokens == pytest.approx([-0.3607, -0.1803, -0.1803, -0.3607, -0.541, -0.1803])
+    assert alignment == "0-0 2-2"
+
+
+def test_fairseq_shows_a_given_translation_as_reference_too() -> None:
+    lines = as_fairseq(0, [BEST], [OF_BEST], is_reference=True)
+    assert lines[:2] == ["S-0\tthe do@@ g cat", "T-0\tDer Hu@@ nd Katze"]
+    assert [line[0] for line in lines] == list("STHDPA")
+
+
+def test_fairseq_has_an_empty_line_as_well() -> None:
+    expected = ["S-9\t", "H-9\t0.000000\t", "D-9\t0.000000\t", "P-9\t"]
+    assert as_fairseq(9, [EMPTY], [OF_EMPTY]) == expected

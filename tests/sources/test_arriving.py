@@ -1,0 +1,39 @@
+"""Lines of a pipe: none is kept waiting, lost or split."""
+
+import os
+
+import pytest
+
+from nmtkit.errors import UserError
+from nmtkit.sources.arriving import arriving_lines, in_growing_parts
+
+
+def test_lines_come_as_soon_as_they_have_arrived() -> None:
+    reader, writer = os.pipe()
+    lines = arriving_lines(reader)
+    os.write(writer, b"\xef\xbb\xbffirst\nsecond\r\n\nhal")
+    assert next(lines) == ["first", "second", ""]
+    os.write(writer, b"f\n")
+    assert next(lines) == ["half"]
+    os.write(writer, "\u2028 last".encode())
+    os.close(writer)
+    assert list(lines) == [["\u2028 last"]]
+    os.close(reader)
+
+
+def test_lines_before_a_bad_one_are_not_lost() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"a\nb\nc \xe9\nd\n")
+    os.close(writer)
+    lines = arriving_lines(reader)
+    assert next(lines) == ["a", "b"]
+    with pytest.raises(UserError, match="standard input, line 3: byte 3 is not valid UTF-8"):
+        next(lines)
+    os.close(reader)
+
+
+def test_first_part_is_small_and_later_ones_grow() -> None:
+    chunks = [["0"], [str(i) for i in range(1, 30)], ["30", "31"]]
+    parts = list(in_growing_parts(chunks, most=8))
+    assert [line for part in parts for line in part] == [str(i) for i in range(32)]
+    assert [len(part) for part in parts] == [1, 2, 4, 8, 8, 7, 2]
