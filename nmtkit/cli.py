@@ -346,6 +346,20 @@ def force(
             typer.echo(line)
 
 
+@app.command()
+def export(
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    how: Annotated[str, typer.Option("--format", help="ctranslate2 or huggingface.")],
+) -> None:
+    """Write a bundle's model in the format of CTranslate2 or Hugging Face."""
+    from nmtkit.commands import export as command
+
+    if how not in list(command.ExportFormat):
+        raise UserError(f"--format {how} is not known; use ctranslate2 or huggingface")
+    _tell(command.export(bundle, folder, command.ExportFormat(how)))
+
+
 def _check_alignment(how: Format, *, asked: bool) -> None:
     if asked and not how.needs_details:
         raise UserError(f"--format {how} has no alignment; use --format json or fairseq")

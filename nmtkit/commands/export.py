@@ -1,0 +1,120 @@
+"""export: a bundle's model in the format of another tool, and how text goes into it."""
+
+import shutil
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+
+import torch
+
+from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.decoding.bundle import Bundle, open_bundle
+from nmtkit.decoding.lines import MAX_SUBWORDS
+from nmtkit.decoding.torch_engine import load_model
+from nmtkit.errors import UserError
+
+N_POSITIONS = 2 * MAX_SUBWORDS
+README = "README.md"
+
+
+class ExportFormat(StrEnum):
+    """Whose format."""
+
+    CTRANSLATE2 = "ctranslate2"
+    HUGGINGFACE = "huggingface"
+
+
+def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
+    """Write the model of `bundle`, and the files that its text needs, to the new `folder`.
+
+    Raises:
+        UserError: `bundle` is none, the format can't express the model, or `folder` exists.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} is there already; name another folder")
+    opened = open_bundle(bundle)
+    draft = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    if how == ExportFormat.CTRANSLATE2:
+        page = _write_ctranslate2(opened, draft)
+    else:
+        page = _write_huggingface(opened, draft)
+    for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
+        shutil.copyfile(path, draft / path.name)
+    (draft / README).write_text(page, encoding="utf-8", newline="\n")
+    draft.rename(folder)
+    return folder
+
+
+def _write_ctranslate2(bundle: Bundle, folder: Path) -> str:
+    try:
+        from nmtkit.interchange.ctranslate2 import write_model
+    except ModuleNotFoundError:
+        raise UserError(
+            "--format ctranslate2 needs a package that is not installed; run `pip install "
+            "nmtkit[ctranslate2]`"
+        ) from None
+    model = load_model(bundle, torch.device("cpu"))
+    subword, n_rows = bundle.text.subword, bundle.description.n_rows
+    pieces = subword.pieces(range(subword.n_tokens))
+    if len(set(pieces)) < len(pieces):
+        raise UserError(
+            f"the vocabulary of {bundle.artifact.path} lists a subword twice, which CTranslate2 "
+            "can't tell apart; use --format huggingface"
+        )
+    pieces += [f"<unused {row}>" for row in range(subword.n_tokens, n_rows)]
+    write_model(folder, model, pieces, "float32", N_POSITIONS)
+    return f"""# A model for CTranslate2
+```python
+import ctranslate2
+
+translator = ctranslate2.Translator("{folder.stem}")
+source = [*subwords, "</s>"]
+result = translator.translate_batch([source], beam_size={bundle.decoding.beam_size})
+result[0].hypotheses[0]  # subwords
+```
+
+{_text(bundle)}
+The length penalty of this library divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
+"""
+
+
+def _write_huggingface(bundle: Bundle, folder: Path) -> str:
+    from nmtkit.interchange.huggingface import write_model
+
+    model = load_model(bundle, torch.device("cpu"))
+    write_model(folder, model, bundle.text.subword.n_tokens, bundle.decoding, N_POSITIONS)
+    return f"""# A model for transformers
+```python
+import torch
+import transformers
+
+model = transformers.MarianMTModel.from_pretrained("{folder.stem}")
+output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
+```
+
+The logits are those of nmtkit but for rounding (1e-5).
+
+{_text(bundle)}
+An id is the number of a subword's line in `vocabulary.tsv`, from 0, or its id in
+`sentencepiece.model`. Input that is padded needs an `attention_mask`. The length penalty of this
+library divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
+"""
+
+
+def _text(bundle: Bundle) -> str:
+    sides = "\n".join(
+        f"- {name}: {', '.join(f'{key} = {value}' for key, value in asdict(side).items())}"
+        for name, side in (("source", bundle.text.src), ("target", bundle.text.tgt))
+    )
+    return f"""Raw text becomes tokens as the scripts of Moses make them:
+normalize-punctuation.perl, lower-casing and tokenizer.perl, each if it is named here ("none" only
+collapses spaces):
+
+{sides}
+
+Tokens become subwords by `codes.bpe` (`subword-nmt apply-bpe -c codes.bpe`) or by
+`sentencepiece.model`, whichever is in this folder. The way back is joining subwords, then
+detokenizer.perl. A source has at most {bundle.max_subwords:,} subwords.
+"""
