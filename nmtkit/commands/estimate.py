@@ -7,7 +7,7 @@ from nmtkit.stages.chain import Chain, states
 
 WEEK = 7 * 86_400.0
 SLOW = 1e10  # FLOP/s of a slow machine; what takes it less than a week is not looked into
-PEAK_SECONDS = 0.5
+PEAK_SECONDS = 2.0
 TYPICAL_MFU = 0.6  # a model of d_model 512 on a CPU reaches 0.65 to 0.75
 
 
