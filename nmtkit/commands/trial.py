@@ -19,7 +19,7 @@ from nmtkit.training.work import Work, work_of
 
 # Where a whole update takes too long, parts of updates are timed: the first of this many target
 # tokens, each further one of GROWTH times as many.
-FIRST_TOKENS, GROWTH = 64, 4
+FIRST_TOKENS, GROWTH = 32, 4
 STEPS_OF_A_SIZE = 2  # at least
 ENOUGH_STEPS = 50
 
