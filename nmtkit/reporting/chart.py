@@ -1,5 +1,6 @@
-"""A histogram in the units of its drawing, which a template makes of it."""
+"""Charts in the units of their drawings, which a template makes of them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,3 +42,58 @@ class Chart:
         steps = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
         step = next((step for step in steps if self.top / step <= MAX_GRID_LINES), steps[-1])
         return [step * i for i in range(1, int(self.top / step) + 1)]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A value over the steps of a training; the axis of values begins at 0 or is logarithmic."""
+
+    key: str  # unique on the page
+    title: str
+    points: Sequence[tuple[int, float]]  # step, value
+    end: int  # of the axis of steps
+    is_log: bool = False  # all values are positive
+    has_dots: bool = False  # each point is shown, and its value when it is pointed at
+
+    WIDTH, HEIGHT = 420, 200
+    LEFT, RIGHT, TOP, BOTTOM = 52, 414, 14, 176  # edges of the plot
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest value of the plot."""
+        values = [value for _, value in self.points]
+        if self.is_log:
+            return 0.9 * min(values), 1.1 * max(values)
+        return 0.0, 1.05 * max(values) or 1.0
+
+    def x(self, step: int) -> float:
+        """How far right a step is."""
+        return round(self.LEFT + step / self.end * (self.RIGHT - self.LEFT), 1)
+
+    def y(self, value: float) -> float:
+        """How far down a value is."""
+        low, high = self.bounds
+        if self.is_log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return round(self.BOTTOM - (value - low) / (high - low) * (self.BOTTOM - self.TOP), 1)
+
+    def rules(self) -> list[float]:
+        """Return a few round values."""
+        low, high = self.bounds
+        powers = range(math.floor(math.log10(high)) - 2, math.floor(math.log10(high)) + 1)
+        if self.is_log:
+            first = math.floor(math.log10(low))
+            steps = [
+                digit * 10.0**power for power in range(first, powers[-1] + 1) for digit in (1, 2, 5)
+            ]
+            within = [value for value in steps if low <= value <= high]
+            return within[:: 1 + len(within) // (MAX_GRID_LINES + 2)]
+        steps = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+        every = next(step for step in steps if high / step <= MAX_GRID_LINES + 1)
+        return [every * i for i in range(int(high / every) + 1)]
+
+    def ticks(self) -> list[int]:
+        """Return a few round steps."""
+        steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
+        every = next(step for step in steps if self.end // step <= MAX_GRID_LINES + 1)
+        return list(range(0, self.end + 1, every))

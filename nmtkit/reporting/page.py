@@ -1,4 +1,4 @@
-"""An inspection as one HTML page, which inspection.html.j2 describes."""
+"""Pages of HTML: what they have in common, and that of an inspection (inspection.html.j2)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -41,9 +41,14 @@ def write_page(inspection: Inspection, path: Path) -> None:
             "is a folder" if path.is_dir() else f"would be in {path.parent}, which is not a folder"
         )
         raise UserError(f"--html {path} {what}; name a file in a folder that exists")
-    draft = path.with_name(f".{path.name}.partial")
+    replace_page(path, render_page(inspection))
+
+
+def replace_page(path: Path, page: str) -> None:
+    """Write a page to `path`, whole or not at all."""
+    draft = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
-        draft.write_text(render_page(inspection), encoding="utf-8", newline="\n")
+        draft.write_text(page, encoding="utf-8", newline="\n")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -82,6 +87,14 @@ def _millions(n: int) -> str:
     return f"{n / 1e6:,.1f} M" if n >= 1e7 else f"{n:,}"
 
 
+def _tick(value: float) -> str:
+    """Return a round value of an axis, short: 0.0005, 20, 1k, 2M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit:
+            return f"{value / unit:g}{name}"
+    return f"{value:.10f}".rstrip("0").rstrip(".")
+
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
     autoescape=True,
@@ -97,6 +110,7 @@ TEMPLATES.filters |= {
     "pieces_a_word": pieces_a_word,
     "spoken": spoken,
     "thousands": "{:,}".format,
+    "tick": _tick,
 }
 
 

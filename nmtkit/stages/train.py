@@ -24,6 +24,7 @@ from nmtkit.model.peak import known_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, Recipe
+from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
@@ -318,6 +319,7 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
     with (
         progress.task("train", unit="steps", total=total) as task,
         EventWriter(folder) if folder is not None else nullcontext() as events,
+        _curves(chain) as curves,
     ):
         speed = _speed(trainer)
         n_done = 0
@@ -345,11 +347,37 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
                 f"learning rate {metrics.learning_rate:.2e}",
             )
             task.advance(metrics.step - n_done)
+            curves(metrics)
             n_done = metrics.step
             if events is not None:
                 events.write(vars(metrics))
 
         yield report
+
+
+@contextmanager
+def _curves(chain: Chain) -> Iterator[Callable[[Metrics], None]]:
+    """Keep a page with the curves of the training, beside the artifact that it will be."""
+    fingerprint = chain.fingerprint("train")
+    recipe = chain.recipe
+    page = chain.store.place("train", fingerprint).with_suffix(".html")
+    progress.say(f"train: curves are in {page}; reload the page for newer ones")
+    curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
+    earlier = chain.store.draft_place("train", fingerprint) / CHECKPOINTS / METRICS
+    is_first = True
+
+    def add(metrics: Metrics) -> None:
+        nonlocal is_first
+        if is_first:
+            for line in read_metrics(earlier):
+                if line["step"] < metrics.step:
+                    curves.add(line)
+            is_first = False
+        curves.add(vars(metrics))
+        curves.write_sometimes()
+
+    yield add
+    curves.write()
 
 
 def _speed(trainer: Trainer) -> Speed:

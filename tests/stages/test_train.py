@@ -27,7 +27,7 @@ STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
     ("overrides", "n_checkpoints"),
     [
         ([*STEPS, "training.keep_checkpoints=3", "averaging.n_checkpoints=2"], 3 + 1),
-        ([*STEPS, "training.keep_checkpoints=20"], 4 + 1),
+        ([*STEPS, "training.keep_checkpoints=20"], 4),
         (["training.checkpoint_every_minutes=1.0", "training.keep_checkpoints=20"], 20 + 1),
         (["training.patience=3", "training.keep_checkpoints=8"], 2 * 8 + 1),
     ],
@@ -38,7 +38,8 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     recipe = load_recipe("demo", overrides)
     with torch.device("meta"):
         model = Transformer(recipe.model, 80)
-    n_bytes = n_checkpoints * 12 * sum(parameter.numel() for parameter in model.parameters())
+    n_floats = n_checkpoints + 3 * 2  # of each parameter: weights, and three pairs of moments
+    n_bytes = n_floats * 4 * sum(parameter.numel() for parameter in model.parameters())
     usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=rf"^train needs {n_bytes:,} bytes in {tmp_path}, where"):
@@ -174,3 +175,17 @@ def test_processes_are_started_with_the_options_of_the_command(
     options = ["train", f"--runs-dir={tmp_path / 'runs'}", "--device=cpu", "--processes=2"]
     expected = [*options, "--set=training.seed=2", "--", "./tiny.toml"]
     assert commands == [expected, ["--quiet", *expected]]
+
+
+def test_page_of_curves_is_beside_the_artifact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = tiny_chain(tmp_path)
+    prepare.run(chain)
+    made = train.run(chain).path
+    page = made.with_suffix(".html")
+    assert f"train: curves are in {page}; reload" in capsys.readouterr().err
+    text = page.read_text(encoding="utf-8")
+    assert "of 1</dd>" in text
+    assert "best " in text
+    assert not any(path.suffix == ".html" for path in made.rglob("*"))

@@ -99,7 +99,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in UNPROMISED and path.suffix != ".lock"
+        if path.is_file() and path.name not in UNPROMISED and path.suffix not in (".lock", ".html")
     }
 
 
