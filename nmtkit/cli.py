@@ -208,11 +208,37 @@ def inspect(
 
 
 @app.command()
-def average(recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS) -> None:
-    """Average the last checkpoints into a bundle that can translate."""
+def average(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RECIPE|BUNDLE...",
+            help="A recipe, whose last checkpoints are averaged; or, with --output, a bundle and "
+            "more bundles or checkpoints of its model.",
+            autocompletion=_recipe_names,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="A new folder for the mean of BUNDLE..."
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Average a recipe's last checkpoints, or any bundles, into a bundle that can translate."""
+    if output is not None:
+        from nmtkit.commands import average as command
+
+        _refuse({"--set": overrides}, "is for `nmtkit average RECIPE`")
+        _tell(command.average([Path(name) for name in names], output))
+        return
+    if len(names) > 1:
+        raise UserError(f"to average these {len(names)} folders, add --output DIR")
     from nmtkit.stages import average as stage
 
-    _tell(stage.run(_chain(recipe, overrides, Machine(runs_dir))).path)
+    _tell(stage.run(_chain(names[0], overrides, Machine(runs_dir))).path)
 
 
 @app.command()
