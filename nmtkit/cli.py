@@ -246,9 +246,13 @@ def translate(
     recipe: Annotated[
         str | None, typer.Argument(metavar="[RECIPE]", help="Translate this recipe's test sets.")
     ] = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Translate a text with this bundle instead."),
+    bundles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--bundle",
+            metavar="DIR",
+            help="Translate a text with this bundle instead; several make an ensemble.",
+        ),
     ] = None,
     source: Annotated[
         Path | None,
@@ -285,7 +289,7 @@ def translate(
     ] = None,
 ) -> None:
     """Translate a recipe's test sets, or a text line by line with --bundle."""
-    if (recipe is None) == (bundle is None):
+    if (recipe is None) == (not bundles):
         raise UserError(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
         )
@@ -309,7 +313,7 @@ def translate(
                 raise UserError(f"{name} is an option of --bundle; leave it out")
         machine = Machine(runs_dir, mirror=mirror, device=device)
         _tell(stage.run(_chain(recipe, overrides, machine)).path)
-    elif bundle is not None:
+    elif bundles:
         if (source or sys.stdin) is None or (target or sys.stdout) is None:
             raise UserError(
                 "`nmtkit translate --bundle` reads standard input and writes standard output, and "
@@ -336,7 +340,7 @@ def translate(
 
         with command.ended_by_ctrl_c():
             translator = Translator(
-                bundle,
+                *bundles,
                 device=device,
                 engine=engine or EngineName.TORCH,
                 dtype=dtype or EnginePrecision.AUTO,
@@ -351,7 +355,10 @@ def translate(
 def force(
     src: Annotated[Path, typer.Argument(metavar="SRC", help="The source, a file or a pipe.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
-    bundle: Annotated[Path, typer.Option(metavar="DIR", help="The bundle that rates it.")],
+    bundles: Annotated[
+        list[Path],
+        typer.Option("--bundle", metavar="DIR", help="The bundle; several make an ensemble."),
+    ],
     how: Annotated[
         Format,
         typer.Option("--format", help="text: log-probability and perplexity of each line."),
@@ -368,7 +375,7 @@ def force(
     from nmtkit.translator import Translator
 
     with ended_by_ctrl_c():
-        for line in lines_of(Translator(bundle, device=device), src, tgt, how, align=align):
+        for line in lines_of(Translator(*bundles, device=device), src, tgt, how, align=align):
             typer.echo(line)
 
 

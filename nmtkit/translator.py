@@ -1,5 +1,6 @@
 """A bundle, ready to translate: the class that Python users and the commands share."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from nmtkit.decoding import lines
@@ -11,12 +12,12 @@ from nmtkit.recipe_file import override_decoding
 
 
 class Translator(lines.Translator):
-    """Translates raw text with a bundle, as `nmtkit translate --bundle` does."""
+    """Translates raw text with a bundle or an ensemble, as `nmtkit translate --bundle` does."""
 
     def __init__(
         self,
         bundle: str | Path,
-        *,
+        *others: str | Path,
         device: str = "auto",
         engine: EngineName = EngineName.TORCH,
         dtype: EnginePrecision = EnginePrecision.AUTO,
@@ -27,6 +28,8 @@ class Translator(lines.Translator):
 
         Args:
             bundle: The folder.
+            others: Those of the other models of an ensemble. The probabilities are averaged; the
+                decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
             engine: What runs the model.
             dtype: The precision that it computes in.
@@ -34,24 +37,36 @@ class Translator(lines.Translator):
             length_penalty: The paper's alpha, in place of the bundle's.
 
         Raises:
-            UserError: The folder is not a bundle, a value is out of range, or the engine can't run
-                the model.
+            UserError: A folder is not a bundle, the bundles differ in their vocabularies, a value
+                is out of range, or the engine can't run the model.
         """
-        opened = open_bundle(Path(bundle))
-        loaded = load_engine(opened, Machine(RUNS, device=device), engine, dtype)
-        decoding = override_decoding(opened.decoding, beam_size, length_penalty)
-        super().__init__(opened.text, loaded, decoding, opened.max_subwords)
+        first, *rest = bundles = [open_bundle(Path(each)) for each in (bundle, *others)]
+        for other in rest:
+            if not other.reads_as(first):
+                raise UserError(
+                    f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
+                    "an ensemble needs bundles with the same vocabulary and tokenization"
+                )
+        loaded = load_engine(first, Machine(RUNS, device=device), engine, dtype, rest)
+        decoding = override_decoding(first.decoding, beam_size, length_penalty)
+        super().__init__(first.text, loaded, decoding, min(each.max_subwords for each in bundles))
 
 
 def load_engine(
-    bundle: Bundle, machine: Machine, engine: EngineName, dtype: EnginePrecision
+    bundle: Bundle,
+    machine: Machine,
+    engine: EngineName,
+    dtype: EnginePrecision,
+    others: Sequence[Bundle] = (),
 ) -> Engine:
-    """Load the model of `bundle` into an engine.
+    """Load the model of `bundle`, and those of the `others` of an ensemble, into an engine.
 
     Raises:
         UserError: The engine is not installed, or can't run this model in this precision here.
     """
     if engine == EngineName.CTRANSLATE2:
+        if others:
+            raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
         try:
             from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
         except ModuleNotFoundError:
@@ -67,11 +82,11 @@ def load_engine(
 
     device = machine.torch_device()
     if dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
-        return TorchEngine.load(bundle, device, torch.float32)
+        return TorchEngine.load(bundle, device, torch.float32, others)
     if dtype != EnginePrecision.BFLOAT16:
         raise UserError(f"--engine torch has no {dtype}; use --dtype float32 or bfloat16")
     if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise UserError(
             "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
         )
-    return TorchEngine.load(bundle, device, torch.bfloat16)
+    return TorchEngine.load(bundle, device, torch.bfloat16, others)

@@ -47,6 +47,18 @@ class Bundle:
         check_weights(path, self.description.config, self.description.n_rows)
         return path
 
+    def reads_as(self, other: "Bundle") -> bool:
+        """Return whether both have the same vocabulary and the same tokenization."""
+        ours, theirs = (
+            {
+                name: file.sha256
+                for name, file in bundle.artifact.manifest.files.items()
+                if name not in (WEIGHTS, MODEL, DECODING)
+            }
+            for bundle in (self, other)
+        )
+        return ours == theirs
+
     @property
     def max_subwords(self) -> int:
         """Return the most subwords of a source, EOS included, that are translated at a time."""

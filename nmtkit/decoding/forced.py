@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from nmtkit.decoding.engine import DIVERGED, Forced, Link
+from nmtkit.decoding.ensemble import log_mean_probability
 from nmtkit.errors import UserError
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import CrossAttention, DecoderLayer, Transformer, split_heads
@@ -28,6 +29,7 @@ def force_ids(
     targets: Sequence[Sequence[int]],
     *,
     align: bool,
+    others: Sequence[Transformer] = (),
 ) -> list[Forced]:
     """Rate given translations.
 
@@ -36,6 +38,7 @@ def force_ids(
         sources: The token ids of each sentence, with the EOS.
         targets: The token ids of each translation, without the EOS.
         align: Whether to find the source token of each target token.
+        others: The other models of an ensemble.
 
     Returns:
         The ratings, in input order.
@@ -43,15 +46,19 @@ def force_ids(
     Raises:
         UserError: The model does not produce probabilities.
     """
-    model.eval()
+    models = [each.eval() for each in (model, *others)]
     device = model.output_matrix.device
     results: dict[int, Forced] = {}
     for numbers in _batches(sources, targets):
         batch = _Batch.of([sources[i] for i in numbers], [targets[i] for i in numbers], device)
-        log_probs, attention = _run(model, batch)
+        passes = [_run(each, batch) for each in models]
+        log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
+        attention = zip(*(weights for _, weights in passes), strict=True)
         if log_probs.isnan().any():
             raise UserError(DIVERGED)
-        links = [_links(weights) for weights in attention] if align else [[] for _ in numbers]
+        links: list[list[Link]] = [[] for _ in numbers]
+        if align:
+            links = [_links(torch.stack(weights).mean(0)) for weights in attention]
         of_sentences = zip(numbers, torch.split(log_probs, batch.tgt_lengths), links, strict=True)
         for i, of_tokens, of_sentence in of_sentences:
             results[i] = Forced(of_tokens.tolist(), of_sentence)

@@ -22,19 +22,27 @@ class TorchEngine:
 
     model: Transformer
     n_tokens: int  # of the vocabulary; rows of the output matrix beyond it are never produced
+    others: tuple[Transformer, ...] = ()  # of an ensemble
 
     @classmethod
     def load(
-        cls, bundle: Bundle, device: torch.device, dtype: torch.dtype = torch.float32
+        cls,
+        bundle: Bundle,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        others: Sequence[Bundle] = (),
     ) -> "TorchEngine":
-        """Load the model of `bundle`, to compute in `dtype`.
+        """Load the model of `bundle`, and those of the `others` of an ensemble.
+
+        They compute in `dtype`.
 
         Raises:
-            UserError: Its weights are damaged, or are not those of the model.
+            UserError: The weights of one are damaged, or are not those of its model.
         """
-        model = load_model(bundle, device)
-        prepare_for_inference(model, dtype)
-        return cls(model, bundle.text.subword.n_tokens)
+        models = [load_model(each, device) for each in (bundle, *others)]
+        for model in models:
+            prepare_for_inference(model, dtype)
+        return cls(models[0], bundle.text.subword.n_tokens, tuple(models[1:]))
 
     @property
     def device(self) -> str:
@@ -58,13 +66,14 @@ class TorchEngine:
             max_extra_tokens=decoding.max_extra_tokens,
             n_best=n_best,
             progress=progress,
+            others=self.others,
         )
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
         """Rate given translations, as `Engine` says."""
-        return force_ids(self.model, sources, targets, align=align)
+        return force_ids(self.model, sources, targets, align=align, others=self.others)
 
 
 def load_model(bundle: Bundle, device: torch.device) -> Transformer:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.engine import DIVERGED, Hypothesis
+from nmtkit.decoding.ensemble import Ensemble
 from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
@@ -37,6 +38,7 @@ def translate_ids(
     max_extra_tokens: int,
     n_best: int,
     progress: Callable[[int], None],
+    others: Sequence[Transformer] = (),
 ) -> Found:
     """Translate sentences by beam search.
 
@@ -53,6 +55,7 @@ def translate_ids(
             the EOS (section 6.1).
         n_best: Number of hypotheses to return, at most `beam_size`.
         progress: Called with the number of sentences after each batch.
+        others: The other models of an ensemble.
 
     Returns:
         The hypotheses of each sentence, in input order, best first.
@@ -61,17 +64,19 @@ def translate_ids(
         UserError: The model does not produce probabilities, or a single sentence does not fit into
             memory.
     """
-    model.eval()
     device = model.output_matrix.device
-    not_text = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
-    forbidden = torch.tensor(not_text, device=device)
+    models = (model, *others)
+    forbidden = [_not_text(each.eval(), n_tokens) for each in models]
 
     @torch.inference_mode()
     def search(numbers: list[int], stopping: Event) -> Found:
         src, layout = _packed([sources[i] for i in numbers], device)
-        decoder = IncrementalDecoder(model, model.encode(src, layout), layout, forbidden)
+        decoders = [
+            IncrementalDecoder(each, each.encode(src, layout), layout, never)
+            for each, never in zip(models, forbidden, strict=True)
+        ]
         return beam_search(
-            _Stoppable(decoder, stopping),
+            _Stoppable(Ensemble(decoders) if others else decoders[0], stopping),
             layout.lengths - 1 + max_extra_tokens,
             beam_size=beam_size,
             length_penalty=length_penalty,
@@ -90,6 +95,12 @@ def translate_ids(
                 best[i] = hypotheses
             progress(len(numbers))
     return best
+
+
+def _not_text(model: Transformer, n_tokens: int) -> Tensor:
+    """Return the ids that are never produced."""
+    ids = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
+    return torch.tensor(ids, device=model.output_matrix.device)
 
 
 class _Waiting:

@@ -3,6 +3,7 @@
 import builtins
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from models import tiny
 
 import nmtkit
+from nmtkit import artifacts
 from nmtkit.commands.translate import Output, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
@@ -104,6 +106,28 @@ def test_beam_and_length_penalty_are_taken_in_place_of_the_bundles(bundle: Path)
     assert translation.score == translation.log_prob
     with pytest.raises(UserError, match="beam_size = 0"):
         nmtkit.Translator(bundle, device="cpu", beam_size=0)
+
+
+def test_bundles_with_one_vocabulary_make_an_ensemble(
+    bundle: Path, tmp_path: Path, translator: nmtkit.Translator
+) -> None:
+    same = nmtkit.Translator(bundle, bundle, device="cpu").translate(LINES)
+    alone = translator.translate(LINES)
+    assert [each.text for each in same] == [each.text for each in alone]
+    other = publish_bundle(tmp_path, tiny(max_positions=12, n_layers=1), seed=4)
+    both = nmtkit.Translator(bundle, other, device="cpu")
+    assert [each.text for each in both.translate(LINES)] != [each.text for each in alone]
+    assert both.max_subwords == 12
+
+
+def test_bundles_with_different_vocabularies_are_refused(bundle: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(bundle, tmp_path / "other"))
+    vocabulary = (other / "vocabulary.tsv").read_bytes()
+    shutil.copytree(other, tmp_path / "draft", ignore=shutil.ignore_patterns(artifacts.MANIFEST))
+    (tmp_path / "draft" / "vocabulary.tsv").write_bytes(vocabulary + b"zzz\t1\n")
+    artifacts.publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
+    with pytest.raises(UserError, match=r"changed and .* have different vocabularies"):
+        nmtkit.Translator(bundle, tmp_path / "changed", device="cpu")
 
 
 def test_n_best_list_longer_than_the_beam_is_refused(

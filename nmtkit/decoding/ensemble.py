@@ -1,0 +1,42 @@
+"""Ensembles: several models with one vocabulary search together."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from nmtkit.decoding.beam_search import StepModel
+
+
+def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """Return the logarithm of the mean probability, as fairseq and Sockeye do (Marian sums logs).
+
+    Args:
+        log_probs: Those of each model (..., V), float32. If the last dimensions differ, since a
+            model has more rows than the vocabulary, the smallest counts.
+
+    Returns:
+        Log-probabilities (..., V), none above 0.
+    """
+    if len(log_probs) == 1:
+        return log_probs[0]
+    n_rows = min(each.shape[-1] for each in log_probs)
+    total = torch.stack([each[..., :n_rows] for each in log_probs]).logsumexp(0)
+    return total.sub_(math.log(len(log_probs))).clamp_(max=0)
+
+
+class Ensemble:
+    """A `StepModel` of several, which read the same sentences."""
+
+    def __init__(self, models: Sequence[StepModel]) -> None:
+        self._models = models
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append the newest token (B, K) of each beam; return log-probabilities (B, K, V)."""
+        return log_mean_probability([model.step(tokens) for model in self._models])
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        """Keep the places `sentences` (B',) and of each its `beams` (B', K'), in this order."""
+        for model in self._models:
+            model.reorder(sentences, beams)
