@@ -574,6 +574,46 @@ def status(
 
 
 @app.command()
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|HYP...",
+            help="The baseline, then other systems: recipes, 'RECIPE --set SECTION.KEY=VALUE', or "
+            "files of plain text.",
+        ),
+    ],
+    test_set: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The test set of the runs; else the first.")
+    ] = None,
+    references: Annotated[
+        list[Path] | None,
+        typer.Option("--ref", metavar="FILE", help="A reference of HYP...; there may be several."),
+    ] = None,
+    lang: Annotated[str | None, typer.Option(help="The language of the files, such as de.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--src", metavar="FILE", help="The source of HYP..., to show.")
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Compare systems on a test set: BLEU of all kinds, significance, where they differ most."""
+    from nmtkit.commands import compare as command
+    from nmtkit.reporting.tables import print_comparison
+
+    machine = Machine(runs_dir)
+    comparison = command.compare(
+        names,
+        machine,
+        test_set=test_set,
+        references=references or [],
+        lang=lang,
+        source=source,
+    )
+    print_comparison(comparison, as_json=as_json)
+
+
+@app.command()
 def runs(runs_dir: RunsDir = RUNS, as_json: Json = False) -> None:
     """List the artifacts of all runs: recipe, stage, size, age, score."""
     from nmtkit.commands.known_runs import made

@@ -27,13 +27,18 @@ class _Ter(TER):
         return score
 
 
+def chrf_metric(*, lowercase: bool) -> CHRF:
+    """Return the metric chrF2 of sacreBLEU."""
+    return _Chrf(lowercase=lowercase)
+
+
 def chrf(
     hyps: Sequence[str], *references: Sequence[str], lowercase: bool = False
 ) -> dict[str, object]:
     """Compute chrF2 of plain text, ready for JSON."""
     case = "lower-cased" if lowercase else "cased"
     how = f"character F-score over plain text, {case}"
-    return _score(_Chrf(lowercase=lowercase), how, hyps, references)
+    return _score(chrf_metric(lowercase=lowercase), how, hyps, references)
 
 
 def ter(hyps: Sequence[str], *references: Sequence[str]) -> dict[str, object]:

@@ -51,6 +51,37 @@ class Verified:
 
 
 @dataclass(frozen=True)
+class ComparedSystem:
+    """A system beside the first one, the baseline."""
+
+    name: str
+    identical: bool  # line by line, to the baseline
+    scores: dict[str, Any]  # each kind of BLEU
+    tests: dict[str, Any]  # of each paired test: score, p-value, interval and signature of a metric
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A line that the systems translate differently."""
+
+    line: int  # from 1
+    src: str | None
+    references: list[str]
+    hyps: list[str]
+    chrf: list[float]  # of each system, sentence-level
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Systems on one test set, and the lines where they differ most."""
+
+    test_set: dict[str, Any]
+    seed: str  # of the paired tests
+    systems: list[ComparedSystem]
+    differences: list[Difference]
+
+
+@dataclass(frozen=True)
 class Download:
     """A file that the recipe reads from the network."""
 

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from nmtkit.duration import duration
 from nmtkit.reporting.facts import (
+    ComparedSystem,
+    Comparison,
     CorpusEntry,
     Counted,
     Garbage,
@@ -114,6 +116,72 @@ def print_corpora(corpora: Sequence[CorpusEntry], *, as_json: bool) -> None:
             )
             table.add_row(corpus.name, *("\n".join(column) for column in columns))
         console.print(table)
+
+
+def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
+    """Print the scores of systems, what the paired tests say, and where they differ most."""
+    if as_json:
+        print_json(asdict(comparison))
+        return
+    console = _console()
+    systems = comparison.systems
+    table = _table(
+        f"{visible(comparison.test_set['name'])}, {comparison.test_set['lines']:,} lines",
+        *("score", *(visible(system.name) for system in systems)),
+    )
+    hows = []
+    for metric in ("sacrebleu", "chrf"):
+        results = [system.tests["paired_bootstrap"][metric] for system in systems]
+        table.add_row(SCORE_NAMES[metric], *map(_score, results))
+        for test in systems[0].tests:
+            values = [system.tests[test][metric] for system in systems]
+            shown = [
+                "" if system.identical else f"{each['p_value']:.4f}"  # sacreBLEU's would be 0.0001
+                for system, each in zip(systems, values, strict=True)
+            ]
+            table.add_row(f"p, {test.replace('_', ' ')}", *shown)
+            hows.append(
+                f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {values[0]['signature']}"
+            )
+        table.add_section()
+    for key in ("tokenized_bleu", "compound_split_bleu"):
+        if of_systems := [system.scores[key] for system in systems if key in system.scores]:
+            table.add_row(SCORE_NAMES[key], *map(_score, of_systems))
+            hows.append(f"{SCORE_NAMES[key]}: {_how(of_systems[0])}")
+    table.add_row("against the first", "", *(_verdict(each, systems[0]) for each in systems[1:]))
+    console.print(table)
+    for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
+        console.print(how, soft_wrap=not console.is_terminal)
+    if comparison.differences:
+        console.print(_differences_table(comparison))
+
+
+SIGNIFICANT = 0.05  # a p-value below it
+
+
+def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
+    """What both paired tests say of sacreBLEU."""
+    if system.identical:
+        return "identical"
+    results = [test["sacrebleu"] for test in system.tests.values()]
+    if any(result["p_value"] >= SIGNIFICANT for result in results):
+        return "no significant difference"
+    before = baseline.tests["paired_bootstrap"]["sacrebleu"]["score"]
+    better = "better" if results[0]["score"] > before else "worse"
+    return f"{better} (both p < {SIGNIFICANT})"
+
+
+def _differences_table(comparison: Comparison) -> Table:
+    table = _table("where they differ most", "", "chrF2", "")
+    for each in comparison.differences:
+        if each.src is not None:
+            table.add_row("source", "", visible(each.src))
+        for reference in each.references:
+            table.add_row(f"line {each.line:,}", "", visible(reference))
+        for system, hyp, chrf in zip(comparison.systems, each.hyps, each.chrf, strict=True):
+            table.add_row(visible(system.name), f"{chrf:.1f}", visible(hyp))
+        table.add_section()
+    return table
 
 
 def print_made(made: Sequence[Made], *, as_json: bool) -> None:

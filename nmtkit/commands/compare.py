@@ -1,0 +1,168 @@
+"""Compare systems on one test set: scores, significance, and where they differ most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmtkit import progress
+from nmtkit.commands.known_runs import named_chain
+from nmtkit.commands.score import TestSet, own_test_set
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bleu import count_scores
+from nmtkit.evaluation.significance import TESTS, paired_test, seed, sentence_chrf
+from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.machine import Machine
+from nmtkit.reporting.facts import ComparedSystem, Comparison, Difference
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.stages.score import describe, text_tools
+
+N_DIFFERENCES = 5
+
+
+@dataclass(frozen=True)
+class _System:
+    """A system's translations, and the test set and its source if they are a run's."""
+
+    name: str
+    hyps: list[str]
+    test_set: TestSet | None = None
+    src: list[str] | None = None
+    lowercase: bool = False
+
+
+def compare(
+    names: Sequence[str],
+    machine: Machine,
+    *,
+    test_set: str | None = None,
+    references: Sequence[Path] = (),
+    lang: str | None = None,
+    source: Path | None = None,
+) -> Comparison:
+    """Compare systems with the first one, the baseline.
+
+    Args:
+        names: of systems, each a run as one types it or a file of plain text.
+        test_set: which one of the runs' test sets; by default the baseline's first.
+        references: of files; those of runs have one.
+        lang: the language of the references.
+        source: the source of files, which is only shown.
+
+    Raises:
+        UserError: a system does not exist, or they do not translate the same test set.
+    """
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UserError(
+            f"`nmtkit compare {' '.join(names)}`: name two or more different systems, the baseline "
+            "first"
+        )
+    systems = [_read(name, machine, test_set) for name in names]
+    common = _common_test_set(systems, references, lang)
+    for system in systems:
+        _check(system, common)
+    src = next((system.src for system in systems if system.src), None)
+    if source is not None:
+        src = list(read_lines(TextFile(source)))
+        _check_length(str(source), src, common)
+    return _compare(systems, common, src)
+
+
+def _read(name: str, machine: Machine, test_set: str | None) -> _System:
+    path = Path(name)
+    if path.is_file() and path.suffix != ".toml":
+        return _System(name, list(read_lines(TextFile(path))))
+    chain = named_chain(name, machine)
+    chosen = _choose(name, translated_sets(chain.need("translate")), test_set)
+    src, hyps, refs = map(list, zip(*chosen.lines(), strict=True))
+    lang = chain.recipe.corpus.tgt_lang
+    return _System(
+        name, hyps, TestSet(chosen.name, lang, [refs]), src, chain.recipe.scoring.lowercase
+    )
+
+
+def _choose(run: str, sets: Sequence[TranslatedSet], test_set: str | None) -> TranslatedSet:
+    scored = {each.name: each for each in sets if each.reference is not None}
+    if not scored or test_set not in (None, *scored):
+        has = ", ".join(scored) or "none with a reference"
+        raise UserError(f"{run} has no test set {test_set or 'to compare'}; it has {has}")
+    name = test_set or next(iter(scored))
+    if test_set is None and len(scored) > 1:
+        progress.say(f"compare: {run}: {name}; --test-set names another one of {', '.join(scored)}")
+    return scored[name]
+
+
+def _common_test_set(
+    systems: Sequence[_System], references: Sequence[Path], lang: str | None
+) -> TestSet:
+    of_run = next((system.test_set for system in systems if system.test_set), None)
+    if references:
+        if lang is None:
+            raise UserError("--ref needs the language of the files: add --lang, such as --lang de")
+        return own_test_set(references, lang)
+    if of_run is None:
+        raise UserError("name the reference of these files: add --ref FILE and --lang")
+    return of_run
+
+
+def _check(system: _System, common: TestSet) -> None:
+    """Check that a system translates the same test set as the others."""
+    own = system.test_set
+    if own is not None and list(own.references[0]) not in map(list, common.references):
+        raise UserError(
+            f"{system.name} has other references ({own.name}, {len(own.references[0]):,} lines) "
+            f"than {common.name} ({len(common.references[0]):,} lines); compare on one test set"
+        )
+    _check_length(system.name, system.hyps, common)
+
+
+def _check_length(name: str, lines: Sequence[str], common: TestSet) -> None:
+    if len(lines) != (n_lines := len(common.references[0])):
+        raise UserError(
+            f"{name} has {len(lines):,} lines, but {common.name} has {n_lines:,}; give files of "
+            "the same test set"
+        )
+
+
+def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | None) -> Comparison:
+    lowercase = systems[0].lowercase
+    references = common.references
+    hyps = [system.hyps for system in systems]
+    used = seed()
+    tests = {}
+    for test in TESTS:
+        progress.say(f"compare: {test.replace('_', ' ')}")
+        tests[test] = paired_test(test, hyps, *references, lang=common.lang, lowercase=lowercase)
+    tools = text_tools(common.lang)
+    return Comparison(
+        test_set=describe(common.name, *references),
+        seed=used,
+        systems=[
+            ComparedSystem(
+                name=system.name,
+                identical=system.hyps == systems[0].hyps,
+                scores=count_scores(system.hyps, *references, tools=tools, lowercase=lowercase),
+                tests={test: tests[test][number] for test in TESTS},
+            )
+            for number, system in enumerate(systems)
+        ],
+        differences=_differences(systems, references, src, lowercase=lowercase),
+    )
+
+
+def _differences(
+    systems: Sequence[_System],
+    references: Sequence[Sequence[str]],
+    src: Sequence[str] | None,
+    *,
+    lowercase: bool,
+) -> list[Difference]:
+    """Return the lines with the largest range of sentence-level chrF2."""
+    found = []
+    for index, hyps in enumerate(zip(*(system.hyps for system in systems), strict=True)):
+        if len(set(hyps)) > 1:
+            refs = [reference[index] for reference in references]
+            chrf = [sentence_chrf(hyp, *refs, lowercase=lowercase) for hyp in hyps]
+            line = None if src is None else src[index]
+            found.append(Difference(index + 1, line, refs, list(hyps), chrf))
+    found.sort(key=lambda each: min(each.chrf) - max(each.chrf))
+    return found[:N_DIFFERENCES]

@@ -1,0 +1,66 @@
+"""Whether systems differ by more than chance: sacreBLEU's own paired tests."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from sacrebleu.significance import PairedTest, Result
+
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bleu import bleu_metric
+from nmtkit.evaluation.chrf_ter import chrf_metric
+
+SEED, DEFAULT_SEED = "SACREBLEU_SEED", "12345"  # as in sacreBLEU
+TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
+METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf"}  # sacreBLEU's names, with ours
+
+
+def seed() -> str:
+    """Return the seed that sacreBLEU's tests take: that of SACREBLEU_SEED, or its default.
+
+    Raises:
+        UserError: it is not one.
+    """
+    found = os.environ.get(SEED, DEFAULT_SEED).lower()
+    if found != "none" and not (found.isascii() and found.isdigit()):
+        raise UserError(f"{SEED} is {found!r}; give a whole number, or None for a random seed")
+    return found
+
+
+def paired_test(
+    test: str,
+    systems: Sequence[Sequence[str]],
+    *references: Sequence[str],
+    lang: str,
+    lowercase: bool = False,
+) -> list[dict[str, Any]]:
+    """Compare systems with the first one by one of sacreBLEU's paired tests, with its defaults.
+
+    Args:
+        test: one of `TESTS`.
+
+    Returns:
+        Of each system and metric: score, signature, and what the test found.
+    """
+    metrics = {
+        "BLEU": bleu_metric(lang, lowercase=lowercase),
+        "chrF": chrf_metric(lowercase=lowercase),
+    }
+    named = [(str(number), hyps) for number, hyps in enumerate(systems)]
+    signatures, results = PairedTest(named, metrics, references, test_type=TESTS[test])()
+    found: list[dict[str, Any]] = [{} for _ in systems]
+    for metric, key in METRICS.items():
+        for of_system, result in zip(found, results[metric], strict=True):
+            assert isinstance(result, Result)
+            of_system[key] = {"score": result.score, "signature": str(signatures[metric])}
+            if result.p_value is not None:
+                of_system[key]["p_value"] = result.p_value
+            if result.mean is not None and result.ci is not None:
+                ends = (result.mean - result.ci, result.mean + result.ci)
+                of_system[key]["confidence_interval"] = list(map(float, ends))
+    return found
+
+
+def sentence_chrf(hyp: str, *references: str, lowercase: bool = False) -> float:
+    """Return chrF2 of one sentence."""
+    return float(chrf_metric(lowercase=lowercase).sentence_score(hyp, references).score)

@@ -1,0 +1,160 @@
+"""nmtkit compare: the figures of sacreBLEU's own command, and one sentence for what differs."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.metrics.chrf import CHRF
+
+from nmtkit.machine import Machine
+from nmtkit.recipe_file import load_recipe
+from nmtkit.stages import average, score, translate
+from nmtkit.stages.chain import Chain
+from system.command import RECIPE, artifact, done, environment, nmtkit, sentence
+from system.conftest import Finished
+
+N_LINES = 60
+REF = ("--ref", "ref.de", "--lang", "de")
+METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A reference of real words, and three systems: two that err more and more, one the same."""
+    generator = random.Random(1)
+    words = ["der", "Hund", "sah", "die", "Katze,", "und", "rich-text", "ging", "heim", "—", "es"]
+    refs = [" ".join(generator.choices(words, k=generator.randint(4, 15))) for _ in range(N_LINES)]
+
+    def erring(share: float) -> list[str]:
+        return [
+            " ".join(w if generator.random() > share else "Baum" for w in line.split())
+            for line in refs
+        ]
+
+    some = erring(0.2)
+    for name, lines in (("ref.de", refs), ("a.de", some), ("b.de", erring(0.25)), ("c.de", some)):
+        text = "".join(f"{line}\n" for line in lines)
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="\n")
+    return tmp_path
+
+
+def sacrebleu(folder: Path, *options: str, **variables: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "sacrebleu", "ref.de", "-i", "a.de", "b.de", "c.de"]
+    ended = subprocess.run(
+        [*command, "-f", "json", *options],
+        cwd=folder, env=environment(**variables), check=True, capture_output=True, encoding="utf-8",
+    )  # fmt: skip
+    found: list[dict[str, Any]] = json.loads(ended.stdout)
+    return found
+
+
+# sacreBLEU cannot print the bootstrap of chrF as JSON.
+OPTIONS = {
+    "paired_bootstrap": ("--paired-bs", "-m", "bleu"),
+    "approximate_randomization": ("--paired-ar", "-m", "bleu", "chrf"),
+}
+
+
+def compared(folder: Path, *args: str, **variables: str) -> dict[str, Any]:
+    command = ("compare", "a.de", "b.de", "c.de", "--ref", "ref.de", "--lang", "de", *args)
+    env = environment(**variables)
+    found: dict[str, Any] = json.loads(done(nmtkit(folder, *command, "--json", env=env)).out)
+    return found
+
+
+@pytest.mark.parametrize("seed", [{}, {"SACREBLEU_SEED": "7"}])
+def test_figures_are_those_of_sacrebleu(files: Path, seed: dict[str, str]) -> None:
+    ours = compared(files, **seed)
+    assert ours["seed"] == seed.get("SACREBLEU_SEED", "12345")
+    for test, options in OPTIONS.items():
+        for theirs, system in zip(sacrebleu(files, *options, **seed), ours["systems"], strict=True):
+            for name, key in METRICS.items() & {(each, METRICS.get(each)) for each in theirs}:
+                expected, found = theirs[name], system["tests"][test][key]
+                assert found["score"] == expected["score"]
+                assert found.get("p_value") == expected["p_value"]
+                if expected["mean"] is not None:
+                    low, high = found["confidence_interval"]
+                    assert (low + high) / 2 == pytest.approx(expected["mean"], abs=1e-9)
+                    assert (high - low) / 2 == pytest.approx(expected["ci"], abs=1e-9)
+    assert f"seed:{ours['seed']}" in ours["systems"][0]["tests"][test]["chrf"]["signature"]
+
+
+def test_what_is_shown_for_files(files: Path) -> None:
+    command = ("compare", "a.de", "b.de", "c.de", "--ref", "ref.de", "--lang", "de")
+    shown = done(nmtkit(files, *command)).out
+    found = compared(files)
+    assert [system["identical"] for system in found["systems"]] == [True, False, True]
+    (verdicts,) = (line for line in shown.split("\n") if "against the first" in line)
+    assert verdicts.split("│")[-2].strip() == "identical"
+    assert "compound-split BLEU" in shown
+    assert "SACREBLEU_SEED" in shown
+    names = ("ref.de", "a.de", "b.de")
+    lines = [(files / name).read_text(encoding="utf-8").split("\n") for name in names]
+    metric = CHRF()
+    ranges = {
+        number: abs(metric.sentence_score(a, [ref]).score - metric.sentence_score(b, [ref]).score)
+        for number, (ref, a, b) in enumerate(zip(*lines, strict=True), 1)
+    }
+    differences = found["differences"]
+    largest = sorted(ranges.values(), reverse=True)[: len(differences)]
+    assert [ranges[each["line"]] for each in differences] == largest
+    assert all(each["hyps"][0] in shown for each in differences if len(each["hyps"][0]) < 40)
+
+
+def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished) -> None:
+    variant = ["decoding.beam_size=1"]
+    machine = Machine(complete / "runs", device="cpu", workers=1)
+    path = str(complete / RECIPE)
+    chain = Chain(load_recipe(path, variant), machine, path, variant)
+    for stage in (average, translate, score):
+        stage.run(chain)
+    run = f"{RECIPE} --set {variant[0]}"
+    found = json.loads(done(nmtkit(complete, "compare", RECIPE, run, "--json")).out)
+    scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
+    assert [system["name"] for system in found["systems"]] == [RECIPE, run]
+    for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
+        assert found["systems"][0]["scores"][key] == scores[key]
+    assert found["test_set"] == scores["test_set"]
+    hypotheses = artifact(finished.folder, "translate") / "test" / "hypotheses.txt"
+    found = json.loads(done(nmtkit(complete, "compare", RECIPE, str(hypotheses), "--json")).out)
+    assert found["systems"][1]["identical"]
+    assert found["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("a.de",), "name two or more different systems"),
+        (("a.de", "a.de"), "name two or more different systems"),
+        (("a.de", "b.de"), "add --ref FILE and --lang"),
+        (("a.de", "b.de", "--ref", "ref.de"), "add --lang"),
+        (("a.de", "short.de", *REF), "short.de has 1 lines, but ref.de has 60"),
+        (("a.de", "b.de", *REF, "--src", "short.de"), "short.de has 1 lines"),
+        (("a.de", "b.dee", *REF), "there is no recipe 'b.dee'"),
+        (("a.de", "demo --sets x=y", *REF), "is no run"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(files: Path, command: tuple[str, ...], said: str) -> None:
+    (files / "short.de").write_text("a\n", encoding="utf-8")
+    assert said in sentence(nmtkit(files, "compare", *command))
+
+
+def test_run_on_another_test_set_is_refused(finished: Finished, files: Path) -> None:
+    folder = finished.folder
+    options = ("--ref", str(files / "ref.de"), "--lang", "de")
+    told = sentence(nmtkit(folder, "compare", RECIPE, str(files / "a.de"), *options))
+    assert f"{RECIPE} has other references (test, 36 lines) than ref.de (60 lines)" in told
+    told = sentence(nmtkit(folder, "compare", RECIPE, str(files / "a.de")))
+    assert "has 60 lines, but test has 36" in told
+    told = sentence(nmtkit(folder, "compare", RECIPE, "x.de", "--test-set", "other"))
+    assert "no test set other; it has test" in told
+
+
+def test_seed_that_is_none_of_sacrebleus_is_told(files: Path) -> None:
+    command = ("compare", "a.de", "b.de", "--ref", "ref.de", "--lang", "de")
+    ended = nmtkit(files, *command, env=environment(SACREBLEU_SEED="x"))
+    assert "SACREBLEU_SEED is 'x'" in sentence(ended)
