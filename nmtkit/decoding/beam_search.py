@@ -232,7 +232,8 @@ def _continuations(
         must_end: Sentences at their maximum length (B,), where only the EOS may follow.
         eos_id: Id of the EOS.
     """
-    log_probs = pad(log_probs, (0, -log_probs.shape[2] % BLOCK), value=-torch.inf)
+    if n_more := -log_probs.shape[2] % BLOCK:
+        log_probs = pad(log_probs, (0, n_more), value=-torch.inf)
     blocks = torch.unflatten(log_probs, 2, (-1, BLOCK))
     n_blocks = blocks.shape[2]
     ids = torch.arange(n_blocks * BLOCK, device=live.device).view(n_blocks, BLOCK)
