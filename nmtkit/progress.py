@@ -161,4 +161,7 @@ class _Parts:
             if cell_len(longer) > options.max_width:
                 break
             shown = longer
+        if "/" in shown and (excess := cell_len(shown) - options.max_width) > 0:
+            what, _, path = shown.partition(" ")  # such as a download, whose end has its name
+            shown = f"{what} …{path[excess + 1 :]}"
         yield Text(shown, no_wrap=True, overflow="ellipsis")

@@ -167,4 +167,5 @@ def test_a_download_keeps_its_amounts_in_a_narrow_terminal(
         task.advance(300_000_000)
     last = file.getvalue().split("\n")[-2]
     assert "300.0/657.6 MB" in last
-    assert "…" in last
+    assert "download …" in last
+    assert "-v7.tgz " in last
