@@ -597,7 +597,7 @@ def compare(
     runs_dir: RunsDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Compare systems on a test set: BLEU of all kinds, significance, where they differ most."""
+    """Compare systems: BLEU, significance, largest differences."""
     from nmtkit.commands import compare as command
     from nmtkit.reporting.tables import print_comparison
 
@@ -615,7 +615,7 @@ def compare(
 
 @app.command()
 def runs(runs_dir: RunsDir = RUNS, as_json: Json = False) -> None:
-    """List the artifacts of all runs: recipe, stage, size, age, score."""
+    """List all artifacts: run, stage, size, age, score."""
     from nmtkit.commands.known_runs import made
     from nmtkit.reporting.tables import print_made
 
@@ -632,7 +632,7 @@ def verify(
     mirror: Mirror = None,
     as_json: Json = False,
 ) -> None:
-    """Hash all that a result rests on again, and say what differs from what was published."""
+    """Check that a result and all it rests on are as published."""
     from nmtkit.commands import verify as command
     from nmtkit.reporting.tables import print_verified
 
@@ -659,7 +659,7 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Free the artifacts that no recipe needs any more, after showing them."""
+    """Free the artifacts that no recipe needs, after asking."""
     from rich.filesize import decimal
 
     from nmtkit.commands import gc as command
