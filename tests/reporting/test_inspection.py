@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmtkit.reporting import tables
 from nmtkit.reporting.facts import Inspection
 from nmtkit.reporting.inspection import share
 from nmtkit.reporting.tables import BLOCKS, print_inspection
@@ -56,7 +57,12 @@ def row_of(out: str, *cells: str) -> str:
     return line
 
 
-def test_tables_tell_the_facts(inspection: Inspection, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_tell_the_facts(
+    inspection: Inspection,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "PIPE_WIDTH", 1_000)  # so that no cell is wrapped
     print_inspection(inspection, as_json=False)
     out = capsys.readouterr().out
     row_of(out, "one", "read", "3,000")

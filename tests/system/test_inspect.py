@@ -12,7 +12,7 @@ def test_prepared_corpus_is_told_and_left_alone(prepared: Path) -> None:
     shown = done(nmtkit(prepared, "inspect", RECIPE)).out
     assert traces(prepared) == before
     assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in shown
-    for title in ("training corpora", "lengths in subword tokens", "train.en, line 1"):
+    for title in ("training corpora", "lengths in subword tokens", "train.en-de, line 1"):
         assert title in shown
 
 
