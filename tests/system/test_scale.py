@@ -1,15 +1,18 @@
-"""prepare on ten times as much text: the bytes depend on the text alone, the memory hardly."""
+"""Much text: the output depends on the text alone, and the memory hardly at all."""
 
+import os
+import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from nmtkit.sources.catalog import data_dir
 from system import vary
-from system.command import artifact, contents, environment
-from system.conftest import TOML
+from system.command import artifact, contents, environment, start
+from system.conftest import TOML, Finished
 
 pytestmark = pytest.mark.slow
 
@@ -49,3 +52,41 @@ def test_ten_times_the_text_takes_little_more_memory(tmp_path: Path) -> None:
     assert contents(artifact(tmp_path / "alone", "prepare")) == contents(
         artifact(tmp_path / "small", "prepare")
     )
+
+
+def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
+    finished: Finished,
+) -> None:
+    rng = random.Random(3)
+    known = [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 6))) for _ in range(300)]
+    lines = [*known, *rng.choices(known, k=50_000 - len(known))]
+    bundle = os.fspath(finished.artifact("average"))
+    expected: dict[str, str] = {}
+    resident_kib = []
+    # By default, oneDNN keeps 1,024 compiled products, which come one by one and take half a GB.
+    env = environment(ONEDNN_PRIMITIVE_CACHE_CAPACITY="32")
+    options = ("--bundle", bundle, "--beam", "1")
+    with start(finished.folder, "translate", *options, env=env) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin = process.stdin
+
+        def feed() -> None:
+            with stdin:
+                stdin.writelines(f"{line}\n".encode() for line in lines)
+
+        writer = threading.Thread(target=feed)
+        writer.start()
+        for number, line in enumerate(lines, start=1):
+            translation = process.stdout.readline().decode()
+            assert translation
+            assert expected.setdefault(line, translation) == translation
+            if number % 10_000 == 0:
+                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+                (kib,) = (row.split()[1] for row in status.split("\n") if row.startswith("VmRSS:"))
+                resident_kib.append(int(kib))
+        assert process.stdout.read() == b""
+        writer.join()
+    assert process.returncode == 0
+    assert len(set(expected.values())) > 100
+    assert resident_kib[-1] < 1.1 * resident_kib[0]
