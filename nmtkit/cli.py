@@ -140,7 +140,7 @@ def prepare(
     mirror: Mirror = None,
     workers: Workers = None,
 ) -> None:
-    """Download, tokenize, clean, split into subwords, and write token ids."""
+    """Download, tokenize, clean, split into subwords, write ids."""
     from nmtkit.commands.estimate import warn_if_long
     from nmtkit.stages import prepare as stage
 
@@ -161,7 +161,7 @@ def train(
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
 ) -> None:
-    """Train the model on the prepared corpus, or resume a stopped run."""
+    """Train on the prepared corpus, or resume a stopped run."""
     from nmtkit.commands.estimate import warn_if_long
     from nmtkit.stages import train as stage
     from nmtkit.training.distributed import is_worker
@@ -193,7 +193,7 @@ def inspect(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a prepared corpus contains: lengths, vocabulary, unknown tokens, samples."""
+    """Show lengths, vocabulary and samples of a prepared corpus."""
     from nmtkit import progress
     from nmtkit.commands import inspect as command
     from nmtkit.reporting.page import write_page
@@ -227,7 +227,7 @@ def average(
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Average a recipe's last checkpoints, or any bundles, into a bundle that can translate."""
+    """Average the last checkpoints, or any bundles, into a bundle."""
     if output is not None:
         from nmtkit.commands import average as command
 
@@ -288,7 +288,7 @@ def translate(
         typer.Option(help="The precision of the engine; float32 by default.", show_default=False),
     ] = None,
 ) -> None:
-    """Translate a recipe's test sets, or a text line by line with --bundle."""
+    """Translate the test sets, or any text with --bundle."""
     if (recipe is None) == (not bundles):
         raise UserError(
             "`nmtkit translate` takes either a RECIPE or --bundle DIR; name one of them"
@@ -366,7 +366,7 @@ def force(
     align: Alignment = False,
     device: Device = "auto",
 ) -> None:
-    """Rate given translations: log-probability, perplexity, the score of each token."""
+    """Rate given translations: log-probability and perplexity."""
     if how == Format.MOSES:
         raise UserError("--format moses is for translations that are found; use another")
     _check_alignment(how, asked=align)
@@ -385,7 +385,7 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     how: Annotated[str, typer.Option("--format", help="ctranslate2 or huggingface.")],
 ) -> None:
-    """Write a bundle's model in the format of CTranslate2 or Hugging Face."""
+    """Write a model for CTranslate2 or Hugging Face."""
     from nmtkit.commands import export as command
 
     if how not in list(command.ExportFormat):
@@ -430,7 +430,7 @@ def score(
     mirror: Mirror = None,
     as_json: Json = False,
 ) -> None:
-    """Score a recipe's translations, or files of plain text, with BLEU of all kinds."""
+    """Score a recipe's translations, or files of plain text."""
     from nmtkit.reporting.tables import print_scores
 
     of_own = {"--ref": references, "--lang": lang}
@@ -542,7 +542,7 @@ def new(
         typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
     ] = None,
 ) -> None:
-    """Write a recipe for a text of your own, NAME.toml, and hold out dev and test sets."""
+    """Write a recipe for a text of your own, NAME.toml."""
     from nmtkit.commands import new as command
     from nmtkit.recipe import FilePair
 
@@ -697,7 +697,7 @@ def corpora(
     mirror: Mirror = None,
     as_json: Json = False,
 ) -> None:
-    """List the public corpora that a recipe can name: pairs, licence, files, what is downloaded."""
+    """List the public corpora that a recipe can name."""
     from nmtkit.commands import corpora as command
     from nmtkit.reporting.tables import print_corpora
 
@@ -716,7 +716,7 @@ def plan(
     dtype: DType = Precision.AUTO,
     as_json: Json = False,
 ) -> None:
-    """Show what would run, what it would download and cost on this machine; change nothing."""
+    """Show what would run, and what it costs on this machine."""
     from nmtkit.commands import plan as command
 
     machine = Machine(
