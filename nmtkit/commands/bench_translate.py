@@ -2,29 +2,27 @@
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
 from nmtkit import progress
 from nmtkit.commands.bench import peak_bytes
-from nmtkit.corpus.chunks import end_with_parent, read_chunks
+from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
+from nmtkit.model.peak import measured_peak
 from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.translator import load_engine
 
 WARM_UP_LINES = 16
-WIDTH = 2_048  # of the matrices whose product shows what the hardware can do
-PEAK_SECONDS = 0.5  # of products, of which the fastest is the peak
+PEAK_SECONDS = 1.0  # of products, of which the fastest is the peak
 
 
 @dataclass(frozen=True)
@@ -88,21 +86,20 @@ def _in_own_process(trial: Trial, machine: Machine) -> TranslationSpeed:
         f"bench: {trial.engine} in {trial.dtype}, beam {trial.beam_size}, "
         f"{trial.batch:,} lines at a time"
     )
-    try:
-        with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent) as pool:
-            return pool.submit(_bench, trial, machine).result()
-    except BrokenProcessPool:
-        raise UserError(
-            f"{trial.engine} with beam {trial.beam_size} was killed, perhaps for lack of memory; "
-            "lower --beam or --batch"
-        ) from None
+    return call_apart(
+        partial(_bench, machine),
+        trial,
+        if_killed=f"{trial.engine} with beam {trial.beam_size} was killed, perhaps for lack of "
+        "memory; lower --beam or --batch",
+    )
 
 
-def _bench(trial: Trial, machine: Machine) -> TranslationSpeed:
+def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
     device = machine.torch_device()
     # Of 8 bits torch has no fast products to compare with.
-    dtype = torch.float32 if trial.dtype == EnginePrecision.FLOAT32 else torch.bfloat16
-    peak_before = _peak_flops(device, dtype)
+    is_float32 = trial.dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32)
+    dtype = torch.float32 if is_float32 else torch.bfloat16
+    peak_before = measured_peak(device, PEAK_SECONDS, dtype)
     begin = time.perf_counter()
     bundle = open_bundle(trial.bundle)
     engine = load_engine(bundle, machine, trial.engine, trial.dtype)
@@ -120,7 +117,7 @@ def _bench(trial: Trial, machine: Machine) -> TranslationSpeed:
     lengths = [n for some in read_chunks(sources, trial.batch) for n in translate(some)]
     seconds = time.perf_counter() - begin
     # A shared machine has fast minutes and slow ones.
-    peak = max(peak_before, _peak_flops(device, dtype))
+    peak = max(peak_before, measured_peak(device, PEAK_SECONDS, dtype))
     description = bundle.description
     flops = (
         translation_flops(
@@ -149,14 +146,3 @@ def _bench(trial: Trial, machine: Machine) -> TranslationSpeed:
         peak_bytes=peak_bytes(device),
         load_seconds=load_seconds,
     )
-
-
-def _peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of a large product in the precision that is used."""
-    a, b = (torch.randn(WIDTH, WIDTH, device=device).to(dtype) for _ in "ab")
-    fastest, started = float("inf"), time.perf_counter()
-    while time.perf_counter() - started < PEAK_SECONDS:
-        begin = time.perf_counter()
-        (a @ b)[0, 0].item()
-        fastest = min(fastest, time.perf_counter() - begin)
-    return 2 * WIDTH**3 / fastest

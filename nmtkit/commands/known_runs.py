@@ -38,7 +38,7 @@ def named_chain(run: str, machine: Machine) -> Chain:
     """Return the chain of a run as one types it: a recipe, or 'RECIPE --set section.key=value'.
 
     Raises:
-        UserError: there is no such recipe, or it is written in another way.
+        UserError: The recipe does not exist, or `run` has another form.
     """
     recipe, overrides = run, []
     if " --set" in run:
@@ -47,7 +47,7 @@ def named_chain(run: str, machine: Machine) -> Chain:
             name, equals, value = options.pop(0).partition("=")
             if name != "--set" or not (equals or options):
                 raise UserError(
-                    f"{run!r} is no run; give a recipe, or 'RECIPE --set section.key=value'"
+                    f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
                 )
             overrides.append(value if equals else options.pop(0))
     return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)

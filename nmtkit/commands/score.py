@@ -53,8 +53,8 @@ def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
         langpair: source and target language, such as "en-de".
 
     Raises:
-        UserError: there is no such corpus or language pair, or the download fails or holds other
-            bytes than were published.
+        UserError: The catalog has no such corpus or language pair, the download fails, or its
+            hash is not the published one.
     """
     langs = langpair.split("-")
     if len(langs) != 2:

@@ -240,7 +240,7 @@ def _converted(bundle: Bundle, dtype: str) -> Path:
                 draft.mkdir()
                 _convert(bundle, dtype, draft)
                 artifacts.publish_directory(draft, place, {"kind": "ctranslate2"})
-    return artifacts.open_directory(place).path
+    return artifacts.verify(artifacts.open_directory(place)).path
 
 
 def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:

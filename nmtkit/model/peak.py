@@ -16,18 +16,20 @@ def known_peak(device: torch.device) -> float:
     return next((peak for known, peak in PEAK_FLOPS.items() if name.startswith(known)), 0.0)
 
 
-def measured_peak(device: torch.device, seconds: float) -> float:
-    """Multiply float32 matrices for about `seconds`, and return the FLOP/s of the fastest time.
+def measured_peak(
+    device: torch.device, seconds: float, dtype: torch.dtype = torch.float32
+) -> float:
+    """Multiply matrices of `dtype` for about `seconds`, and return the FLOP/s of the fastest time.
 
     On a CPU, products of several sizes are timed. Only small ones end before another program gets
     the core, and only large ones keep many cores busy.
     """
     widths = (8_192,) if device.type == "cuda" else (256, 512, 1_024, 2_048)
-    return max(_fastest(width, device, seconds / len(widths)) for width in widths)
+    return max(_fastest(width, device, seconds / len(widths), dtype) for width in widths)
 
 
-def _fastest(width: int, device: torch.device, seconds: float) -> float:
-    a, b = (torch.randn(width, width, device=device) for _ in "ab")
+def _fastest(width: int, device: torch.device, seconds: float, dtype: torch.dtype) -> float:
+    a, b = (torch.randn(width, width, device=device).to(dtype) for _ in "ab")
     fastest, started = float("inf"), time.perf_counter()
     while time.perf_counter() - started < seconds:
         begin = time.perf_counter()

@@ -234,10 +234,12 @@ def test_what_a_killed_conversion_left_is_made_again(original: Path, cache: Path
     assert conversions(cache) == [made]
 
 
-def test_damaged_conversion_is_said(original: Path, cache: Path) -> None:
+def test_conversion_with_one_flipped_bit_is_refused(original: Path, cache: Path) -> None:
     load(original)
     (made,) = conversions(cache)
-    (made / "model.bin").write_bytes(b"half")
+    content = bytearray((made / "model.bin").read_bytes())
+    content[-3] ^= 1
+    (made / "model.bin").write_bytes(content)
     with pytest.raises(UserError, match=f"delete {made}"):
         load(original)
 

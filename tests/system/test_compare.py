@@ -135,7 +135,7 @@ def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished)
         (("a.de", "short.de", *REF), "short.de has 1 lines, but ref.de has 60"),
         (("a.de", "b.de", *REF, "--src", "short.de"), "short.de has 1 lines"),
         (("a.de", "b.dee", *REF), "there is no recipe 'b.dee'"),
-        (("a.de", "demo --sets x=y", *REF), "is no run"),
+        (("a.de", "demo --sets x=y", *REF), "is not a run"),
     ],
 )
 def test_what_cannot_be_compared_is_told(files: Path, command: tuple[str, ...], said: str) -> None:
