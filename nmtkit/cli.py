@@ -308,9 +308,7 @@ def translate(
     if recipe is not None:
         from nmtkit.stages import translate as stage
 
-        for name, value in of_text.items():
-            if value is not None and value is not False:
-                raise UserError(f"{name} is an option of --bundle; leave it out")
+        _refuse(of_text, "is an option of --bundle")
         machine = Machine(runs_dir, mirror=mirror, device=device)
         _tell(stage.run(_chain(recipe, overrides, machine)).path)
     elif bundles:
@@ -473,7 +471,7 @@ def score(
 def _refuse(options: Mapping[str, object], why: str) -> None:
     """Refuse options, by name, that were given for another form of a command."""
     for name, value in options.items():
-        if value:
+        if not (value is None or value is False or value == []):  # 0 was given
             raise UserError(f"{name} {why}; leave it out")
 
 

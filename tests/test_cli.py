@@ -148,6 +148,7 @@ def test_ctrl_c_before_a_command_begins_is_no_traceback(
     [
         (["demo", "--n-best", "2"], "--n-best is an option of --bundle"),
         (["demo", "--beam", "0"], "--beam is an option of --bundle"),
+        (["demo", "--length-penalty", "0"], "--length-penalty is an option of --bundle"),
         (["demo", "--alignment"], "--alignment is an option of --bundle"),
         (["--bundle", "b", "--set", "decoding.beam_size=1"], "use --beam and --length-penalty"),
         (["--bundle", "b", "--interactive", "-o", "out"], "--interactive takes no --input"),
