@@ -301,14 +301,16 @@ class Store:
             yield
 
     def free(self, path: Path) -> None:
-        """Delete a folder of an artifact; after a kill, what is left of it has another name."""
+        """Delete a folder of an artifact; after a kill, what is left of it has another name.
+
+        Of a folder that is a symbolic link, only the link is deleted.
+        """
         discarded = _discarded(path)
         if path != discarded:
-            if discarded.exists():
-                shutil.rmtree(discarded)
+            _delete(discarded)
             path.rename(discarded)
             sync(path.parent)
-        shutil.rmtree(discarded)
+        _delete(discarded)
 
     @contextmanager
     def draft(
@@ -330,8 +332,7 @@ class Store:
             _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}", note),
         ):
             partial = self.draft_place(kind, fingerprint)
-            if _discarded(partial).exists():
-                shutil.rmtree(_discarded(partial))
+            _delete(_discarded(partial))
             if partial.exists() and not resume:
                 shutil.rmtree(partial)
             partial.mkdir(exist_ok=True)
@@ -422,6 +423,13 @@ def withdraw(path: Path, name: str) -> None:
 def _entry(path: Path) -> dict[str, Any]:
     """Return what is recorded of a file."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+
+def _delete(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    elif folder.exists():
+        shutil.rmtree(folder)
 
 
 def _discarded(draft: Path) -> Path:

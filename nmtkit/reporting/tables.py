@@ -226,7 +226,7 @@ def _made_table(title: str | None, made: Sequence[Made], last: Callable[[Made], 
         run = "?" if each.run is None else visible(each.run)
         age = duration(each.age_seconds)
         row = (run, each.stage, each.fingerprint, decimal(each.n_bytes), age)
-        table.add_row(*row, visible(last(each)))
+        table.add_row(*row, "\n".join(map(visible, last(each).split("\n"))))
     return table
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from nmtkit.evaluation.bleu import count_scores
-from nmtkit.reporting.facts import Download, Plan, Results, Sample, StageResult, State
+from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
+    print_made,
     print_plan,
     print_recipes,
     print_results,
@@ -174,3 +175,15 @@ def test_plan_says_how_long_in_a_unit_that_fits() -> None:
     ):
         rows = dict(Plan(**{**vars(PLAN), "training_seconds": seconds}).rows())
         assert rows["training here"] == f"about {text}"
+
+
+def test_each_score_of_a_run_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    scores = {
+        name: {"sacrebleu": {"score": score, "signature": "s", "how": "plain"}}
+        for name, score in (("one", 12.345), ("two", 6.0))
+    }
+    print_made([Made("mine", "score", "f" * 16, "p", "published", 7, 3.0, scores)], as_json=False)
+    rows = [line.rstrip("│ ").split("│") for line in capsys.readouterr().out.split("\n")]
+    last = [row[-1].strip() for row in rows]
+    assert "one 12.35 sacreBLEU" in last
+    assert "two 6.00 sacreBLEU" in last

@@ -232,6 +232,19 @@ def test_drafts_are_kept_unless_asked_for(complete: Path) -> None:
         assert freed(complete, drafts=True) == ["train"]
 
 
+def test_only_the_link_to_a_folder_elsewhere_is_freed(complete: Path, tmp_path: Path) -> None:
+    text = (complete / RECIPE).read_text(encoding="utf-8")
+    moved = artifact(complete, "score")
+    elsewhere = Path(shutil.move(moved, tmp_path / "elsewhere"))
+    moved.symlink_to(elsewhere)
+    before = contents(elsewhere)
+    (complete / RECIPE).write_text(text.replace("beam_size = 3", "beam_size = 1"), encoding="utf-8")
+    done(nmtkit(complete, "gc", "--yes"))
+    assert contents(elsewhere) == before
+    assert list((complete / "runs" / "score").glob("*[!k]")) == []  # but locks
+    assert done(nmtkit(complete, "gc")).out == "nothing to free\n"
+
+
 def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
     complete: Path,
 ) -> None:
