@@ -36,7 +36,8 @@ def shown(value: object) -> str:
 
 
 def shortened(text: str, max_length: int = 60) -> str:
-    """Return `text`, or if it is longer its beginning and three dots."""
+    """Return `text` on one line, or if it is longer its beginning and three dots."""
+    text = visible(text)
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
