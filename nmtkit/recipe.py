@@ -260,7 +260,11 @@ class ModelConfig(Section):
     d_k: Count
     d_v: Count
     attention_bias: bool = False  # of the attention projections
+    # r, the positions that self-attention sees (section 4). The encoder sees r // 2 before its own
+    # and (r - 1) // 2 after it, the decoder its own and r - 1 before it. If left out: all.
+    neighbourhood: Count | None = None
     dropout: Share  # P_drop, of sub-layer outputs and embeddings
+    attention_dropout: Share = 0.0  # of attention weights (section 6.3)
     positions: Literal["sinusoid", "learned"]
     max_positions: Count  # longest training sentence, and rows of the learned positions
     norm: Literal["post", "pre"]
@@ -285,7 +289,7 @@ class TrainingConfig(Section):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     # Fine-tuning: the bundle whose weights training starts from. It must have this vocabulary and
-    # this [model], except for dropout.
+    # this [model], except for both dropouts.
     start_from: str | None = None
     max_steps: Count
     src_tokens_per_update: Count  # at most, including the EOS and without padding

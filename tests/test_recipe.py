@@ -88,9 +88,9 @@ def working(tmp_path: Path) -> Path:
 
 
 def values(recipe: Recipe) -> dict[str, Any]:
-    """Every value of a recipe by `section.key`."""
+    """Every value that a recipe gives by `section.key`."""
     flat: dict[str, Any] = {}
-    for key, value in recipe.model_dump(mode="json", exclude_none=True).items():
+    for key, value in recipe.model_dump(mode="json", exclude_unset=True).items():
         if isinstance(value, dict):
             flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
         else:

@@ -27,8 +27,13 @@ def check_supported(config: ModelConfig) -> None:
     """Check that CTranslate2 can run a model.
 
     Raises:
-        UserError: It has heads of another width than CTranslate2's.
+        UserError: It has restricted self-attention, or heads of another width than CTranslate2's.
     """
+    if config.neighbourhood is not None:
+        raise UserError(
+            "CTranslate2 runs no model with restricted self-attention, neighbourhood = "
+            f"{config.neighbourhood:,}; use --engine torch"
+        )
     width = config.d_model / config.n_heads
     if not config.d_k == config.d_v == width:
         raise UserError(

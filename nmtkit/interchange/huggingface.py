@@ -30,6 +30,11 @@ def check_supported(config: ModelConfig) -> None:
     Raises:
         UserError: It can't.
     """
+    if config.neighbourhood is not None:
+        raise UserError(
+            "Hugging Face's Marian runs no model with restricted self-attention, neighbourhood = "
+            f"{config.neighbourhood:,}, and neither does any other export; use nmtkit translate"
+        )
     width = config.d_model / config.n_heads
     if config.norm != "post" or not config.tie_embeddings or not config.d_k == config.d_v == width:
         raise UserError(

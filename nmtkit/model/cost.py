@@ -63,7 +63,9 @@ def update_flops(
     """
     weights = count_parameters(config, n_rows)
     per_pair_of_tokens = 2 * config.n_heads * (config.d_k + config.d_v)  # Q K^T and the sum over V
-    attention = config.n_layers * per_pair_of_tokens * length * (src_tokens + 2 * tgt_tokens)
+    seen = min(length, config.neighbourhood or length)  # by self-attention
+    pairs = seen * (src_tokens + tgt_tokens) + length * tgt_tokens
+    attention = config.n_layers * per_pair_of_tokens * pairs
     forward = (
         2 * (weights.encoder + weights.memory) * src_tokens
         + 2 * (weights.decoder + weights.output) * tgt_tokens

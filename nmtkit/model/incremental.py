@@ -59,6 +59,10 @@ class IncrementalDecoder:
             self._compact(STEPS * n_beams)
         itself = torch.eye(n_beams, dtype=torch.bool, device=tokens.device)
         self._seen = torch.cat([self._seen, itself.expand(n_sentences, -1, -1)], 2)
+        if neighbourhood := self._model.config.neighbourhood:
+            # A beam sees one entry for each step, in this order.
+            n_since = self._seen.flip(2).cumsum(2).flip(2)
+            self._seen &= n_since <= neighbourhood
         position = torch.full_like(tokens, self._length)
         self._length += 1
         x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)

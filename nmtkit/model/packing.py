@@ -6,7 +6,7 @@ Dimensions: T tokens, N sentences, L tokens in the longest sentence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,6 +16,7 @@ from torch import Tensor
 # A row of constant shape has room for sentences of this mean length: two words and the EOS. An
 # update of very short pairs then still fits in one row.
 SHORT_MEAN = 3
+MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Layout:
     max_seqlen: int  # L, or more
     cuts: tuple[int, ...] = ()  # sentences, after the first, that start a new rectangle
     n_empty: int = 0  # number of empty sentences at the end
+    _bands: dict[tuple[int, int], "Bands"] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()) -> "Layout":
@@ -103,6 +105,25 @@ class Layout:
         bounds = [0, *self.cuts, len(self.cu_seqlens) - 1 - self.n_empty]
         return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
+    def bands(self, before: int, after: int) -> "Bands":
+        """Return rectangles of queries, each with the keys that its queries see.
+
+        Long sentences are cut into blocks of queries, each with only the keys near it. The cost of
+        attention is then proportional to the length.
+
+        Args:
+            before: Number of keys that a query sees before its own.
+            after: Number of keys that a query sees after its own.
+        """
+        if (before, after) not in self._bands:
+            block = max(MIN_BLOCK, before + after)
+            long = 2 * (block + before + after)  # blocks cost less from here on
+            self._bands[before, after] = [
+                _band(each, block, before, after) if each.rows.shape[1] > long else (each, each)
+                for each in self.rectangles
+            ]
+        return self._bands[before, after]
+
     @cached_property
     def lengths(self) -> Tensor:
         """Return the number of tokens of each sentence (N,)."""
@@ -120,6 +141,9 @@ class Rectangle:
     rows: Tensor  # (n, L) index of each token in the row; padding repeats the last token
     mask: Tensor  # (n, L) True for tokens, False for padding
     is_full: bool  # True if there is no padding
+    cu_seqlens: Tensor  # (n + 1,) int32: where each sentence begins and ends in the row
+    # The keys of a block of queries begin this many positions before its first query.
+    n_before: int = 0
     _indices: dict[tuple[int, ...], Tensor] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
@@ -130,7 +154,7 @@ class Rectangle:
         places = torch.arange(longest, device=cu_seqlens.device)
         rows = cu_seqlens[:-1, None] + torch.minimum(places, lengths[:, None] - 1)
         is_full = longest * len(lengths) == stop - first
-        return cls(slice(first, stop), rows, places < lengths[:, None], is_full)
+        return cls(slice(first, stop), rows, places < lengths[:, None], is_full, cu_seqlens)
 
     def pad(self, row: Tensor) -> Tensor:
         """Gather the packed `row` (T, H, K) into a padded tensor (n H, L, K)."""
@@ -145,8 +169,16 @@ class Rectangle:
         return padded.view(-1, self.rows.shape[1], width)
 
     def unpad(self, padded: Tensor, row: Tensor) -> None:
-        """Scatter `padded` (n H, L, K) to the packed `row` (T, H, K), which must be contiguous."""
+        """Scatter `padded` (n H, L, K) to the packed `row` (T, H, K), which must be contiguous.
+
+        A token that stands in several blocks gets their sum. Its padding must be zero.
+        """
         heads, width = row.shape[1:]
+        if self.n_before:
+            row[self.tokens] = 0.0
+            vectors = self._vectors_of_places(heads, heads)
+            row.view(-1, width).index_add_(0, vectors, padded.view(-1, width))
+            return
         places = self._places_of_vectors(heads)
         out = row[self.tokens].view(-1, width)
         torch.index_select(padded.view(-1, width), 0, places, out=out)
@@ -166,6 +198,26 @@ class Rectangle:
             by_token = places.view(n, heads, longest).transpose(1, 2)
             self._indices[heads,] = by_token[self.mask].flatten()
         return self._indices[heads,]
+
+
+Bands = list[tuple[Rectangle, Rectangle]]  # queries, and keys
+
+
+def _band(sentences: Rectangle, block: int, before: int, after: int) -> tuple[Rectangle, Rectangle]:
+    """Cut sentences into blocks of queries; return these and the keys that each of them sees."""
+    begins, ends = sentences.cu_seqlens[:-1], sentences.cu_seqlens[1:]
+    n_blocks = (ends - begins + block - 1) // block
+    begins, ends = begins.repeat_interleave(n_blocks), ends.repeat_interleave(n_blocks)
+    earlier = (n_blocks.cumsum(0) - n_blocks).repeat_interleave(n_blocks)  # of other sentences
+    numbers = torch.arange(len(begins), device=begins.device) - earlier
+    starts = begins + block * numbers.int()
+    queries = Rectangle.of(torch.cat([starts, ends[-1:]]))
+    places = starts[:, None] + torch.arange(-before, block + after, device=starts.device)
+    mask = (places >= begins[:, None]) & (places < ends[:, None])
+    rows = places.clamp(begins[:, None], ends[:, None] - 1)
+    return queries, replace(
+        queries, rows=rows, mask=mask, is_full=False, n_before=before, _indices={}
+    )
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -177,6 +177,7 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig, *, causal: bool) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v, self.causal = config.n_heads, config.d_k, config.d_v, causal
+        self.neighbourhood, self.dropout = config.neighbourhood, config.attention_dropout
         # The equations have no biases; the published code and the parameter counts of Table 3 do.
         bias = config.attention_bias
         self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=bias)
@@ -185,7 +186,16 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """Let each token of `x` (T, D) attend to its sentence; if causal, not to later tokens."""
         q, k, v = self.project(x)
-        attended = packed_attention(q, k, v, layout, layout, causal=self.causal)
+        attended = packed_attention(
+            q,
+            k,
+            v,
+            layout,
+            layout,
+            causal=self.causal,
+            neighbourhood=self.neighbourhood,
+            dropout=self.dropout if self.training else 0.0,
+        )
         return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -201,6 +211,7 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
+        self.dropout = config.attention_dropout
         bias = config.attention_bias
         self.q = Linear(config.d_model, self.heads * self.d_k, bias=bias)
         self.kv = Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=bias)
@@ -210,7 +221,8 @@ class CrossAttention(nn.Module):
         """Let each token of `x` (T, D) attend to the `memory` (S, D) of its sentence."""
         k, v = self.keys_values(memory)
         q = split_heads(self.q(x), self.heads)
-        attended = packed_attention(q, k, v, layout, src_layout, causal=False)
+        dropout = self.dropout if self.training else 0.0
+        attended = packed_attention(q, k, v, layout, src_layout, causal=False, dropout=dropout)
         return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,8 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
         theirs = {key: side.lang, **{each: getattr(side, each) for each in TOKENIZER_KEYS}}
         _compare(path, "corpus", ours, theirs)
     if path == recipe.training.start_from:
-        config = bundle.description.config.model_copy(update={"dropout": recipe.model.dropout})
+        update = recipe.model.model_dump(include={"dropout", "attention_dropout"})
+        config = bundle.description.config.model_copy(update=update)
         _compare(path, "model", recipe.model.model_dump(), config.model_dump())
     return bundle
 

@@ -265,6 +265,11 @@ def _say_what_is_unusual(trainer: Trainer) -> None:
         progress.say(
             f"train: note: {seen}, where the paper has d_model = {model.d_model:,} (section 3.2.2)"
         )
+    if model.attention_dropout and trainer.group.device.type == "cuda":
+        progress.say(
+            f"train: note: attention_dropout = {model.attention_dropout:g} makes training on a GPU "
+            "slower: torch's fused attention has no dropout, so plain products take its place"
+        )
 
 
 def _say_rows(chain: Chain, n_tokens: int) -> None:

@@ -43,7 +43,8 @@ class Acceleration:
         Several processes do not use a graph. They send gradients while backward computes others,
         and with a graph they would have to wait until it ends.
         """
-        fused = has_fused_kernel(device, dtype, config.d_k, config.d_v) and not deterministic
+        d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
+        fused = has_fused_kernel(device, dtype, d_k, d_v, dropout) and not deterministic
         return cls(dtype, fused, fused, fused and n_processes == 1)
 
     @property

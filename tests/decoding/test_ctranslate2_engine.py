@@ -96,12 +96,22 @@ def test_int8_changes_log_probabilities_a_little_and_the_model_not(tmp_path: Pat
     assert 1e-4 < max(differences) < 1
 
 
-@pytest.mark.parametrize("width", [{"d_k": 3}, {"d_v": 5}, {"d_k": 5, "d_v": 5}])
-def test_model_that_it_cannot_run_is_refused(width: dict[str, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"d_k": 3}, "d_k = 3 and"),
+        ({"d_v": 5}, "d_k = .* and d_v = 5"),
+        ({"d_k": 5, "d_v": 5}, "d_k = 5 and d_v = 5"),
+        ({"neighbourhood": 9}, "restricted self-attention, neighbourhood = 9"),
+    ],
+)
+def test_model_that_it_cannot_run_is_refused(
+    change: dict[str, int], why: str, tmp_path: Path
+) -> None:
     from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
 
-    bundle = open_bundle(publish_bundle(tmp_path / "b", tiny(**width)))
-    with pytest.raises(UserError, match=r"CTranslate2 runs no model with d_k = .* --engine torch"):
+    bundle = open_bundle(publish_bundle(tmp_path / "b", tiny(**change)))
+    with pytest.raises(UserError, match=f"CTranslate2 runs no model with {why}.*--engine torch"):
         CTranslate2Engine.load(bundle, "cpu", "float32")
 
 

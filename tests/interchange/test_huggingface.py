@@ -45,3 +45,11 @@ def test_logits_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> N
 def test_model_that_it_cannot_express_is_refused(change: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="use --format ctranslate2"):
         write_model(tmp_path, random_model(tiny(**change)), N_TOKENS, DECODING, n_positions=64)
+
+
+def test_restricted_self_attention_is_refused(tmp_path: Path) -> None:
+    model = random_model(tiny(neighbourhood=9))
+    with pytest.raises(
+        UserError, match="no model with restricted self-attention, neighbourhood = 9"
+    ):
+        write_model(tmp_path, model, N_TOKENS, DECODING, n_positions=64)

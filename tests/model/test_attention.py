@@ -1,5 +1,7 @@
 """Attention over packed rows, against torch's own on one sentence after the other."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from nmtkit.model import attention as packed
+from nmtkit.model import packing
 from nmtkit.model.attention import attention, packed_attention
+from nmtkit.model.dropout import random_scale
 from nmtkit.model.packing import Layout
 
 HEADS, D_K, D_V = 3, 4, 5
@@ -39,7 +43,14 @@ def random_rows(tgt: Layout, src: Layout, dtype: torch.dtype) -> tuple[Tensor, T
 
 
 def sentence_by_sentence(
-    q: Tensor, k: Tensor, v: Tensor, tgt: Layout, src: Layout, *, causal: bool
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tgt: Layout,
+    src: Layout,
+    *,
+    causal: bool,
+    neighbourhood: int | None = None,
 ) -> Tensor:
     attended, t, s = [], 0, 0
     for tgt_length, src_length in zip(tgt.lengths.tolist(), src.lengths.tolist(), strict=True):
@@ -47,16 +58,38 @@ def sentence_by_sentence(
             each.transpose(0, 1)
             for each in (q[t : t + tgt_length], k[s : s + src_length], v[s : s + src_length])
         )
-        attended.append(F.scaled_dot_product_attention(one_q, one_k, one_v, is_causal=causal))
+        mask = torch.tensor(
+            [
+                [sees(query, key, causal=causal, r=neighbourhood) for key in range(src_length)]
+                for query in range(tgt_length)
+            ]
+        )
+        attended.append(F.scaled_dot_product_attention(one_q, one_k, one_v, mask))
         t, s = t + tgt_length, s + src_length
     return torch.cat([each.transpose(0, 1) for each in attended])
 
 
-def check(tgt: Layout, src: Layout, *, causal: bool, dtype: torch.dtype, atol: float) -> None:
+def sees(query: int, key: int, *, causal: bool, r: int | None) -> bool:
+    """Whether the key is one of the r around the query, or that end with it."""
+    if r is None:
+        return key <= query or not causal
+    first = query - r + 1 if causal else query - r // 2
+    return first <= key < first + r
+
+
+def check(
+    tgt: Layout,
+    src: Layout,
+    *,
+    causal: bool,
+    dtype: torch.dtype,
+    atol: float,
+    neighbourhood: int | None = None,
+) -> None:
     q, k, v = random_rows(tgt, src, dtype)
     weights = torch.randn(tgt.n_tokens, HEADS, D_V, dtype=dtype)
-    actual = packed_attention(q, k, v, tgt, src, causal=causal)
-    expected = sentence_by_sentence(q, k, v, tgt, src, causal=causal)
+    actual = packed_attention(q, k, v, tgt, src, causal=causal, neighbourhood=neighbourhood)
+    expected = sentence_by_sentence(q, k, v, tgt, src, causal=causal, neighbourhood=neighbourhood)
     gradients = [
         torch.autograd.grad((result * weights).sum(), (q, k, v)) for result in (actual, expected)
     ]
@@ -99,6 +132,144 @@ def test_its_gradient_is_that_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(
         lambda q, k, v: packed_attention(q, k, v, tgt, src, causal=False), (q, k, v)
     )
+
+
+# Restricted self-attention
+
+
+@given(sentences_and_cuts, st.booleans(), st.integers(1, 20))
+def test_a_neighbourhood_equals_torch_with_a_mask(
+    sentences: list[tuple[int, int, bool]], causal: bool, neighbourhood: int
+) -> None:
+    tgt, _ = layouts(sentences)
+    how: dict[str, Any] = {"causal": causal, "neighbourhood": neighbourhood}
+    check(tgt, tgt, **how, dtype=torch.float64, atol=1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.just(1), st.booleans()), min_size=1, max_size=5),
+    st.booleans(),
+    st.integers(1, 9),
+    st.integers(1, 5),
+)
+def test_blocks_of_long_sentences_equal_torch_with_a_mask(
+    sentences: list[tuple[int, int, bool]], causal: bool, neighbourhood: int, block: int
+) -> None:
+    tgt, _ = layouts(sentences)
+    how: dict[str, Any] = {"causal": causal, "neighbourhood": neighbourhood}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "MIN_BLOCK", block)
+        check(tgt, tgt, **how, dtype=torch.float64, atol=1e-12)
+
+
+def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() -> None:
+    layout = Layout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
+    check(layout, layout, causal=False, neighbourhood=9, dtype=torch.float32, atol=1e-5)
+    for queries, keys in layout.bands(4, 4):
+        assert queries.rows.shape[1] == 32
+        assert keys.rows.shape[1] == 4 + 32 + 4
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_neighbourhood_of_all_positions_changes_no_bit(causal: bool) -> None:
+    lengths = [1, 7, 31, 200, 3]
+    layout = Layout.of_lengths(lengths, cuts=(2,))
+    q, k, v = random_rows(layout, layout, torch.float32)
+    smallest = max(lengths) if causal else 2 * max(lengths) - 1
+    results = []
+    for r in (None, smallest, smallest + 1, 10**6):
+        out = packed_attention(q, k, v, layout, layout, causal=causal, neighbourhood=r)
+        results.append([out, *torch.autograd.grad(out.square().sum(), (q, k, v))])
+    for tensors in zip(*results, strict=True):
+        assert all(torch.equal(each, tensors[0]) for each in tensors)
+    less = packed_attention(q, k, v, layout, layout, causal=causal, neighbourhood=smallest - 1)
+    assert not torch.equal(less, results[0][0])
+
+
+@pytest.mark.parametrize(
+    ("causal", "neighbourhood", "window"),
+    [
+        (False, None, (-1, -1)),
+        (True, None, (-1, 0)),
+        (False, 9, (4, 4)),
+        (False, 4, (2, 1)),
+        (False, 1, (0, 0)),
+        (True, 9, (8, 0)),
+        (True, 1, (0, 0)),
+    ],
+)
+def test_the_fused_kernel_gets_the_neighbourhood_as_its_window(
+    monkeypatch: pytest.MonkeyPatch,
+    causal: bool,
+    neighbourhood: int | None,
+    window: tuple[int, int],
+) -> None:
+    asked = []
+
+    def kernel(q: Tensor, *_: object, window_size: tuple[int, int]) -> Tensor:
+        asked.append(window_size)
+        return q
+
+    monkeypatch.setattr(packed, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(packed, "varlen_attn", kernel)
+    layout = Layout.of_lengths([3, 2])
+    q, k, v = random_rows(layout, layout, torch.float32)
+    packed_attention(q, k, v, layout, layout, causal=causal, neighbourhood=neighbourhood)
+    assert asked == [window]
+
+
+# Attention dropout
+
+
+@pytest.mark.parametrize("neighbourhood", [None, 3])
+def test_dropout_equals_plain_attention_with_the_same_mask(
+    monkeypatch: pytest.MonkeyPatch, neighbourhood: int | None
+) -> None:
+    drawn: list[Tensor] = []
+
+    def draw(weights: Tensor, p: float) -> Tensor:
+        drawn.append(random_scale(weights, p))
+        return drawn[-1]
+
+    monkeypatch.setattr(packed, "random_scale", draw)
+    lengths = [5, 2, 7, 4]
+    layout = Layout.of_lengths(lengths, cuts=(1, 3))
+    q, k, v = random_rows(layout, layout, torch.float64)
+    how: dict[str, Any] = {"causal": True, "neighbourhood": neighbourhood}
+    actual = packed_attention(q, k, v, layout, layout, **how, dropout=0.4)
+    scales = [each for group in drawn for each in torch.split(group, HEADS)]
+    assert sum(int((scale == 0.0).sum()) for scale in scales) > 0
+    plain = []
+    rows = zip(*(torch.split(each, lengths) for each in (q, k, v)), scales, strict=True)
+    for one_q, one_k, one_v, scale in rows:
+        n = len(one_q)
+        scores = torch.einsum("qhd,khd->hqk", one_q, one_k) / D_K**0.5
+        mask = torch.tensor(
+            [[sees(i, j, causal=True, r=neighbourhood) for j in range(n)] for i in range(n)]
+        )
+        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1) * scale[:, :n, :n]
+        plain.append(torch.einsum("hqk,khd->qhd", weights, one_v))
+    expected = torch.cat(plain)
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0.0)
+    gradients = [torch.autograd.grad((result**2).sum(), (q, k, v)) for result in (actual, expected)]
+    for mine, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-11, rtol=0.0)
+
+
+def test_without_dropout_no_number_is_drawn() -> None:
+    layout = Layout.of_lengths([5, 2])
+    q, k, v = random_rows(layout, layout, torch.float32)
+    before = torch.get_rng_state()
+    packed_attention(q, k, v, layout, layout, causal=False, dropout=0.0)
+    assert torch.equal(torch.get_rng_state(), before)
+    packed_attention(q, k, v, layout, layout, causal=False, dropout=0.1)
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_fused_kernel_has_no_dropout() -> None:
+    cuda, half = torch.device("cuda"), torch.bfloat16
+    assert packed.has_fused_kernel(cuda, half, 64, 64, 0.0)
+    assert not packed.has_fused_kernel(cuda, half, 64, 64, 0.1)
 
 
 def test_equation_1_as_it_is_written() -> None:

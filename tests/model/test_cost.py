@@ -56,6 +56,14 @@ def test_update_of_the_base_model_costs_what_a_count_by_hand_says() -> None:
     assert update_flops(base(), 37_000, 25_000, 25_000, 30) == pytest.approx(9.56e12, rel=0.02)
 
 
+def test_restricted_self_attention_costs_what_its_neighbourhood_says() -> None:
+    costs = [update_flops(base(neighbourhood=r), 8, 600, 900, 40) for r in (None, 40, 30, 20)]
+    assert costs[0] == costs[1]
+    # 10 positions less for 600 + 900 tokens, in 6 layers of 8 heads with d_k + d_v = 128.
+    less = 3 * 6 * 2 * 8 * 128 * 10 * (600 + 900)
+    assert (costs[1] - costs[2], costs[2] - costs[3]) == (less, less)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_update_costs_what_is_counted_while_it_runs(norm: str) -> None:
     config = base(n_layers=2, d_model=32, d_ff=48, n_heads=4, d_k=8, d_v=12, dropout=0.0, norm=norm)

@@ -45,10 +45,17 @@ def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> T
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("positions", ["sinusoid", "learned"])
 @pytest.mark.parametrize("tie_embeddings", [True, False])
+@pytest.mark.parametrize("neighbourhood", [None, 1, 3])
 def test_each_step_gives_what_the_whole_decoder_gives(
-    norm: str, positions: str, tie_embeddings: bool
+    norm: str, positions: str, tie_embeddings: bool, neighbourhood: int | None
 ) -> None:
-    model = random_model(norm=norm, positions=positions, tie_embeddings=tie_embeddings)
+    model = random_model(
+        norm=norm,
+        positions=positions,
+        tie_embeddings=tie_embeddings,
+        neighbourhood=neighbourhood,
+        attention_dropout=0.3,  # off, as all dropout is in evaluation
+    )
     rng = random.Random(7)
     sources = [torch.tensor(rng.choices(range(V), k=length)) for length in SRC_LENGTHS]
     layout = Layout.of_lengths(SRC_LENGTHS)

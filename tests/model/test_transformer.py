@@ -325,6 +325,47 @@ def test_packed_batch_gives_what_its_sentences_give_alone() -> None:
         torch.testing.assert_close(together, run(model, [s], [t])[0], rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize(("neighbourhood", "before", "after"), [(5, 2, 2), (4, 2, 1)])
+def test_each_layer_looks_one_neighbourhood_further(
+    neighbourhood: int, before: int, after: int
+) -> None:
+    n, n_layers = 21, 3
+    model = model_of(tiny(neighbourhood=neighbourhood, n_layers=n_layers))
+    layout = Layout.of_lengths([n])
+    src, tgt, memory = (torch.randn(n, 12, requires_grad=True) for _ in range(3))
+    encoded, decoded = src, tgt
+    for layer in model.encoder:
+        encoded = layer(encoded, layout)
+    for layer in model.decoder:
+        decoded = layer(decoded, layout, memory, layout)
+
+    def reached(output: Tensor, x: Tensor) -> list[int]:
+        """The positions of `x` that change the output at position 10."""
+        (gradient,) = torch.autograd.grad(output[10].pow(3).sum(), x, retain_graph=True)
+        return gradient.abs().sum(1).nonzero().flatten().tolist()
+
+    assert reached(encoded, src) == list(range(10 - n_layers * before, 11 + n_layers * after))
+    assert reached(decoded, tgt) == list(range(max(0, 10 - n_layers * (neighbourhood - 1)), 11))
+    assert reached(decoded, memory) == list(range(n))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) -> None:
+    config = tiny(attention_dropout=dropout)
+    layout, others = Layout.of_lengths([9]), Layout.of_lengths([7])
+    x, memory = torch.randn(9, 12), torch.randn(7, 12)
+    for module, arguments in (
+        (SelfAttention(config, causal=False), (x, layout)),
+        (SelfAttention(config, causal=True), (x, layout)),
+        (CrossAttention(config), (x, layout, memory, others)),
+    ):
+        module.eval()
+        expected = module(*arguments)
+        assert torch.equal(module(*arguments), expected)
+        module.train()
+        assert torch.equal(module(*arguments), expected) == (dropout == 0.0)
+
+
 def test_sinusoids_are_those_of_section_3_5() -> None:
     expected = torch.tensor(plain_sinusoids(300, 14), dtype=torch.float64)
     torch.testing.assert_close(sinusoids(300, 14).double(), expected, rtol=0, atol=1e-7)

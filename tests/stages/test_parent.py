@@ -20,6 +20,7 @@ from nmtkit.stages.chain import STAGES, Chain, states
 from nmtkit.training.checkpoint import checkpoints
 
 STANDS_STILL = {"learning_rate_scale": 1e-30}
+OTHER_DROPOUT = {"dropout": 0.5, "attention_dropout": 0.3}
 SUBWORDS = {
     "bpe": None,
     "sentencepiece": SentencePieceConfig(method="sentencepiece", n_tokens=263),
@@ -71,7 +72,7 @@ def test_child_has_the_vocabulary_and_starts_from_the_weights(
     parent: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bundle = bundle_of(parent)
-    child = child_of(parent, bundle, tmp_path, training=STANDS_STILL, model={"dropout": 0.5})
+    child = child_of(parent, bundle, tmp_path, training=STANDS_STILL, model=OTHER_DROPOUT)
     for stage in (prepare, train, average, translate, score):
         stage.run(child)
     names = {path.name for path in bundle.iterdir()}

@@ -90,11 +90,14 @@ def test_what_may_be_a_slip_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     prepare.run(chain)
     pairs = train.open_pairs(PreparedCorpus(chain.need("prepare")), "train")
     alone = Group(0, 1, torch.device("cpu"))
+    is_on_gpu = False
 
     def notes(*overrides: str) -> list[str]:
         recipe = load_recipe("demo", overrides)
         chain.recipe = recipe.model_copy(update={"corpus": chain.recipe.corpus})
         trainer = train.trainer_of(chain, alone, pairs, 8, train.acceleration_of(chain, alone))
+        if is_on_gpu:
+            trainer.group = Group(0, 1, torch.device("cuda"))
         train._say_what_is_unusual(trainer)
         return [line for line in said_by("train", capsys) if " note: " in line]
 
@@ -106,6 +109,12 @@ def test_what_may_be_a_slip_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert notes("model.n_heads=8", "model.d_v=16") == [
         "train: note: n_heads * d_k = 256 and n_heads * d_v = 128, where the paper has d_model = "
         "128 (section 3.2.2)"
+    ]
+    assert notes("model.attention_dropout=0.1") == []
+    is_on_gpu = True
+    assert notes("model.attention_dropout=0.1") == [
+        "train: note: attention_dropout = 0.1 makes training on a GPU slower: torch's fused "
+        "attention has no dropout, so plain products take its place"
     ]
 
 

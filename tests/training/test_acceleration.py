@@ -367,6 +367,10 @@ def test_a_gpu_takes_all_that_its_model_allows() -> None:
     assert of(CUDA, half, n_processes=2) == Acceleration(half, static=True, compiled=True)
     assert of(CUDA, half, deterministic=True) == Acceleration(half)
     assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
+    dropout = config.model_copy(update={"attention_dropout": 0.1})
+    assert of(CUDA, half, config=dropout) == Acceleration(half)
+    neighbourhood = config.model_copy(update={"neighbourhood": 9})
+    assert of(CUDA, half, config=neighbourhood) == everything
     assert of(CUDA, torch.float32) == Acceleration()
     assert of(CPU, half) == Acceleration(half)
     assert [how for _, how in everything.steps()] == [
@@ -384,14 +388,17 @@ def test_a_gpu_takes_all_that_its_model_allows() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
-def test_flash_attention_equals_rectangles(causal: bool) -> None:
+@pytest.mark.parametrize("neighbourhood", [None, 1, 8, 64])
+def test_flash_attention_equals_rectangles(causal: bool, neighbourhood: int | None) -> None:
     layout = Layout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
     torch.manual_seed(1)
     qkv = [torch.randn(layout.n_tokens, 3, 64, device=CUDA) for _ in "qkv"]
     found = []
     for dtype in (torch.float32, torch.bfloat16):
         q, k, v = (each.to(dtype).requires_grad_() for each in qkv)
-        out = attention.packed_attention(q, k, v, layout, layout, causal=causal)
+        out = attention.packed_attention(
+            q, k, v, layout, layout, causal=causal, neighbourhood=neighbourhood
+        )
         found.append([out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))])
     for exact, rounded in zip(*found, strict=True):
         assert (rounded.float() - exact).norm() < 0.02 * exact.norm()
