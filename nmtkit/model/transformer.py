@@ -253,7 +253,7 @@ class FeedForward(nn.Module):
 class Embedding(nn.Module):
     """Token embedding times sqrt(d_model), plus position, then dropout (sections 3.4, 3.5, 5.4)."""
 
-    _sinusoids: Tensor  # (positions, D), extended for longer sentences
+    _sinusoids: Tensor  # (max_positions, D)
 
     def __init__(self, config: ModelConfig, weight: nn.Parameter, dtype: torch.dtype) -> None:
         """Embed tokens with the rows of `weight` (V, D)."""
@@ -262,6 +262,7 @@ class Embedding(nn.Module):
         self.weight = weight
         self.dtype = dtype
         self.dropout = Dropout(config.dropout)
+        self._longer: Tensor | None = None  # a table with more positions
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
         else:
@@ -279,9 +280,12 @@ class Embedding(nn.Module):
         if self.config.positions == "learned":
             # Tokens beyond the longest training sentence share the last learned position.
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
-        if n_positions > len(self._sinusoids):
-            self._sinusoids = sinusoids(2 * n_positions, self.config.d_model).to(positions.device)
-        return self._sinusoids[positions]
+        if n_positions <= len(self._sinusoids):
+            return self._sinusoids[positions]
+        # A CUDA graph reads the first table at its address, so it is not replaced.
+        if self._longer is None or n_positions > len(self._longer):
+            self._longer = sinusoids(2 * n_positions, self.config.d_model).to(positions.device)
+        return self._longer[positions]
 
 
 def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:

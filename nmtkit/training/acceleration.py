@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from nmtkit.model.attention import has_fused_kernel
+from nmtkit.model.graph import Graph
 from nmtkit.model.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 from nmtkit.training.batches import Batch
 from nmtkit.training.loss import Losses, smoothed_cross_entropy
-
-WARM_UP = 3  # passes before a graph is captured: they compile, and allocate persistent memory
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,9 @@ class Backward:
         """Compute gradients of `model`. A captured graph needs them at fixed addresses."""
         self._model, self._label_smoothing = model, label_smoothing
         self.captured = acceleration.captured  # may be switched off for the profiler
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graph: Graph[Tensor] | None = None
         self._batch: Batch  # read by each replay of the graph
         self._scale: Tensor
-        self._sums: Tensor
         if acceleration.compiled:
             for layer in (*model.encoder, *model.decoder):
                 layer.compile(dynamic=False, fullgraph=True)
@@ -97,33 +95,18 @@ class Backward:
             device = batch.src.device
             return self._compute(batch, torch.full((), scale, dtype=torch.float64, device=device))
         if self._graph is None:
-            self._capture(batch)
-        assert self._graph is not None
+            self._batch = batch
+            self._scale = torch.zeros((), dtype=torch.float64, device=batch.src.device)
+            self._graph = Graph(lambda: self._compute(self._batch, self._scale))
         for kept, new in zip(self._batch.tensors, batch.tensors, strict=True):
             kept.copy_(new)
         self._scale.fill_(scale)
-        self._graph.replay()
-        return self._sums.clone()
+        return self._graph.replay().clone()
 
     def _compute(self, batch: Batch, scale: Tensor) -> Tensor:
         losses = batch_losses(self._model, batch, self._label_smoothing)
         losses.smoothed.backward(scale)  # type: ignore[no-untyped-call]
         return torch.stack(losses).detach()
-
-    def _capture(self, batch: Batch) -> None:
-        """Capture the graph. Gradients that the parameters already have are lost."""
-        self._batch = batch
-        self._scale = torch.zeros((), dtype=torch.float64, device=batch.src.device)
-        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(WARM_UP):
-                self._compute(batch, self._scale)
-        torch.cuda.current_stream().wait_stream(beside)
-        self._graph = torch.cuda.CUDAGraph()
-        # Another thread may copy the next batches at the same time.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-            self._sums = self._compute(batch, self._scale)
 
 
 def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:

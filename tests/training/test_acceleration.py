@@ -2,23 +2,28 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from graphs import RecordedGraph, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
 from test_loop import CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.model import attention
 from nmtkit.model.attention import has_fused_kernel
+from nmtkit.model.graph import WARM_UP, Graph
 from nmtkit.model.packing import Capacity, Layout
 from nmtkit.model.transformer import Transformer
-from nmtkit.symbols import BOS_ID
+from nmtkit.recipe import DecodingConfig
+from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Pairs, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
@@ -121,6 +126,13 @@ def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
     monkeypatch.setattr(attention, "varlen_attn", kernel)
+
+
+@pytest.fixture
+def recorded_graphs(monkeypatch: pytest.MonkeyPatch, fused_kernel: None) -> list[RecordedGraph]:
+    """Record graphs on the CPU, in which only the kernel makes a gradient without asking."""
+    del fused_kernel
+    return record_graphs(monkeypatch)
 
 
 @pytest.fixture
@@ -299,6 +311,85 @@ def test_compiled_code_changes_gradients_by_rounding_alone() -> None:
     torch.compiler.reset()
 
 
+# One graph
+
+
+def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
+    """Also in the first replay, before which the graph was captured."""
+    config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
+    model = Transformer(config, 23, how.dtype).to(device)
+    GradientSums(model, Group(0, 1, device)).clear()
+    backward = Backward(model, 0.1, how)
+    batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(device)
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return float(backward.add(batch, 0.0)[0])
+
+    assert loss(1) == loss(1)
+    assert loss(1) != loss(2)
+
+
+def test_dropout_in_a_graph_follows_the_seed(recorded_graphs: list[RecordedGraph]) -> None:
+    assert_dropout_follows_the_seed(CPU, Acceleration(static=True, captured=True))
+    assert [graph.n_replays for graph in recorded_graphs] == [4]
+
+
+def test_a_graph_changes_no_gradient(recorded_graphs: list[RecordedGraph]) -> None:
+    assert_same_gradients(Acceleration(static=True, captured=True), n_layers=2)
+    assert [graph.n_replays for graph in recorded_graphs] == [1]
+
+
+def test_out_of_memory_in_a_capture_is_what_is_raised(
+    monkeypatch: pytest.MonkeyPatch, recorded_graphs: list[RecordedGraph]
+) -> None:
+    """Ending such a capture fails too, in torch.cuda.graph, and hides what it was."""
+    del recorded_graphs
+
+    @contextmanager
+    def capture(*_: Any, **__: Any) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    runs = itertools.count()
+
+    def compute() -> None:
+        if next(runs) == WARM_UP:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        Graph(compute)
+
+
+def assert_an_evaluation_moves_nothing(device: torch.device) -> None:
+    """A graph reads and writes where the parameters, their gradients and the buffers were."""
+    model = layers_of(1, device=device)
+    GradientSums(model, Group(0, 1, device)).clear()
+    gradients(model, Acceleration())
+
+    def places() -> list[int]:
+        parameters = list(model.parameters())
+        of_gradients = [each.grad for each in parameters if each.grad is not None]
+        assert len(of_gradients) == len(parameters)
+        return [each.data_ptr() for each in (*parameters, *of_gradients, *model.buffers())]
+
+    before = places()
+    assert len(before) > 2 * len(list(model.parameters()))
+    longer = [[*range(4, 4 + LONGEST), EOS_ID]]  # than any position that is trained
+    ids, offsets = np.array(longer[0], np.uint16), np.array([0, LONGEST + 1])
+    perplexity(model, Pairs(ids, offsets, ids, offsets), device=device, max_tokens=MAX_TOKENS)
+    decoding = DecodingConfig(beam_size=2, length_penalty=0.6, max_extra_tokens=3)
+    TorchEngine(model, 23).translate(longer, decoding, 1, lambda _: None)
+    assert places() == before
+
+
+def test_an_evaluation_moves_nothing_that_a_graph_reads() -> None:
+    assert_an_evaluation_moves_nothing(CPU)
+
+
 # bfloat16
 
 
@@ -419,20 +510,14 @@ def test_each_technique_changes_gradients_by_rounding_alone(name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_dropout_in_a_graph_follows_the_seed() -> None:
+def test_an_evaluation_on_a_gpu_moves_nothing_that_a_graph_reads() -> None:
+    assert_an_evaluation_moves_nothing(CUDA)
+
+
+@pytest.mark.gpu
+def test_dropout_in_a_genuine_graph_follows_the_seed() -> None:
     how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
-    config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
-    model = Transformer(config, 23, how.dtype).to(CUDA)
-    GradientSums(model, Group(0, 1, CUDA)).clear()
-    backward = Backward(model, 0.1, how)
-    batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(CUDA)
-
-    def loss(seed: int) -> float:
-        torch.manual_seed(seed)
-        return float(backward.add(batch, 0.0)[0])
-
-    assert loss(1) == loss(1)
-    assert loss(1) != loss(2)
+    assert_dropout_follows_the_seed(CUDA, how)
 
 
 @pytest.mark.gpu
