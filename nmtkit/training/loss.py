@@ -35,7 +35,9 @@ def smoothed_cross_entropy(
     2015, which the paper cites).
     Deviation: the paper's published code puts eps / (V - 1) on every row but the target's.
     """
-    losses = _ChunkedCrossEntropy.apply(hidden, matrix, targets, label_smoothing)  # type: ignore[no-untyped-call]
+    # Inside the function, gradients seem to be wanted also where autograd is off.
+    wants_gradient = torch.is_grad_enabled()
+    losses = _ChunkedCrossEntropy.apply(hidden, matrix, targets, label_smoothing, wants_gradient)  # type: ignore[no-untyped-call]
     return Losses(*losses)
 
 
@@ -49,17 +51,22 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, hidden: Tensor, matrix: Tensor, targets: Tensor, eps: float
+        ctx: FunctionCtx,
+        hidden: Tensor,
+        matrix: Tensor,
+        targets: Tensor,
+        eps: float,
+        wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
-        wants_gradient = any(ctx.needs_input_grad)  # type: ignore[attr-defined]
         is_real = targets != FILLER
         hidden = hidden * is_real[:, None]  # all logits of a filler are zero then
         weight = matrix.to(hidden.dtype)
         mean_row = matrix.mean(0).to(hidden.dtype)
         smoothed = hidden.new_zeros((), dtype=torch.float64)
         nll = hidden.new_zeros((), dtype=torch.float64)
-        grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
+        if wants_gradient:
+            grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
         buffer = hidden.new_empty(min(chunk, len(hidden)), n_rows)
         for start in range(0, len(hidden), chunk):
             some = slice(start, start + chunk)
@@ -90,7 +97,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: FunctionCtx, grad_smoothed: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_matrix = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = grad_smoothed.to(grad_matrix.dtype)
-        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), None, None
+        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), None, None, None
