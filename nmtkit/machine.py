@@ -19,6 +19,9 @@ CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
 
 
+# What torch says where there is no driver, or no GPU that this process may use.
+NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
+
 RUNS = Path("runs")  # the default of `runs_dir`
 
 # Fields that `nmtkit train` has no option for.
@@ -95,19 +98,26 @@ class Machine:
         return self.runs_dir / "downloads"
 
     def torch_device(self) -> "torch.device":
-        """Return the device to compute on.
+        """Return the device to compute on; a GPU with a number becomes the current one.
+
+        torch makes streams and CUDA graphs on the current GPU, whichever the tensors are on.
 
         Raises:
-            UserError: this machine does not have it.
+            UserError: this machine does not have it, or has a GPU that torch cannot use.
         """
         import torch  # takes 1.6 s, which `nmtkit --help` does not need
 
         if self.device == "auto":
-            return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            if torch.cuda.is_available():
+                return torch.device("cuda")
+            _check_no_gpu()
+            return torch.device("cpu")
         try:
             device = torch.device(self.device)
             if device.type in ("cpu", "cuda"):
                 torch.empty(0, device=device)
+                if device.index is not None and device.type == "cuda":
+                    torch.cuda.set_device(device)
                 return device
         except (RuntimeError, AssertionError):
             pass
@@ -116,19 +126,22 @@ class Machine:
             "the option out"
         )
 
-    def torch_dtype(self) -> "torch.dtype":
+    def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.
 
         Deviation: bfloat16 on a GPU that supports it. The paper's published code computed in
         float32, as `--dtype float32` does here.
+
+        Raises:
+            UserError: `device` is a GPU without bfloat16, which `--dtype` asks for.
         """
         import torch
 
-        if self.dtype != Precision.AUTO:
-            return torch.bfloat16 if self.dtype == Precision.BFLOAT16 else torch.float32
-        on_cuda = self.torch_device().type == "cuda"
-        has_bfloat16 = on_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.bfloat16 if has_bfloat16 else torch.float32
+        if self.dtype == Precision.BFLOAT16:
+            check_bfloat16(device)
+            return torch.bfloat16
+        is_chosen = self.dtype == Precision.AUTO and device.type == "cuda"
+        return torch.bfloat16 if is_chosen and _has_bfloat16() else torch.float32
 
     def n_processes(self) -> int:
         """Return how many processes train, each on its own device, or on a share of the CPU.
@@ -169,6 +182,47 @@ class Machine:
 
         gib = int(torch.cuda.get_device_properties(device).total_memory / 2**30)
         return gib * GPU_TOKENS_PER_GIB
+
+
+def check_bfloat16(device: "torch.device") -> None:
+    """Check that `device` computes in bfloat16, and not by emulation, if it is a GPU.
+
+    Raises:
+        UserError: it does not.
+    """
+    if device.type == "cuda" and not _has_bfloat16():
+        raise UserError(
+            "--dtype bfloat16 needs a GPU of compute capability 8.0 (Ampere) or later; use "
+            "--dtype float32 on this one"
+        )
+
+
+def _has_bfloat16() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def _check_no_gpu() -> None:
+    """Check that torch sees no GPU because there is none.
+
+    Raises:
+        UserError: there is a driver, but for example one that is too old for this torch.
+    """
+    import torch
+
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except AssertionError:
+        return  # this torch is built without CUDA
+    except RuntimeError as error:
+        why = str(error).split("\n")[0]
+    else:
+        return
+    if not any(none in why for none in NO_GPU):
+        raise UserError(
+            f"torch cannot use the GPU of this machine ({why}); repair this, or use --device cpu"
+        )
 
 
 def _n_cores() -> int:

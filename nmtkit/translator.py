@@ -7,7 +7,7 @@ from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
-from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
+from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
 
 
@@ -85,6 +85,7 @@ def load_engine(
         return TorchEngine.load(bundle, device, torch.float32, others)
     if dtype != EnginePrecision.BFLOAT16:
         raise UserError(f"--engine torch has no {dtype}; use --dtype float32 or bfloat16")
+    check_bfloat16(device)
     if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise UserError(
             "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"

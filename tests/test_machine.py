@@ -11,7 +11,7 @@ import torch
 
 from nmtkit import machine
 from nmtkit.errors import UserError
-from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine
+from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine, Precision
 
 MACHINE = Machine(Path("runs"))
 
@@ -20,6 +20,66 @@ def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> 
     for available, expected in ((False, "cpu"), (True, "cuda")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
         assert MACHINE.torch_device() == torch.device(expected)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "The NVIDIA driver on your system is too old (found version 11040). Please update",
+        "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+    ],
+)
+def test_auto_is_no_cpu_where_there_is_a_gpu_that_torch_cannot_use(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    def init() -> None:
+        raise RuntimeError(f"{why}\nsomewhere in C++")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    with pytest.raises(UserError, match=r"^torch cannot use the GPU of this machine") as refused:
+        MACHINE.torch_device()
+    assert why in str(refused.value)
+    assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("why", ["Found no NVIDIA driver on your system.", "No CUDA GPUs are av"])
+def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    def init() -> None:
+        raise RuntimeError(why)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    assert MACHINE.torch_device() == torch.device("cpu")
+
+
+def test_a_numbered_gpu_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for name in ("cpu", "cuda", "cuda:1"):
+        replace(MACHINE, device=name).torch_device()
+    assert chosen == [torch.device("cuda:1")]
+
+
+def test_bfloat16_that_a_gpu_only_emulates_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    half = replace(MACHINE, dtype=Precision.BFLOAT16)
+    for has_it in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
+        assert MACHINE.torch_dtype(cuda) == (torch.bfloat16 if has_it else torch.float32)
+        if has_it:
+            assert half.torch_dtype(cuda) == torch.bfloat16
+    with pytest.raises(UserError, match=r"^--dtype bfloat16 needs a GPU of compute capability 8"):
+        half.torch_dtype(cuda)
+    assert half.torch_dtype(torch.device("cpu")) == torch.bfloat16
+
+
+@pytest.mark.gpu
+def test_a_numbered_gpu_is_the_one_that_is_used() -> None:
+    device = replace(MACHINE, device="cuda:0").torch_device()
+    assert torch.cuda.current_device() == device.index == 0
+    assert MACHINE.torch_device().type == "cuda"
 
 
 def test_cpu_is_always_there() -> None:
@@ -72,6 +132,7 @@ def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(
     with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 CUDA devices of --dev"):
         replace(MACHINE, processes=9).n_processes()
     monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     assert replace(MACHINE, device="cuda:3").n_processes() == 1
 
 

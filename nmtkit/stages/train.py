@@ -20,7 +20,7 @@ from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.machine import OF_PREPARE
 from nmtkit.model.description import Description
-from nmtkit.model.peak import known_peak
+from nmtkit.model.peak import measured_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, Recipe
@@ -47,6 +47,9 @@ GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 # A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
 # not fit makes one more micro-batch, and all other processes wait for it.
 SLACK = 1.05
+
+
+PEAK_SECONDS = 0.2  # of products on a GPU, for MFU; each takes milliseconds
 
 
 def run(chain: Chain) -> Artifact:
@@ -207,7 +210,7 @@ def acceleration_of(chain: Chain, group: Group) -> Acceleration:
     return Acceleration.of(
         chain.recipe.model,
         group.device,
-        chain.machine.torch_dtype(),
+        chain.machine.torch_dtype(group.device),
         deterministic=chain.machine.deterministic,
         n_processes=group.size,
     )
@@ -387,11 +390,14 @@ def _curves(chain: Chain) -> Iterator[Callable[[Metrics], None]]:
 
 def _speed(trainer: Trainer) -> Speed:
     model, group = trainer.model, trainer.group
+    peak = 0.0
+    if group.device.type == "cuda":
+        peak = measured_peak(group.device, PEAK_SECONDS, trainer.acceleration.dtype)
     return Speed(
         model.config,
         len(model.output_matrix),
         length=round(float(trainer.pairs.tgt_lengths.mean())),
-        peak_flops=group.size * known_peak(group.device),
+        peak_flops=group.size * peak,
     )
 
 
