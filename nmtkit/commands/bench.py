@@ -14,7 +14,7 @@ from nmtkit import progress
 from nmtkit.commands.trial import TrialText, text_of
 from nmtkit.corpus.chunks import call_apart
 from nmtkit.model.cost import count_parameters, update_flops
-from nmtkit.model.peak import known_peak, measured_peak
+from nmtkit.model.peak import measured_peak
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import acceleration_of, most_tokens, trainer_of
@@ -87,7 +87,7 @@ def _bench(
     progress.say(
         f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"
     )
-    peak_before = _peak_flops(group.device)
+    peak_before = measured_peak(group.device, PEAK_SECONDS, acceleration.dtype)
     _forget_last(group.device)
     n_rows = recipe.model.rows_for(text.n_tokens)
     begin = time.perf_counter()
@@ -102,7 +102,7 @@ def _bench(
     memory = peak_bytes(group.device)
     parts = _parts(trainer, coming, spent / len(timed))
     # The speed of a shared machine varies, so its peak is measured before and after.
-    peak_flops, peak_of = max(peak_before, _peak_flops(group.device))
+    peak_flops = max(peak_before, measured_peak(group.device, PEAK_SECONDS, acceleration.dtype))
     return TrainingSpeed(
         recipe=recipe.name,
         way=way,
@@ -115,7 +115,7 @@ def _bench(
         tgt_tokens_per_second=tgt_tokens / spent,
         flops=flops,
         mfu=flops / peak_flops,
-        peak_of=peak_of,
+        peak_of=f"a {acceleration.precision} product here, {peak_flops / 1e9:,.0f} GFLOP/s",
         peak_bytes=memory,
         start_seconds=start_seconds,
         fill=_fill(acceleration, coming),
@@ -167,14 +167,6 @@ def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
                 else:
                     places += sum(each.mask.numel() for each in layout.rectangles)
     return real / places
-
-
-def _peak_flops(device: torch.device) -> tuple[float, str]:
-    """Return the FLOP/s that MFU is a share of, and what they are."""
-    if known := known_peak(device):
-        return known, "bfloat16 products"
-    measured = measured_peak(device, PEAK_SECONDS)
-    return measured, f"a float32 product here, {measured / 1e9:,.0f} GFLOP/s"
 
 
 def _name(device: torch.device) -> str:

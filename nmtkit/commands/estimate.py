@@ -24,10 +24,10 @@ def warn_if_long(chain: Chain) -> None:
     flops = training_flops(recipe.model, recipe.training, n_rows)
     if flops < SLOW * WEEK:
         return
-    from nmtkit.model.peak import known_peak, measured_peak  # imports torch
+    from nmtkit.model.peak import measured_peak  # imports torch
 
     device = chain.machine.torch_device()
-    peak = known_peak(device) or measured_peak(device, PEAK_SECONDS)
+    peak = measured_peak(device, PEAK_SECONDS, chain.machine.torch_dtype(device))
     n_devices = chain.machine.n_processes() if device.type == "cuda" else 1
     seconds = flops / (TYPICAL_MFU * peak * n_devices)
     if seconds > WEEK:

@@ -1,24 +1,14 @@
-"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to."""
+"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to.
+
+It is always measured: devices of one name differ in clocks, power and cooling.
+"""
 
 import time
 
 import torch
 
-# Measured FLOP/s of the product of two 8,192 x 8,192 matrices in bfloat16.
-PEAK_FLOPS = {"NVIDIA H200": 788e12}
 
-
-def known_peak(device: torch.device) -> float:
-    """Return the FLOP/s of a device whose peak is known, and 0 of any other."""
-    if device.type != "cuda":
-        return 0.0
-    name = torch.cuda.get_device_name(device)
-    return next((peak for known, peak in PEAK_FLOPS.items() if name.startswith(known)), 0.0)
-
-
-def measured_peak(
-    device: torch.device, seconds: float, dtype: torch.dtype = torch.float32
-) -> float:
+def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
     """Multiply matrices of `dtype` for about `seconds`, and return the FLOP/s of the fastest time.
 
     On a CPU, products of several sizes are timed. Only small ones end before another program gets

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
 
+from nmtkit.commands import bench
 from nmtkit.commands.bench import bench_training
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine
+from nmtkit.machine import Machine, Precision
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.cost import update_flops
 from nmtkit.model.packing import Layout
@@ -61,6 +62,42 @@ def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(
     per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed.flops == pytest.approx(speed.tgt_tokens_per_second * per_token, rel=0.3)
     assert 0 < speed.mfu < 1
+
+
+def test_mfu_refers_to_products_in_the_precision_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = chain_of(tmp_path)
+    machine = replace(chain.machine, dtype=Precision.BFLOAT16)
+    peaks = {torch.float32: 1e15, torch.bfloat16: 2e15}
+    monkeypatch.setattr(bench, "measured_peak", lambda _device, _seconds, dtype: peaks[dtype])
+    speeds = bench._bench_each(
+        Chain(chain.recipe, machine, "demo"), seconds=0.1, each_technique=True, is_quiet=False
+    )
+    assert [speed.way for speed in speeds] == ["float32", "bfloat16"]
+    for speed, peak in zip(speeds, peaks.values(), strict=True):
+        assert speed.mfu == speed.flops / peak
+        assert speed.peak_of == f"a {speed.way} product here, {peak / 1e9:,.0f} GFLOP/s"
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_each_technique_is_measured_on_a_gpu(tmp_path: Path) -> None:
+    chain = chain_of(tmp_path)
+    machine = replace(chain.machine, device="cuda:0")
+    speeds = bench_training(Chain(chain.recipe, machine, "demo"), 1.0, each_technique=True)
+    assert [speed.way for speed in speeds] == [
+        "float32",
+        "bfloat16",
+        "+ constant shapes",
+        "+ compiled layers",
+        "+ one CUDA graph",
+    ]
+    for speed in speeds:
+        assert 0 < speed.mfu < 1
+        assert sum(speed.parts.values()) == pytest.approx(1)
+    # A graph's memory is as much again at most: nothing is left of the ways before.
+    assert speeds[-1].peak_bytes < 2 * speeds[1].peak_bytes
 
 
 def test_the_memory_of_a_recipe_is_its_own(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def said(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> str:
-    monkeypatch.setattr(peak, "measured_peak", lambda _device, _seconds: peak_flops)
+    monkeypatch.setattr(peak, "measured_peak", lambda *_: peak_flops)
     warn_if_long(chain)
     return capfd.readouterr().err
 
@@ -47,7 +47,6 @@ def test_several_gpus_share_the_work(
 ) -> None:
     monkeypatch.setattr(Machine, "torch_device", lambda _: torch.device("cuda"))
     monkeypatch.setattr(Machine, "n_processes", lambda _: 8)
-    monkeypatch.setattr(peak, "known_peak", lambda _: 0.0)
     chain = chain_of("wmt14-en-de-base", tmp_path)
     peak_flops = FLOPS / (80 * 86_400 * TYPICAL_MFU)
     assert "about 10 days on this machine (cuda)" in said(chain, peak_flops, monkeypatch, capfd)
