@@ -337,7 +337,7 @@ def test_dropout_in_a_graph_follows_the_seed(recorded_graphs: list[RecordedGraph
 
 def test_a_graph_changes_no_gradient(recorded_graphs: list[RecordedGraph]) -> None:
     assert_same_gradients(Acceleration(static=True, captured=True), n_layers=2)
-    assert [graph.n_replays for graph in recorded_graphs] == [1]
+    assert [graph.n_replays for graph in recorded_graphs] == [2]  # one for each row
 
 
 def test_out_of_memory_in_a_capture_is_what_is_raised(
