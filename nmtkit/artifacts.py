@@ -54,6 +54,10 @@ class DamagedError(UserError):
         self.reason = reason
 
 
+class BusyError(UserError):
+    """Another process is writing the artifact."""
+
+
 class Record(BaseModel):
     """The contents of a JSON file: exactly these keys, with values of exactly these types."""
 
@@ -260,10 +264,22 @@ class Store:
         """Keep other processes from writing the artifact, while its draft is read.
 
         Raises:
-            UserError: another process is writing it.
+            BusyError: another process is writing it.
         """
         place = self.place(kind, fingerprint)
         with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
+            yield
+
+    @contextmanager
+    def claim(self, kind: str, fingerprint: str) -> Iterator[None]:
+        """Keep other processes from claiming the same, which need not be an artifact.
+
+        Raises:
+            BusyError: another process has claimed it.
+        """
+        place = self.place(kind, fingerprint)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(place.with_suffix(".lock"), f"{kind} {fingerprint}", note={}):
             yield
 
     def folders(self, kind: str) -> list[Path]:
@@ -323,7 +339,7 @@ class Store:
             note: what the lock file says of the writer, for as long as there is no manifest.
 
         Raises:
-            UserError: another process is writing the artifact.
+            BusyError: another process is writing the artifact.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -591,7 +607,7 @@ def _lock(path: Path, what: str, note: Mapping[str, Any] | None = None) -> Itera
     """
     with path.open("a+", encoding="utf-8") as file:
         if not _try_lock(file, fcntl.LOCK_EX):
-            raise UserError(
+            raise BusyError(
                 f"{what} is being made by {_first_line(file)} (lock {path}); wait for it to end, "
                 "or stop it"
             )

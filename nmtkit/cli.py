@@ -38,6 +38,12 @@ def _recipe_names(beginning: str) -> list[str]:
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
 
 
+def _study_names(beginning: str) -> list[str]:
+    from nmtkit.study import bundled_studies
+
+    return [path.stem for path in bundled_studies() if path.stem.startswith(beginning)]
+
+
 def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"nmtkit {__version__}")
@@ -609,6 +615,59 @@ def compare(
         source=source,
     )
     print_comparison(comparison, as_json=as_json)
+
+
+@app.command()
+def study(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            autocompletion=_study_names,
+            help="The name of a study, such as table-3, or a path such as ./mine.toml.",
+        ),
+    ],
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,..", help="Run these rows: names, or patterns such as 'A-*'."),
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--show", help="Run nothing; print the table of what is finished.")
+    ] = False,
+    overrides: Overrides = None,
+    runs_dir: RunsDir = RUNS,
+    mirror: Mirror = None,
+    device: Device = "auto",
+    max_tokens: MaxTokens = None,
+    workers: Workers = None,
+    processes: Processes = None,
+    dtype: DType = Precision.AUTO,
+    deterministic: Deterministic = False,
+    as_json: Json = False,
+) -> None:
+    """Run variants of a recipe, such as Table 3, and print their table."""
+    from nmtkit.commands import study as command
+    from nmtkit.reporting.tables import print_study
+    from nmtkit.study import load_study
+
+    machine = Machine(
+        runs_dir,
+        mirror=mirror,
+        device=device,
+        max_tokens=max_tokens,
+        workers=workers,
+        processes=processes,
+        dtype=dtype,
+        deterministic=deterministic,
+    )
+    machine.check()
+    loaded = load_study(name)
+    chains = command.chains_of(loaded, machine, overrides or [])
+    chosen = loaded.chosen(rows)
+    failed = [] if show else command.run_rows(chosen, chains)
+    print_study(command.table(loaded, chains), as_json=as_json)
+    if failed:
+        raise UserError(f"of study {name}, {', '.join(failed)} failed, as said above; {AGAIN}")
 
 
 @app.command()

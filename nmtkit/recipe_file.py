@@ -39,8 +39,8 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         UserError: The recipe does not exist, is not TOML, or does not fit the schema.
     """
     path = recipe_path(name_or_path)
-    document = _with_absolute_files(_read(path), path.resolve().parent)
-    return _checked(Recipe, document, overrides, origin=str(path))
+    document = _with_absolute_files(read_toml(path), path.resolve().parent)
+    return checked(Recipe, document, overrides, origin=str(path))
 
 
 def parse_recipe(text: str, path: Path) -> Recipe:
@@ -50,7 +50,7 @@ def parse_recipe(text: str, path: Path) -> Recipe:
         UserError: It does not fit the schema.
     """
     document = _with_absolute_files(_parse(text), path.resolve().parent)
-    return _checked(Recipe, document, (), origin=str(path))
+    return checked(Recipe, document, (), origin=str(path))
 
 
 def override_decoding(
@@ -64,7 +64,7 @@ def override_decoding(
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     changed = {key: value for key, value in given.items() if value is not None}
     document = {"decoding": {**decoding.model_dump(), **changed}}
-    return _checked(_DecodingAlone, document, (), origin="settings of a bundle").decoding
+    return checked(_DecodingAlone, document, (), origin="settings of a bundle").decoding
 
 
 class _DecodingAlone(Section):
@@ -94,7 +94,12 @@ def recipe_path(name_or_path: str) -> Path:
     return known[name_or_path]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read the tables of a recipe or of a study.
+
+    Raises:
+        UserError: The file is too large, not UTF-8 or not TOML.
+    """
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -140,9 +145,17 @@ def _with_absolute_files(value: Any, folder: Path) -> Any:
     }
 
 
-def _checked(
+def checked(
     schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
 ) -> AnySection:
+    """Return what a file's tables are, with overrides, by their schema.
+
+    Args:
+        origin: the file, for messages.
+
+    Raises:
+        UserError: They do not fit the schema.
+    """
     for override in overrides:
         _override(document, override, schema)
         origin += f" --set {shortened(override, 200)}"

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machine": {"errors"},
     "recipe": set(),
     "recipe_file": {"recipe", "errors"},
+    "study": {"recipe", "recipe_file", "errors"},
     "artifacts": {"errors"},
     "provenance": {"recipe_file", "artifacts", "errors"},
     "model": {"recipe", "artifacts", "errors", "symbols"},

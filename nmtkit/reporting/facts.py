@@ -1,6 +1,6 @@
 """What commands tell, as values: stages fill them in, tables show them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nmtkit.duration import duration
@@ -79,6 +79,33 @@ class Comparison:
     seed: str  # of the paired tests
     systems: list[ComparedSystem]
     differences: list[Difference]
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """A variant of a study's recipe, finished or not."""
+
+    name: str
+    change: str  # the recipe or the overrides that the other rows do not have
+    run: str  # what to type behind `nmtkit run`
+    is_base: bool  # it is the first row, or differs from it in the seed alone
+    state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
+    why: str  # of any other state than "finished"
+    n_parameters: int  # about, while the vocabulary is not known
+    steps: int | None = None
+    dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
+    scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A study: what its rows reached, beside figures that are published."""
+
+    name: str
+    description: str
+    bleu: str  # the kind that is beside the published one
+    rows: list[StudyRow]
 
 
 @dataclass(frozen=True)

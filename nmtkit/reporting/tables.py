@@ -25,6 +25,7 @@ from nmtkit.reporting.facts import (
     SamplePair,
     State,
     Steps,
+    StudyTable,
     TrainingSpeed,
     TranslationSpeed,
     Verified,
@@ -41,17 +42,11 @@ from nmtkit.reporting.inspection import (
     unknown_grid,
     vocabulary_grid,
 )
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+from nmtkit.reporting.study import study_grid, study_notes, without_changes
 from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
-
-SCORE_NAMES = {
-    "sacrebleu": "sacreBLEU",
-    "chrf": "chrF2",
-    "ter": "TER",
-    "tokenized_bleu": "tokenized BLEU",
-    "compound_split_bleu": "compound-split BLEU",
-}
 
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 
@@ -147,7 +142,7 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
     for key in ("tokenized_bleu", "compound_split_bleu"):
         if of_systems := [system.scores[key] for system in systems if key in system.scores]:
             table.add_row(SCORE_NAMES[key], *map(_score, of_systems))
-            hows.append(f"{SCORE_NAMES[key]}: {_how(of_systems[0])}")
+            hows.append(f"{SCORE_NAMES[key]}: {how_counted(of_systems[0])}")
     table.add_row("against the first", "", *(_verdict(each, systems[0]) for each in systems[1:]))
     console.print(table)
     for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
@@ -184,6 +179,18 @@ def _differences_table(comparison: Comparison) -> Table:
     return table
 
 
+def print_study(table: StudyTable, *, as_json: bool) -> None:
+    """Print what each row of a study reached, beside what is published."""
+    if as_json:
+        print_json(asdict(table))
+        return
+    console = _console()
+    console.print(visible(table.description), soft_wrap=True)
+    console.print(_grid_table(without_changes(study_grid(table))))
+    for note in study_notes(table):
+        console.print(visible(note), soft_wrap=True)
+
+
 def print_made(made: Sequence[Made], *, as_json: bool) -> None:
     """Print what there is of runs, and what it takes."""
     if as_json:
@@ -191,7 +198,9 @@ def print_made(made: Sequence[Made], *, as_json: bool) -> None:
         return
     console = _console()
     console.print(_made_table(None, made, _states))
-    for how in dict.fromkeys(_how(score) for each in made for score in _sacrebleus(each).values()):
+    for how in dict.fromkeys(
+        how_counted(score) for each in made for score in _sacrebleus(each).values()
+    ):
         console.print(f"sacreBLEU: {how}", soft_wrap=not console.is_terminal)
 
 
@@ -424,7 +433,7 @@ def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
         of_sets = [each[key] for each in scores.values() if key in each]
         if of_sets:
             table.add_row(name, *map(_score, of_sets))
-        hows += dict.fromkeys(f"{name}: {_how(each)}" for each in of_sets)
+        hows += dict.fromkeys(f"{name}: {how_counted(each)}" for each in of_sets)
     console.print(table)
     for how in hows:
         console.print(how, soft_wrap=not console.is_terminal)
@@ -441,10 +450,6 @@ def _score(score: Mapping[str, Any]) -> str:
     if interval := score.get("confidence_interval"):
         shown += f" [{interval[0]:.2f}, {interval[1]:.2f}]"
     return shown
-
-
-def _how(score: Mapping[str, Any]) -> str:
-    return str(score["how"]) + (f"; {score['signature']}" if "signature" in score else "")
 
 
 def _table(title: str | None, *columns: str) -> Table:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact, DamagedError
+from nmtkit.artifacts import Artifact, DamagedError, Record
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
@@ -19,6 +19,16 @@ AVERAGED = "averaged.json"
 def run(chain: Chain) -> Artifact:
     """Publish the bundle of the recipe."""
     return chain.make("average", lambda draft: _average(chain, draft))
+
+
+class _Averaged(Record):
+    steps: list[int]
+
+
+def averaged_steps(bundle: Artifact) -> list[int]:
+    """Return the steps whose checkpoints are averaged in a bundle that `run` published."""
+    artifacts.verify(bundle, AVERAGED)
+    return artifacts.read_record(bundle.file(AVERAGED), _Averaged).steps
 
 
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:

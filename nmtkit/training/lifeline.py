@@ -1,4 +1,4 @@
-"""The lifeline of a training process: it ends when the agent that started it ends.
+"""The lifeline of a process that another one started: it ends when that agent ends.
 
 It does not import torch, which takes longer than an agent may live.
 """
@@ -7,7 +7,7 @@ import os
 import threading
 import time
 
-AGENT = "NMTKIT_AGENT"  # environment variable: the process id of the agent
+AGENT = "NMTKIT_AGENT"  # environment variable: the process id of nmtkit's own agent
 CHECK_EVERY_S = 0.5
 
 
@@ -17,7 +17,7 @@ def hold() -> None:
     The process does not finish its work: the agent may have been killed for lack of memory,
     and the processes wait for each other inside torch, where no signal handler runs.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if AGENT in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
         agent = int(os.environ.get(AGENT, os.getppid()))
         threading.Thread(target=_watch, args=(agent,), daemon=True).start()
 

@@ -25,6 +25,7 @@ from nmtkit.training.checkpoint import (
     save_checkpoint,
     set_damaged_aside,
 )
+from nmtkit.training.divergence import forget_divergence, note_divergence
 from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer
 from nmtkit.training.work import Work
@@ -131,6 +132,7 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
         if progress.step:
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         forget_old(directory, trainer.config.keep_checkpoints)  # if a kill came before it
+        forget_divergence(directory)
     return progress
 
 
@@ -204,6 +206,7 @@ def _check_skipped(n_skipped: int, step: int, directory: Path) -> None:
 
 
 def _diverged(what: str, directory: Path) -> UserError:
+    note_divergence(directory, f"{what}: not finite")
     return UserError(
         f"{what}: not finite; the last good checkpoint is kept in {directory}; lower [training] "
         "learning_rate_scale or raise warmup_steps"

@@ -1,0 +1,257 @@
+"""Run the rows of a study, each as an ordinary run, and fill its table."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nmtkit import artifacts, progress
+from nmtkit.artifacts import BusyError, DamagedError
+from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.errors import Stopped, UserError
+from nmtkit.evaluation.scores import read_scores
+from nmtkit.machine import Machine
+from nmtkit.model.cost import count_parameters
+from nmtkit.provenance import run_of
+from nmtkit.recipe import Recipe
+from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.facts import StudyRow, StudyTable
+from nmtkit.stages.average import averaged_steps
+from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.study import Row, Study
+from nmtkit.training import lifeline
+from nmtkit.training.checkpoint import CHECKPOINTS, last_step
+from nmtkit.training.divergence import divergence
+from nmtkit.training.metrics import METRICS, read_metrics
+from nmtkit.training.signals import on_stop_signal
+
+CLAIMS = "study"  # the folder of locks, beside those of the stages
+LOOK_EVERY_S = 2.0  # whether another process has prepared the corpus
+OF_ROWS = list(STAGES)[1:]  # the stages that rows do not share
+
+
+def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
+    """Return the chain of each row, by its name.
+
+    Raises:
+        UserError: A recipe does not exist, or an override does not fit it.
+    """
+    chains = {}
+    for row in study.rows:
+        recipe, its_own = study.recipe_of(row), study.overrides_of(row, tuple(overrides))
+        try:
+            chains[row.name] = Chain(load_recipe(recipe, its_own), machine, recipe, its_own)
+        except UserError as error:
+            raise UserError(f"row {row.name} of study {study.name}: {error}") from None
+    return chains
+
+
+# Running
+
+
+def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
+    """Run `rows` in turn, but for those that are finished or have diverged.
+
+    Each runs in a process of its own, so that nothing of one row, be it memory, compiled code or
+    a crash, reaches the next. A row that another process runs is left to it.
+
+    Returns:
+        The names of the rows that failed: what is wrong was printed.
+
+    Raises:
+        UserError: the corpus could not be prepared.
+        Stopped: a signal came; the row that ran was told.
+    """
+    for row in rows:
+        _prepare(chains[row.name])
+    failed = []
+    for number, row in enumerate(rows, 1):
+        chain = chains[row.name]
+        of_all = f"study: {row.name} ({number:,} of {len(rows):,})"
+        try:
+            with chain.store.claim(CLAIMS, _claim(chain)):
+                if not _run_row(chain, of_all):
+                    failed.append(row.name)
+        except BusyError as error:
+            progress.say(f"{of_all}: {error}")
+    return failed
+
+
+def _run_row(chain: Chain, of_all: str) -> bool:
+    """Run a row, unless it is finished or has diverged, and return whether it now has or is."""
+    state, why = _state(chain)
+    if state not in ("finished", "diverged"):
+        progress.say(f"{of_all}: nmtkit run {run_of(chain.command, chain.overrides)}")
+        if _nmtkit("run", chain, chain.machine.options()) == 0:
+            return True
+        state, why = _state(chain)
+    if state in ("finished", "diverged"):
+        progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
+    return state in ("finished", "diverged")
+
+
+def _prepare(chain: Chain) -> None:
+    """Have the corpus prepared by this process, or wait for another one that shares it."""
+    machine = chain.machine
+    of_prepare = Machine(machine.runs_dir, mirror=machine.mirror, workers=machine.workers)
+    is_waiting = False
+    while chain.find("prepare") is None:
+        try:
+            with chain.store.claim(CLAIMS, chain.fingerprint("prepare")):
+                if chain.find("prepare") is None and _nmtkit(
+                    "prepare", chain, of_prepare.options()
+                ):
+                    raise UserError("the corpus of the study was not prepared, as said above")
+        except BusyError as error:
+            if not is_waiting:
+                progress.say(f"study: waiting: {error}")
+            is_waiting = True
+            time.sleep(LOOK_EVERY_S)
+
+
+def _claim(chain: Chain) -> str:
+    """Return what names a row among those that processes claim."""
+    return artifacts.fingerprint(CLAIMS, chain.recipe.model_dump(mode="json"))
+
+
+def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
+    """Run a command on a row's recipe in a process of its own, and return its exit code.
+
+    Raises:
+        Stopped: a signal came; the process has ended too.
+    """
+    quiet = ["--quiet"] if progress.console.quiet else []
+    overrides = [f"--set={override}" for override in chain.overrides]
+    signals: list[signal.Signals] = []
+
+    def pass_on(number: signal.Signals) -> None:
+        signals.append(number)
+        process.send_signal(number)
+
+    with (
+        subprocess.Popen(  # noqa: S603 - nmtkit itself
+            [
+                sys.executable,
+                "-m",
+                "nmtkit",
+                *quiet,
+                command,
+                *options,
+                *overrides,
+                "--",
+                chain.command,
+            ],
+            env={**os.environ, lifeline.AGENT: str(os.getpid())},
+            stdout=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C comes to this process, which passes it on once
+        ) as process,
+        on_stop_signal(pass_on),
+    ):
+        code = process.wait()
+    if signals:
+        raise Stopped(
+            f"stopped by {signals[0].name}; finished rows are kept, and the same command resumes",
+            exit_code=128 + signals[0],
+        )
+    return code
+
+
+# The table
+
+
+def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
+    """Return what each row of `study` has reached so far."""
+    first = _without_seed(chains[study.rows[0].name].recipe)
+    return StudyTable(
+        name=study.name,
+        description=study.description,
+        bleu=study.bleu,
+        rows=[
+            _row(row, chains[row.name], is_base=_without_seed(chains[row.name].recipe) == first)
+            for row in study.rows
+        ],
+    )
+
+
+def _without_seed(recipe: Recipe) -> dict[str, Any]:
+    return recipe.model_dump(exclude={"training": {"seed"}})
+
+
+def _row(row: Row, chain: Chain, *, is_base: bool) -> StudyRow:
+    state, why = _state(chain)
+    if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
+        state, why = "being made", f"by {holder}"
+    reached: dict[str, Any] = {}
+    if state == "finished":
+        try:
+            reached = _reached(chain)
+        except UserError as error:
+            state, why = "damaged", str(error)
+    changes = [override.partition(".")[2] for override in row.set]
+    return StudyRow(
+        name=row.name,
+        change=", ".join([*([row.recipe] if row.recipe else []), *changes]),
+        run=run_of(chain.command, chain.overrides),
+        is_base=is_base,
+        state=state,
+        why=why,
+        n_parameters=_n_parameters(chain),
+        published=row.published.model_dump(exclude_none=True),
+        **reached,
+    )
+
+
+def _state(chain: Chain) -> tuple[str, str]:
+    """Return how far a row is, and why it is not finished."""
+    try:
+        if chain.find("score"):
+            return "finished", ""
+        is_trained = chain.find("train") is not None
+        fingerprints = {stage: chain.fingerprint(stage) for stage in OF_ROWS}
+    except DamagedError as error:
+        return "damaged", str(error)
+    except UserError as error:  # such as a test set whose hash nobody knows yet
+        return "not run", str(error)
+    holders = [chain.store.holder(*place) for place in fingerprints.items()]
+    if holder := next(filter(None, holders), None):
+        return "being made", f"by {holder}"
+    if is_trained:
+        return "stopped", "trained, not scored yet"
+    return _training_state(chain, chain.store.draft_place("train", fingerprints["train"]))
+
+
+def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
+    if what := divergence(draft / CHECKPOINTS):
+        return "diverged", f"{what}; `{chain.command_of('train')}` tries again"
+    if step := last_step(draft / CHECKPOINTS):
+        return "stopped", f"after step {step:,} of {chain.recipe.training.max_steps:,}"
+    return "not run", ""
+
+
+def _reached(chain: Chain) -> dict[str, Any]:
+    """Return what a finished row reached, by the names of the fields of `StudyRow`."""
+    step = averaged_steps(chain.need("average"))[-1]
+    lines = read_metrics(chain.need("train").path / METRICS)
+    return {
+        "steps": step,
+        "dev_perplexity": next(
+            (line.get("dev_perplexity") for line in lines if line["step"] == step), None
+        ),
+        "scores": read_scores(chain.need("score")),
+    }
+
+
+def _n_parameters(chain: Chain) -> int:
+    try:
+        prepared = chain.find("prepare")
+    except UserError:
+        prepared = None
+    n_tokens = (
+        PreparedCorpus(prepared).counts().vocabulary if prepared else chain.expected_vocabulary()
+    )
+    model = chain.recipe.model
+    return count_parameters(model, model.rows_for(n_tokens)).total

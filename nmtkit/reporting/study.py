@@ -1,0 +1,98 @@
+"""The table of a study: the same on a terminal and on a page."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from nmtkit.reporting.facts import StudyRow, StudyTable
+from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+
+Value = Callable[[StudyRow], float | None]
+
+
+def study_grid(table: StudyTable) -> Grid:
+    """Return one row a variant; what is published is beside what was reached."""
+    figures: list[tuple[str, Value, str, str]] = [  # heading, value, format, that of a difference
+        ("dev perplexity", lambda row: row.dev_perplexity, ".2f", "+.2f"),
+        ("published", lambda row: row.published.get("perplexity"), ".2f", "+.2f"),
+        (SCORE_NAMES[table.bleu], _score(table.bleu), ".2f", "+.2f"),
+        ("published", lambda row: row.published.get("bleu"), ".1f", "+.1f"),
+        ("params, 10^6", lambda row: row.n_parameters / 1e6, ".2f", ""),
+        ("published", lambda row: row.published.get("parameters"), ".0f", ""),
+    ]
+    bases = {number: _mean(table, value) for number, (_, value, *_) in enumerate(figures)}
+    groups = []
+    for row in table.rows:
+        cells = []
+        for number, (_, value, form, of_difference) in enumerate(figures):
+            found, base = value(row), bases[number]
+            cell = "" if found is None else f"{found:{form}}"
+            if found is not None and base is not None and of_difference and not row.is_base:
+                cell += f" ({found - base:{of_difference}})"
+            cells.append(cell)
+        groups.append([(row.name, row.change, *cells, row.state)])
+    columns = ("row", "change", *(heading for heading, *_ in figures), "state")
+    return Grid(table.name, columns, 2, groups)
+
+
+def without_changes(grid: Grid) -> Grid:
+    """Return the table for a terminal, which the names of the rows must do for."""
+    columns = (grid.columns[0], *grid.columns[2:])
+    groups = [[(row[0], *row[2:]) for row in group] for group in grid.groups]
+    return replace(grid, columns=columns, n_labels=1, groups=groups)
+
+
+def study_notes(table: StudyTable) -> list[str]:
+    """Return what must be known to read the table, and why rows are not finished."""
+    notes = []
+    bases = [row for row in table.rows if row.is_base and row.state == "finished"]
+    if len(bases) > 1:
+        spans = [
+            f"{name} {_span(bases, value)}"
+            for name, value in (
+                ("dev perplexity", lambda row: row.dev_perplexity),
+                (SCORE_NAMES[table.bleu], _score(table.bleu)),
+            )
+        ]
+        notes.append(
+            f"{len(bases)} rows differ in the seed alone: {', '.join(spans)}; other differences of "
+            "this size are chance"
+        )
+    if any(row.state == "finished" for row in table.rows):
+        notes.append("in brackets: the difference from base, or from the mean of its seeds")
+        notes.append("dev perplexity: per subword of the development set, end symbols counted")
+    scores = [each for row in table.rows for each in list(row.scores.items())[:1]]
+    kind = table.bleu
+    notes += dict.fromkeys(
+        f"{SCORE_NAMES[kind]} of {name}: {how_counted(each[kind])}"
+        for name, each in scores
+        if kind in each
+    )
+    notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
+    return notes
+
+
+def _score(kind: str) -> Value:
+    """Return what finds the score of a row on its first test set."""
+
+    def score(row: StudyRow) -> float | None:
+        of_set: dict[str, Any] = next(iter(row.scores.values()), {})
+        return of_set[kind]["score"] if kind in of_set else None
+
+    return score
+
+
+def _mean(table: StudyTable, value: Value) -> float | None:
+    found = _values([row for row in table.rows if row.is_base], value)
+    return fmean(found) if found else None
+
+
+def _span(rows: Sequence[StudyRow], value: Value) -> str:
+    found = _values(rows, value)
+    return f"{min(found):.2f} to {max(found):.2f}" if found else "unknown"
+
+
+def _values(rows: Sequence[StudyRow], value: Value) -> list[float]:
+    return [found for row in rows if (found := value(row)) is not None]

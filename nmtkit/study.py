@@ -1,0 +1,120 @@
+"""A study: variants of one recipe, one a row of a table, beside figures that are published."""
+
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from nmtkit.errors import UserError
+from nmtkit.recipe import NAME, Positive, Section, did_you_mean
+from nmtkit.recipe_file import checked, read_toml, recipes_dir
+
+Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `--set`
+
+
+class Published(Section):
+    """The figures of a row as they are published."""
+
+    perplexity: Positive | None = None  # per subword
+    bleu: Positive | None = None
+    parameters: Positive | None = None  # in millions
+
+
+class Row(Section):
+    """A variant of the recipe."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    recipe: str | None = None  # in place of the study's
+    set: Overrides = ()
+    published: Published = Published()
+
+
+class Study(Section):
+    """The recipe, what all rows have in common, and the rows; the first one is the base."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    description: str
+    recipe: str
+    bleu: Literal["sacrebleu", "tokenized_bleu", "compound_split_bleu"]  # beside the published one
+    set: Overrides = ()
+    rows: Annotated[tuple[Row, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [row.name for row in self.rows]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{names.count(name)} rows are called {name}; rename one")
+        return self
+
+    def recipe_of(self, row: Row) -> str:
+        """Return the recipe of a row: a bare name, or a path."""
+        return row.recipe or self.recipe
+
+    def overrides_of(self, row: Row, overrides: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return the overrides of a row; those of the command line come before its own."""
+        return (*self.set, *overrides, *row.set)
+
+    def chosen(self, patterns: str | None) -> list[Row]:
+        """Return the rows that comma-separated names, or patterns such as 'A-*', choose.
+
+        Raises:
+            UserError: One of them chooses no row.
+        """
+        if patterns is None:
+            return list(self.rows)
+        wanted = [pattern.strip() for pattern in patterns.split(",")]
+        names = [row.name for row in self.rows]
+        for pattern in wanted:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise UserError(
+                    f"--rows: study {self.name} has no row {pattern!r}"
+                    f"{did_you_mean(pattern, names)}; its rows are {', '.join(names)}"
+                )
+        return [row for row in self.rows if any(fnmatchcase(row.name, each) for each in wanted)]
+
+
+def bundled_studies() -> list[Path]:
+    """Return the files of the studies that come with nmtkit, sorted by name."""
+    return sorted((recipes_dir() / "studies").glob("*.toml"))
+
+
+def load_study(name_or_path: str) -> Study:
+    """Read a study by bare name or by path. A recipe's path is relative to the study's file.
+
+    Raises:
+        UserError: The study does not exist, is not TOML, or does not fit the schema.
+    """
+    path = _study_path(name_or_path)
+    study = checked(Study, read_toml(path), (), origin=str(path))
+    rows = tuple(
+        row.model_copy(update={"recipe": row.recipe and _beside(row.recipe, path)})
+        for row in study.rows
+    )
+    return study.model_copy(update={"recipe": _beside(study.recipe, path), "rows": rows})
+
+
+def _beside(recipe: str, study: Path) -> str:
+    """Return a recipe that a study names, as it is named elsewhere."""
+    is_path = recipe.endswith(".toml") or os.sep in recipe
+    return str(study.parent / recipe) if is_path else recipe
+
+
+def _study_path(name_or_path: str) -> Path:
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or os.sep in name_or_path:
+        if not path.is_file():
+            raise UserError(
+                f"there is no study file {name_or_path!r}; give a path that exists or a bare name"
+            )
+        return path
+    known = {study.stem: study for study in bundled_studies()}
+    if name_or_path not in known:
+        raise UserError(
+            f"there is no study {name_or_path!r}{did_you_mean(name_or_path, known)}; those that "
+            f"come with nmtkit are {', '.join(known)}, and your own file is named by its path, "
+            "such as ./mine.toml"
+        )
+    return known[name_or_path]

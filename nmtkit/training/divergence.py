@@ -1,0 +1,23 @@
+"""A note beside the checkpoints that training diverged, until it is tried again."""
+
+from pathlib import Path
+
+DIVERGED = "diverged.txt"
+
+
+def note_divergence(directory: Path, what: str) -> None:
+    """Note what diverged, for `divergence`; all processes of a training note the same."""
+    (directory / DIVERGED).write_text(f"{what}\n", encoding="utf-8", newline="\n")
+
+
+def divergence(directory: Path) -> str | None:
+    """Return what diverged in the training whose checkpoints are in `directory`, if it did."""
+    try:
+        return (directory / DIVERGED).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+
+
+def forget_divergence(directory: Path) -> None:
+    """Delete the note: training begins again."""
+    (directory / DIVERGED).unlink(missing_ok=True)

@@ -1,0 +1,263 @@
+"""nmtkit study: rows are ordinary runs, shared by processes, resumed after a kill, and reported."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nmtkit.artifacts import Store
+from nmtkit.commands.run import run_all
+from nmtkit.commands.study import _claim, chains_of, run_rows, table
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.facts import StudyRow
+from nmtkit.reporting.study import study_notes
+from nmtkit.stages import train
+from nmtkit.stages.chain import Chain
+from nmtkit.study import Study, load_study
+from nmtkit.training.divergence import forget_divergence
+from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, start, traces
+
+STUDY = "two.toml"
+COMMON = ["averaging.n_checkpoints=1", "training.max_steps=6"]
+OWN: tuple[list[str], ...] = (
+    [],
+    ["model.n_heads=1", "model.d_k=32", "model.d_v=32"],
+)  # of each row
+TOML = f"""
+name = "two"
+description = "Rows of a study"
+recipe = "{RECIPE}"
+bleu = "compound_split_bleu"
+set = {json.dumps(COMMON)}
+
+[[rows]]
+name = "base"
+published = {{ perplexity = 4.5, bleu = 20.5, parameters = 2 }}
+
+[[rows]]
+name = "A-h1"
+set = {json.dumps(OWN[1])}
+published = {{ bleu = 19.0 }}
+"""
+HOT = "training.learning_rate_scale=1e30"
+DIVERGES = f"""
+[[rows]]
+name = "hot"
+set = ["{HOT}", "training.checkpoint_every_steps=1"]
+"""
+
+
+@pytest.fixture
+def place(prepared: Path) -> Path:
+    """A folder with a study, where the corpus is prepared."""
+    (prepared / STUDY).write_text(TOML, encoding="utf-8", newline="\n")
+    return prepared
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run rows in this process, which is faster."""
+
+    def nmtkit(command: str, chain: Chain, _options: Sequence[str]) -> int:
+        assert command == "run"
+        try:
+            run_all(chain, as_json=True)
+        except UserError:
+            return 1
+        return 0
+
+    monkeypatch.setattr("nmtkit.commands.study._nmtkit", nmtkit)
+
+
+def study(folder: Path, *args: str) -> Outcome:
+    return nmtkit(folder, "study", STUDY, "--workers=1", *args)
+
+
+def loaded(folder: Path, *overrides: str) -> tuple[Study, dict[str, Chain]]:
+    """The study, and a chain for each row."""
+    found = load_study(str(folder / STUDY))
+    return found, chains_of(found, Machine(folder / "runs", workers=1), overrides)
+
+
+def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
+    """Run rows, and return those that failed."""
+    found, chains = loaded(folder, *overrides)
+    return run_rows(found.chosen(rows), chains)
+
+
+def rows_of(folder: Path, *overrides: str) -> dict[str, StudyRow]:
+    return {row.name: row for row in table(*loaded(folder, *overrides)).rows}
+
+
+def states(folder: Path, *overrides: str) -> dict[str, str]:
+    return {name: row.state for name, row in rows_of(folder, *overrides).items()}
+
+
+@pytest.mark.slow
+def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
+    ended = done(study(place))
+    assert set(states(place).values()) == {"finished"}
+    assert len(list(Store(place / "runs").all("prepare"))) == 1
+    told = json.loads(done(study(place, "--show", "--json")).out)
+    for row, own in zip(told["rows"], OWN, strict=True):
+        overrides = [*COMMON, *own]
+        assert row["run"] == " ".join([RECIPE, *(f"--set={each}" for each in overrides)])
+        recipe = load_recipe(str(place / RECIPE), overrides)
+        chain = Chain(recipe, Machine(place / "runs"), str(place / RECIPE), overrides)
+        scores = json.loads((chain.need("score").path / "scores.json").read_bytes())
+        assert row["scores"] == scores
+        metrics = (chain.need("train").path / "metrics.jsonl").read_text(encoding="utf-8")
+        last = json.loads(metrics.split("\n")[-2])
+        assert (row["steps"], row["dev_perplexity"]) == (6, last["dev_perplexity"])
+        assert f"{last['dev_perplexity']:.2f}" in ended.out
+        assert f"{scores['test']['compound_split_bleu']['score']:.2f}" in ended.out
+    assert "19.0 (-1.5)" in ended.out
+    assert "compound-split BLEU of test: " in ended.out
+
+
+@pytest.mark.usefixtures("in_process")
+def test_finished_rows_are_not_redone(place: Path) -> None:
+    assert run(place, "base") == []
+    assert states(place) == {"base": "finished", "A-h1": "not run"}
+    before = traces(place / "runs")
+    assert run(place) == []
+    assert set(states(place).values()) == {"finished"}
+    after = traces(place / "runs")
+    kept = {path for path in before if before[path][2] and not path.endswith(".lock")}
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+
+
+def test_overrides_of_the_command_come_before_those_of_a_row(place: Path) -> None:
+    wider = rows_of(place, "model.n_heads=4", "training.max_steps=7")
+    rows = rows_of(place)
+    assert "max_steps=7" in wider["A-h1"].run
+    assert wider["A-h1"].run.index("n_heads=4") < wider["A-h1"].run.index("n_heads=1")
+    assert wider["A-h1"].n_parameters == rows["A-h1"].n_parameters
+    assert wider["base"].n_parameters > rows["base"].n_parameters
+
+
+@pytest.mark.usefixtures("in_process")
+def test_row_that_diverges_is_reported_and_the_others_run(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (place / STUDY).write_text(f"{TOML}{DIVERGES}", encoding="utf-8", newline="\n")
+    assert run(place, "hot,A-*") == []
+    assert states(place) == {"base": "not run", "A-h1": "finished", "hot": "diverged"}
+    hot = rows_of(place)["hot"]
+    assert hot.why.startswith("weights after step 1: not finite; `nmtkit train ")
+    assert any(
+        note.startswith("hot: diverged, weights") for note in study_notes(table(*loaded(place)))
+    )
+    capfd.readouterr()
+    assert run(place, "hot") == []
+    assert "nmtkit run" not in capfd.readouterr().err  # it is not tried again, but by
+    assert f"--set={HOT}" in shlex.split(hot.why.split("`")[1])
+    chain = loaded(place)[1]["hot"]
+    with pytest.raises(UserError, match="not finite"):
+        train.run(chain)
+    assert states(place)["hot"] == "diverged"
+    draft = chain.store.draft_place("train", chain.fingerprint("train"))
+    forget_divergence(draft / "checkpoints")
+    assert states(place)["hot"] == "not run"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
+    place: Path,
+) -> None:
+    text = TOML.replace('"model.n_heads=1"', '\'test.sets=[{src="gone.en", tgt="gone.de"}]\'')
+    (place / STUDY).write_text(text, encoding="utf-8", newline="\n")
+    assert run(place, "A-h1,base") == ["A-h1"]
+    assert states(place)["base"] == "finished"
+    row = rows_of(place)["A-h1"]
+    assert (row.state, "gone.en" in row.why) == ("not run", True)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_row_that_another_process_runs_is_left_to_it(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, chains = loaded(place)
+    with chains["base"].store.claim("study", _claim(chains["base"])):
+        assert run(place) == []
+        assert states(place) == {"base": "being made", "A-h1": "finished"}
+    assert f"is being made by process {os.getpid()} on " in capfd.readouterr().err
+    with chains["base"].store.lock("train", chains["base"].fingerprint("train")):
+        assert states(place)["base"] == "being made"  # by hand
+    assert states(place)["base"] == "not run"
+
+
+@pytest.mark.slow
+def test_killed_at_any_time_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
+    """The study's process is killed, or told to stop; the process of the row ends with it."""
+    longer = "training.max_steps=60"
+    command = ("study", STUDY, f"--set={longer}")
+    for seconds in (0.5, 3.0, 6.0):
+        process = start(place, *command)
+        time.sleep(seconds)
+        process.kill()
+        process.communicate()  # which waits for the row to close its standard error
+    assert run(place, "base", longer) == []
+    before = traces(place / "runs")
+    process = start(place, *command)
+    assert process.stderr is not None
+    lines = iter(process.stderr.readline, b"")
+    assert any(b"A-h1 (2 of 2): nmtkit run" in line for line in lines)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    ended = outcome(process)
+    assert ended.code == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM; finished rows are kept" in sentence(ended)
+    assert run(place, None, longer) == []
+    assert set(states(place, longer).values()) == {"finished"}
+    after = traces(place / "runs")
+    kept = {path for path in before if before[path][2] and not path.endswith(".lock")}
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+
+
+@pytest.mark.slow
+def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
+    shutil.rmtree(place / "runs")
+    (place / STUDY).write_text(f"{TOML}{DIVERGES}", encoding="utf-8", newline="\n")
+    processes = [start(place, "study", STUDY, "--workers=1") for _ in range(2)]
+    for process in processes:
+        done(outcome(process))
+    assert states(place) == {"base": "finished", "A-h1": "finished", "hot": "diverged"}
+    assert len(list(Store(place / "runs").all("train"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("A-h1", "base", "2 rows are called base; rename one"),
+        ("n_heads=1", "n_head=1", "row A-h1 of study two: "),
+        (RECIPE, "gone.toml", "gone.toml'; give a path that exists"),
+        ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
+        ('"compound_split_bleu"', '"bleu"', "bleu = "),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_told(workplace: Path, old: str, new: str, said: str) -> None:
+    (workplace / STUDY).write_text(TOML.replace(old, new), encoding="utf-8", newline="\n")
+    with pytest.raises(UserError) as told:
+        loaded(workplace)
+    assert said in str(told.value)
+
+
+def test_row_that_does_not_exist_is_told(place: Path) -> None:
+    with pytest.raises(UserError, match=r"study two has no row 'A-h2' \(did you mean 'A-h1'\?\)"):
+        run(place, "base,A-h2")
+
+
+def test_study_that_does_not_exist_is_told() -> None:
+    with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):
+        load_study("table3")
+    with pytest.raises(UserError, match=r"there is no study file './no.toml'"):
+        load_study("./no.toml")

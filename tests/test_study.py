@@ -1,0 +1,85 @@
+"""The studies that come with nmtkit: the paper's rows, with its parameters."""
+
+import pytest
+
+from nmtkit.commands.study import chains_of, table
+from nmtkit.machine import Machine
+from nmtkit.stages.chain import Chain
+from nmtkit.study import Study, bundled_studies, load_study
+
+# What Table 3 prints of each row: perplexity, BLEU, parameters.
+TABLE_3 = """
+4.92 25.8 65 | 5.29 24.9 | 5.00 25.5 | 4.91 25.8 | 5.01 25.4 | 5.16 25.1 58 | 5.01 25.4 60
+| 6.11 23.7 36 | 5.19 25.3 50 | 4.88 25.5 80 | 5.75 24.5 28 | 4.66 26.0 168 | 5.12 25.4 53
+| 4.75 26.2 90 | 5.77 24.6 | 4.95 25.5 | 4.67 25.3 | 5.47 25.7 | 4.92 25.7 | 4.33 26.4 213
+"""
+
+
+@pytest.fixture(params=[path.stem for path in bundled_studies()])
+def study(request: pytest.FixtureRequest) -> Study:
+    return load_study(request.param)
+
+
+@pytest.fixture
+def chains(study: Study, machine: Machine) -> dict[str, Chain]:
+    return chains_of(study, machine)
+
+
+@pytest.fixture
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    return Machine(tmp_path_factory.mktemp("runs"))
+
+
+def test_published_figures_are_those_of_table_3(study: Study) -> None:
+    printed = [[float(figure) for figure in row.split()] for row in TABLE_3.split("|")]
+    rows = [row.published for row in study.rows if not row.name.startswith("base-seed")]
+    found = [[row.perplexity, row.bleu, row.parameters] for row in rows]
+    if study.name == "table-3":
+        assert [[each for each in row if each is not None] for row in found] == printed
+    else:  # the same ideas, of other models
+        assert [[*row[:2], None] for row in printed] == found
+
+
+def test_full_size_has_the_paper_s_parameters_but_for_big(machine: Machine) -> None:
+    study = load_study("table-3")
+    rows = table(study, chains_of(study, machine)).rows
+    for row in rows:
+        if "parameters" in row.published:
+            expected = 218 if row.name == "big" else row.published["parameters"]
+            assert round(row.n_parameters / 1e6) == expected
+    assert sum("parameters" in row.published for row in rows) == 11
+
+
+def test_rows_differ_from_each_other_and_share_the_text(chains: dict[str, Chain]) -> None:
+    assert len({chain.fingerprint("prepare") for chain in chains.values()}) == 1
+    assert len({chain.fingerprint("train") for chain in chains.values()}) == len(chains)
+    for chain in chains.values():
+        recipe = chain.recipe
+        assert recipe.averaging.n_checkpoints == 1
+        assert recipe.test.sets == (recipe.corpus.dev,)
+        assert (recipe.decoding.beam_size, recipe.decoding.length_penalty) == (4, 0.6)
+
+
+def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(machine: Machine) -> None:
+    from nmtkit.recipe_file import load_recipe
+
+    chains = chains_of(load_study("table-3"), machine)
+    for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
+        own = Chain(load_recipe(recipe), machine, recipe)
+        assert chains[name].fingerprint("train") == own.fingerprint("train")
+
+
+def test_seeds_of_base_are_known_as_such(machine: Machine) -> None:
+    for name, bases in (
+        ("table-3", ["base"]),
+        ("table-3-multi30k", ["base", "base-seed2", "base-seed3"]),
+    ):
+        study = load_study(name)
+        rows = table(study, chains_of(study, machine)).rows
+        assert [row.name for row in rows if row.is_base] == bases
+
+
+def test_rows_are_chosen_by_name_and_by_pattern() -> None:
+    study = load_study("table-3")
+    assert [row.name for row in study.chosen("big, B-*")] == ["B-dk16", "B-dk32", "big"]
+    assert len(study.chosen(None)) == 20
