@@ -397,6 +397,53 @@ def export(
     _tell(command.export(bundle, folder, command.ExportFormat(how)))
 
 
+@app.command("import")
+def import_model(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint of fairseq.")
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    codes: Annotated[
+        Path, typer.Option(metavar="FILE", help="The BPE codes of subword-nmt or fastBPE.")
+    ],
+    langpair: Annotated[str, typer.Option(metavar="SRC-TGT", help="The languages, such as en-de.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder of dict.SRC.txt and dict.TGT.txt, if not CHECKPOINT's."
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str, typer.Option(help="How text was tokenized: moses or none.")
+    ] = "moses",
+    hyphens: Annotated[
+        bool | None,
+        typer.Option(
+            "--aggressive-hyphens/--no-aggressive-hyphens",
+            help="Whether it was with tokenizer.perl -a; by default, as the dictionary shows.",
+            show_default=False,
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize-punctuation", help="Punctuation was normalized before.")
+    ] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Text was lower-cased.")] = False,
+) -> None:
+    """Make a bundle of a model that fairseq trained."""
+    from nmtkit.commands import import_model as command
+
+    if tokenizer not in ("moses", "none"):
+        raise UserError(f"--tokenizer {tokenizer} is not known; use moses or none")
+    text = command.TextOptions(
+        langpair,
+        tokenizer="moses" if tokenizer == "moses" else "none",
+        aggressive_hyphens=hyphens,
+        normalize_punctuation=normalize,
+        lowercase=lowercase,
+    )
+    _tell(command.import_fairseq(checkpoint, folder, data, codes, text))
+
+
 def _check_alignment(how: Format, *, asked: bool) -> None:
     if asked and not how.needs_details:
         raise UserError(f"--format {how} has no alignment; use --format json or fairseq")

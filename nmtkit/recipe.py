@@ -25,6 +25,8 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INT = 2**63 - 1  # as in TOML
+# Deviation: the paper names none; this is the one of its published code (tensor2tensor, June 2017).
+LAYER_NORM_EPSILON = 1e-6
 
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
@@ -265,18 +267,22 @@ class ModelConfig(Section):
     neighbourhood: Count | None = None
     dropout: Share  # P_drop, of sub-layer outputs and embeddings
     attention_dropout: Share = 0.0  # of attention weights (section 6.3)
-    positions: Literal["sinusoid", "learned"]
+    positions: Literal["sinusoid", "fairseq", "learned"]  # "fairseq": its table of sinusoids
     max_positions: Count  # longest training sentence, and rows of the learned positions
     norm: Literal["post", "pre"]
+    layer_norm_epsilon: Positive = LAYER_NORM_EPSILON
     tie_embeddings: bool  # share source, target and pre-softmax matrix (section 3.4)
     vocabulary_multiple: Count  # round up the rows of the embeddings to a multiple of this
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.positions == "sinusoid" and self.d_model % 2:
+        if self.positions != "learned" and self.d_model % 2:
             raise ValueError(
-                f'd_model = {self.d_model} is odd, but positions = "sinusoid" needs an even number'
+                f"d_model = {self.d_model} is odd, but positions = "
+                f'"{self.positions}" needs an even number'
             )
+        if self.positions == "fairseq" and self.d_model < 4:
+            raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
         return self
 
     def rows_for(self, n_tokens: int) -> int:

@@ -82,7 +82,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words)).save(prepared)
     Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
     artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
-    corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
+    corpus = PreparedCorpus(artifacts.open_directory(folder / "whole")).files_of_a_bundle()
     model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)

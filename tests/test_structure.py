@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": {"recipe", "artifacts", "errors"},
     "corpus": {"sources", "artifacts", "errors", "symbols"},
     "training": {"recipe", *LIBRARY},
-    "interchange": {"recipe", "corpus", *LIBRARY},
+    "interchange": {"recipe", "sources", "corpus", *LIBRARY},
     "decoding": {"recipe", "corpus", "interchange", *LIBRARY},
     "evaluation": {"sources", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},

@@ -33,7 +33,7 @@ def average(folders: Sequence[Path], place: Path) -> Path:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-    text = PreparedCorpus(first.artifact)
+    text = PreparedCorpus(first.artifact).files_of_a_bundle()
     write_bundle(draft, text, first.description, first.decoding, weights)
     origins = [artifacts.sha256_of(folder / artifacts.MANIFEST) for folder in folders]
     artifacts.publish_directory(

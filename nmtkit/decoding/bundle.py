@@ -4,14 +4,13 @@ Raw text in, raw text out, nothing else needed. No torch here: an engine reads t
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
-from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
@@ -71,7 +70,7 @@ class Bundle:
 
 def write_bundle(
     folder: Path,
-    prepared: PreparedCorpus,
+    text: Iterable[Path],
     model: Description,
     decoding: DecodingConfig,
     weights: "Mapping[str, Tensor] | Path",
@@ -80,12 +79,12 @@ def write_bundle(
 
     Args:
         folder: where.
-        prepared: whose subwords and tokenization it takes.
+        text: the files of subwords and tokenization, if they are not there already.
         model: what describes the model.
         decoding: how it translates.
         weights: the model's, or another bundle with the same ones, whose file it shares.
     """
-    for path in prepared.files_of_a_bundle():
+    for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
     artifacts.write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))

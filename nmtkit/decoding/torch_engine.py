@@ -84,7 +84,7 @@ def load_model(bundle: Bundle, device: torch.device) -> Transformer:
     """
     weights = bundle.verified_weights()
     config = bundle.description.config
-    if config.positions == "sinusoid":
+    if config.positions != "learned":
         config = config.model_copy(update={"max_positions": max_subwords(config)})
     with torch.device(device):
         model = Transformer(config, bundle.description.n_rows)

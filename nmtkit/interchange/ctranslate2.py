@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import (
-    LAYER_NORM_EPSILON,
     CrossAttention,
     DecoderLayer,
     Embedding,
@@ -82,7 +81,7 @@ def write_model(
     spec.config.bos_token = spec.config.decoder_start_token = vocabulary[BOS_ID]
     spec.config.eos_token = vocabulary[EOS_ID]
     spec.config.unk_token = vocabulary[UNK_ID]
-    spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
+    spec.config.layer_norm_epsilon = model.config.layer_norm_epsilon
     spec.validate()
     spec.optimize(dtype)
     spec.save(str(folder))

@@ -2,7 +2,8 @@
 
 Its LayerNorm has the fixed epsilon 1e-5. A LayerNorm of s z with epsilon s^2 e equals that of z
 with epsilon e. So all vectors between the sublayers are multiplied by s, the weights that read them
-are divided by s, and the model computes the same, but for rounding.
+are divided by s, and the model computes the same, but for rounding. An imported model of fairseq
+has this epsilon already: s = 1.
 """
 
 from collections.abc import Iterator
@@ -14,12 +15,11 @@ from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
-from nmtkit.model.transformer import LAYER_NORM_EPSILON, Transformer
+from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 MARIAN_EPSILON = 1e-5
-SCALE = (MARIAN_EPSILON / LAYER_NORM_EPSILON) ** 0.5
 
 Named = Iterator[tuple[str, Tensor]]
 
@@ -36,11 +36,10 @@ def check_supported(config: ModelConfig) -> None:
             f"{config.neighbourhood:,}, and neither does any other export; use nmtkit translate"
         )
     width = config.d_model / config.n_heads
-    if config.norm != "post" or not config.tie_embeddings or not config.d_k == config.d_v == width:
+    if config.norm != "post" or not config.d_k == config.d_v == width:
         raise UserError(
-            "Hugging Face's Marian runs only post-norm models with tied embeddings and d_k = d_v = "
-            f"d_model / n_heads, not one with norm = {config.norm}, tie_embeddings = "
-            f"{str(config.tie_embeddings).lower()}, d_k = {config.d_k:,} and d_v = {config.d_v:,}; "
+            "Hugging Face's Marian runs only post-norm models with d_k = d_v = d_model / n_heads, "
+            f"not one with norm = {config.norm}, d_k = {config.d_k:,} and d_v = {config.d_v:,}; "
             "use --format ctranslate2"
         )
 
@@ -83,6 +82,8 @@ def write_model(
         "forced_eos_token_id": None,
         "max_position_embeddings": n_positions,
         "scale_embedding": True,
+        "share_encoder_decoder_embeddings": config.tie_embeddings,
+        "tie_word_embeddings": config.tie_embeddings,
         "vocab_size": n_rows,
         **sides,
         **symbols,
@@ -104,37 +105,44 @@ def write_model(
 def _weights(model: Transformer, n_positions: int) -> Named:
     """Yield the weights under their names in MarianMTModel."""
     ours = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    yield "model.shared.weight", model.output_matrix.detach() * SCALE
+    scale = (MARIAN_EPSILON / model.config.layer_norm_epsilon) ** 0.5
+    is_tied = model.config.tie_embeddings
+    if is_tied:
+        yield "model.shared.weight", model.output_matrix.detach() * scale
+    else:
+        yield "model.encoder.embed_tokens.weight", model.src_embedding.weight.detach() * scale
+        yield "model.decoder.embed_tokens.weight", model.tgt_embedding.weight.detach() * scale
+        yield "lm_head.weight", model.output_matrix.detach() / scale
     yield "final_logits_bias", torch.zeros(1, len(model.output_matrix))
     positions = torch.arange(n_positions)
     for side, embedding in (("encoder", model.src_embedding), ("decoder", model.tgt_embedding)):
         table = embedding.position(positions, n_positions)
-        yield f"model.{side}.embed_positions.weight", table.detach() * SCALE
+        yield f"model.{side}.embed_positions.weight", table.detach() * scale
     for number in range(model.config.n_layers):
         place = f"model.encoder.layers.{number}"
         layer = f"encoder.{number}"
-        yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn")
-        yield from _feed_forward(ours, layer, place)
-        yield from _norm(ours, f"{layer}.residuals.0.norm", f"{place}.self_attn_layer_norm", SCALE)
-        yield from _norm(ours, f"{layer}.residuals.1.norm", f"{place}.final_layer_norm", SCALE)
+        yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn", scale)
+        yield from _feed_forward(ours, layer, place, scale)
+        yield from _norm(ours, f"{layer}.residuals.0.norm", f"{place}.self_attn_layer_norm", scale)
+        yield from _norm(ours, f"{layer}.residuals.1.norm", f"{place}.final_layer_norm", scale)
         place, layer = place.replace("encoder", "decoder"), f"decoder.{number}"
         is_last = number == model.config.n_layers - 1
-        yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn")
-        yield from _attention(ours, f"{layer}.cross_attention", f"{place}.encoder_attn")
-        yield from _feed_forward(ours, layer, place)
-        yield from _norm(ours, f"{layer}.residuals.0.norm", f"{place}.self_attn_layer_norm", SCALE)
+        yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn", scale)
+        yield from _attention(ours, f"{layer}.cross_attention", f"{place}.encoder_attn", scale)
+        yield from _feed_forward(ours, layer, place, scale)
+        yield from _norm(ours, f"{layer}.residuals.0.norm", f"{place}.self_attn_layer_norm", scale)
         yield from _norm(
-            ours, f"{layer}.residuals.1.norm", f"{place}.encoder_attn_layer_norm", SCALE
+            ours, f"{layer}.residuals.1.norm", f"{place}.encoder_attn_layer_norm", scale
         )
-        # The last one is read by the output matrix, which is SCALE times ours.
-        last = 1 / SCALE if is_last else SCALE
+        # The last one is read by the output matrix, which is `scale` times ours if it is tied.
+        last = 1 / scale if is_last and is_tied else scale
         yield from _norm(ours, f"{layer}.residuals.2.norm", f"{place}.final_layer_norm", last)
 
 
-def _attention(ours: dict[str, Tensor], name: str, place: str) -> Named:
+def _attention(ours: dict[str, Tensor], name: str, place: str, scale: float) -> Named:
     merged = ("qkv",) if f"{name}.qkv.weight" in ours else ("q", "kv")
     n_heads_width = ours[f"{name}.out.weight"].shape[1]
-    for kind, factor in (("weight", 1 / SCALE), ("bias", 1.0)):
+    for kind, factor in (("weight", 1 / scale), ("bias", 1.0)):
         if f"{name}.out.{kind}" in ours:
             whole = torch.cat([ours[f"{name}.{part}.{kind}"] for part in merged])
         else:
@@ -142,17 +150,17 @@ def _attention(ours: dict[str, Tensor], name: str, place: str) -> Named:
         for letter, part in zip("qkv", whole.chunk(3), strict=True):
             yield f"{place}.{letter}_proj.{kind}", part * factor
     out = ours[f"{name}.out.weight"]
-    yield f"{place}.out_proj.weight", out * SCALE
+    yield f"{place}.out_proj.weight", out * scale
     bias = ours.get(f"{name}.out.bias", torch.zeros(len(out)))
-    yield f"{place}.out_proj.bias", bias * SCALE
+    yield f"{place}.out_proj.bias", bias * scale
 
 
-def _feed_forward(ours: dict[str, Tensor], layer: str, place: str) -> Named:
+def _feed_forward(ours: dict[str, Tensor], layer: str, place: str, scale: float) -> Named:
     name = f"{layer}.feed_forward"
-    yield f"{place}.fc1.weight", ours[f"{name}.w1.weight"] / SCALE
+    yield f"{place}.fc1.weight", ours[f"{name}.w1.weight"] / scale
     yield f"{place}.fc1.bias", ours[f"{name}.w1.bias"]
-    yield f"{place}.fc2.weight", ours[f"{name}.w2.weight"] * SCALE
-    yield f"{place}.fc2.bias", ours[f"{name}.w2.bias"] * SCALE
+    yield f"{place}.fc2.weight", ours[f"{name}.w2.weight"] * scale
+    yield f"{place}.fc2.bias", ours[f"{name}.w2.bias"] * scale
 
 
 def _norm(ours: dict[str, Tensor], name: str, place: str, factor: float) -> Named:

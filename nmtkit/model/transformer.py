@@ -14,9 +14,6 @@ from nmtkit.model.dropout import Dropout
 from nmtkit.model.packing import Layout
 from nmtkit.recipe import ModelConfig
 
-# Deviation: the paper names none; this is the one of its published code (tensor2tensor, June 2017).
-LAYER_NORM_EPSILON = 1e-6
-
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
 
 
@@ -160,7 +157,7 @@ class Residual(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.norm = LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+        self.norm = LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
         self.dropout = Dropout(config.dropout)
         self.is_post = config.norm == "post"
 
@@ -266,7 +263,7 @@ class Embedding(nn.Module):
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
         else:
-            table = sinusoids(config.max_positions, config.d_model)
+            table = self._table(config.max_positions)
             self.register_buffer("_sinusoids", table, persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, n_positions: int) -> Tensor:
@@ -284,8 +281,12 @@ class Embedding(nn.Module):
             return self._sinusoids[positions]
         # A CUDA graph reads the first table at its address, so it is not replaced.
         if self._longer is None or n_positions > len(self._longer):
-            self._longer = sinusoids(2 * n_positions, self.config.d_model).to(positions.device)
+            self._longer = self._table(2 * n_positions).to(positions.device)
         return self._longer[positions]
+
+    def _table(self, n_positions: int) -> Tensor:
+        is_fairseqs = self.config.positions == "fairseq"
+        return (fairseq_sinusoids if is_fairseqs else sinusoids)(n_positions, self.config.d_model)
 
 
 def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:
@@ -305,8 +306,21 @@ def sinusoids(n_positions: int, d_model: int) -> Tensor:
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
+def fairseq_sinusoids(n_positions: int, d_model: int) -> Tensor:
+    """Return (n_positions, D) as fairseq computes it, for models that it trained.
+
+    Deviation: the sines precede the cosines, the rates are 10000^(-i / (D / 2 - 1)), as in the
+    paper's published code, and the first position is 2, the one after fairseq's padding index.
+    """
+    positions = torch.arange(2, n_positions + 2, dtype=torch.float64)[:, None]
+    half = d_model // 2
+    rates = 10_000 ** (-torch.arange(half, dtype=torch.float64) / (half - 1))
+    angles = positions * rates
+    return torch.cat([angles.sin(), angles.cos()], dim=-1).float()
+
+
 def final_norm(config: ModelConfig) -> nn.Module:
     """Return what follows the last layer: nothing in the paper, a LayerNorm if norm = "pre"."""
     if config.norm == "post":
         return nn.Identity()
-    return LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON)
+    return LayerNorm(config.d_model, eps=config.layer_norm_epsilon)

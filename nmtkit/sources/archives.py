@@ -367,7 +367,7 @@ def _pax_records(data: bytes) -> Iterator[tuple[str, str]]:
 # Zip
 
 
-class _SmallReads(BufferedReader):
+class SmallReads(BufferedReader):
     """A file that refuses large reads: zipfile reads the directory of an archive in one."""
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -381,7 +381,7 @@ def _zip_member(stored: BufferedReader, member: str) -> Blocks:
     n_archive = os.fstat(stored.fileno()).st_size
     try:
         with (
-            _SmallReads(FileIO(stored.fileno(), closefd=False)) as small_reads,
+            SmallReads(FileIO(stored.fileno(), closefd=False)) as small_reads,
             zipfile.ZipFile(small_reads) as archive,
         ):
             info = _zip_info(archive, member)
@@ -391,13 +391,13 @@ def _zip_member(stored: BufferedReader, member: str) -> Blocks:
                     n_out += len(block)
                     _check_ratio(n_in, n_out)
                     yield block
-    except _ZIP_ERRORS as error:
+    except ZIP_ERRORS as error:
         reason = str(error) or "cut short"
         raise PackedError(f"cannot be read from its zip archive ({reason})") from None
 
 
 # What zipfile raises for altered bytes, or for what it does not support, such as encryption.
-_ZIP_ERRORS = (
+ZIP_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,

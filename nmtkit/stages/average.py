@@ -48,7 +48,8 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(weights, Path):
         artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-    write_bundle(draft, prepared, Description.load(trained), chain.recipe.decoding, weights)
+    text = prepared.files_of_a_bundle()
+    write_bundle(draft, text, Description.load(trained), chain.recipe.decoding, weights)
     artifacts.write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
 

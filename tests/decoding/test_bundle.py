@@ -81,7 +81,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     description = Description(config=CONFIG, n_rows=n_rows)
     artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
     corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
-    write_bundle(draft, corpus, description, DECODING, weights)
+    write_bundle(draft, corpus.files_of_a_bundle(), description, DECODING, weights)
     shutil.rmtree(corpus.path)
     artifacts.publish_directory(draft, place, {"kind": "average"})
     return place

@@ -38,6 +38,9 @@ LONGEST = 7
 FORBIDDEN = {PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)}
 PAPERS = tiny()
 UNLIKE = tiny(norm="pre", positions="learned", tie_embeddings=False, attention_bias=True)
+FAIRSEQS = tiny(
+    positions="fairseq", tie_embeddings=False, attention_bias=True, layer_norm_epsilon=0.01
+)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +70,7 @@ def translate(
 # The model
 
 
-@pytest.mark.parametrize("config", [PAPERS, UNLIKE])
+@pytest.mark.parametrize("config", [PAPERS, UNLIKE, FAIRSEQS])
 def test_log_probabilities_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> None:
     model = random_model(config)
     sources = random_sources(30, N_TOKENS, longest=20)  # longer than `max_positions`

@@ -43,7 +43,7 @@ def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> T
 
 @torch.inference_mode()
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("positions", ["sinusoid", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoid", "fairseq", "learned"])
 @pytest.mark.parametrize("tie_embeddings", [True, False])
 @pytest.mark.parametrize("neighbourhood", [None, 1, 3])
 def test_each_step_gives_what_the_whole_decoder_gives(

@@ -11,7 +11,9 @@ from nmtkit.model.transformer import Transformer
 
 @pytest.mark.parametrize(
     ("norm", "positions", "tied", "bias"),
-    list(product(["post", "pre"], ["sinusoid", "learned"], [True, False], [True, False])),
+    list(
+        product(["post", "pre"], ["sinusoid", "fairseq", "learned"], [True, False], [True, False])
+    ),
 )
 def test_shapes_are_those_of_the_parameters(
     norm: str, positions: str, tied: bool, bias: bool

@@ -12,12 +12,12 @@ from torch.nn.utils.rnn import pad_sequence
 from nmtkit.model.dropout import Dropout
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import (
-    LAYER_NORM_EPSILON,
     CrossAttention,
     DecoderLayer,
     EncoderLayer,
     SelfAttention,
     Transformer,
+    fairseq_sinusoids,
     sinusoids,
 )
 from nmtkit.recipe import ModelConfig
@@ -60,13 +60,13 @@ class Reference(nn.Module):
             "nhead": config.n_heads,
             "dim_feedforward": config.d_ff,
             "dropout": 0.0,
-            "layer_norm_eps": LAYER_NORM_EPSILON,
+            "layer_norm_eps": config.layer_norm_epsilon,
             "batch_first": True,
             "norm_first": config.norm == "pre",
         }
         norms: list[nn.LayerNorm | None] = [None, None]
         if config.norm == "pre":
-            norms = [nn.LayerNorm(config.d_model, eps=LAYER_NORM_EPSILON) for _ in norms]
+            norms = [nn.LayerNorm(config.d_model, eps=config.layer_norm_epsilon) for _ in norms]
         self.encoder = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(**shape), config.n_layers, norms[0], False
         )
@@ -369,6 +369,25 @@ def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) ->
 def test_sinusoids_are_those_of_section_3_5() -> None:
     expected = torch.tensor(plain_sinusoids(300, 14), dtype=torch.float64)
     torch.testing.assert_close(sinusoids(300, 14).double(), expected, rtol=0, atol=1e-7)
+
+
+def test_sinusoids_of_fairseq_are_halves_from_position_2_on() -> None:
+    rates = [10_000 ** (-i / 6) for i in range(7)]
+    expected = torch.tensor(
+        [
+            [function(position * rate) for function in (math.sin, math.cos) for rate in rates]
+            for position in range(2, 302)
+        ],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(fairseq_sinusoids(300, 14).double(), expected, rtol=0, atol=1e-7)
+
+
+def test_position_beyond_those_of_training_is_in_the_table_of_fairseq_too() -> None:
+    model = model_of(tiny(positions="fairseq", max_positions=5))
+    tokens = torch.arange(13)
+    expected = model.src_embedding.weight[tokens] * math.sqrt(12) + fairseq_sinusoids(13, 12)
+    torch.testing.assert_close(embed(model, tokens), expected)
 
 
 def embed(model: Transformer, tokens: Tensor) -> Tensor:

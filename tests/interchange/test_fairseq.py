@@ -1,0 +1,311 @@
+"""A model of fairseq computes with us what it computed there, and a hostile one nothing."""
+
+import argparse
+import os
+import pickle
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmtkit.decoding.forced import force_ids
+from nmtkit.errors import UserError
+from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
+from nmtkit.model.transformer import Transformer
+
+N_ROWS = 48
+SENTENCES = [([7, 5, 9, 30, EOS], [11, 4, 6, EOS]), ([47, EOS], [8, 8, 8, 8, 8, 8, 40, EOS])]
+
+
+def check_equal(path: Path, theirs: FairseqModel) -> None:
+    """Compare the log-probabilities of all tokens; only the four symbols have other ids."""
+    ours = read_model(path, LANGS)
+    model = Transformer(ours.config, ours.n_rows)
+    model.load_state_dict(ours.weights)
+    sources, targets = zip(*SENTENCES, strict=True)
+    found = force_ids(model, sources, [tgt[:-1] for tgt in targets], align=False)
+    for (src, tgt), forced in zip(SENTENCES, found, strict=True):
+        expected = theirs.log_probs(src, tgt)
+        torch.testing.assert_close(torch.tensor(forced.log_probs), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.parametrize("old_names", [True, False])
+@pytest.mark.parametrize(
+    "kind", [{}, {"pre_norm": True}, {"learned": True}, {"tied": False}], ids=str
+)
+def test_log_probabilities_are_those_of_fairseq(
+    kind: dict[str, bool], old_names: bool, is_zip: bool, tmp_path: Path
+) -> None:
+    model = FairseqModel(N_ROWS, **kind)
+    state = model.state(old_names=old_names)
+    path = save_checkpoint(tmp_path / "model.pt", state, model.settings(), is_zip=is_zip)
+    check_equal(path, model)
+
+
+class DictConfig:
+    """What omegaconf's DictConfig leaves in a pickle."""
+
+    def __init__(self, content: Any) -> None:
+        self._content = content
+
+
+class AnyNode:
+    """What omegaconf's AnyNode leaves in a pickle."""
+
+    def __init__(self, value: Any) -> None:
+        self._val = value
+
+
+DictConfig.__module__, AnyNode.__module__ = "omegaconf.dictconfig", "omegaconf.nodes"
+
+
+@pytest.mark.parametrize("form", ["namespace", "dict", "omegaconf"])
+def test_settings_are_found_where_fairseq_puts_them(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FairseqModel(N_ROWS, pre_norm=True)
+    flat = model.settings(source_lang="en", target_lang="de")
+    section: Any = {"namespace": argparse.Namespace(**flat), "dict": flat}.get(form)
+    cfg: Any = {"model": section, "task": {"data": "x"}}
+    if form == "omegaconf":
+        monkeypatch.setitem(sys.modules, "omegaconf", ModuleType("omegaconf"))
+        for kind in (DictConfig, AnyNode):
+            module = ModuleType(kind.__module__)
+            monkeypatch.setitem(sys.modules, kind.__module__, module)
+            monkeypatch.setattr(module, kind.__name__, kind, raising=False)
+        nodes = DictConfig({key: AnyNode(value) for key, value in flat.items()})
+        cfg = DictConfig({"model": nodes})
+    changes = {"args": None, "cfg": cfg}
+    path = save_checkpoint(tmp_path / "m.pt", model.state(), {}, changes)
+    check_equal(path, model)
+    with pytest.raises(UserError, match="translates 'en' to 'de', not de to en"):
+        read_model(path, ["de", "en"])
+
+
+def test_half_precision_becomes_float32(tmp_path: Path) -> None:
+    model = FairseqModel(N_ROWS)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.half().float()
+    state = {name: weight.half() for name, weight in model.state().items()}
+    check_equal(save_checkpoint(tmp_path / "m.pt", state, model.settings()), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation_fn": "gelu"}, "activation_fn = 'gelu'; only activation_fn = relu"),
+        ({"no_scale_embedding": True}, "no_scale_embedding = True"),
+        ({"decoder_normalize_before": True}, "encoder_normalize_before = False and decoder_"),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "5 attention heads"),
+        ({"dropout": "a"}, "a model that is not read"),
+        ({"max_source_positions": -1}, "a model that is not read"),
+        ({"encoder_learned_pos": True, "decoder_learned_pos": True}, "no matrix encoder.embed_pos"),
+    ],
+)
+def test_model_that_ours_cannot_express_is_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    model = FairseqModel(N_ROWS)
+    path = save_checkpoint(tmp_path / "m.pt", model.state(), model.settings(**changes))
+    with pytest.raises(UserError, match=message):
+        read_model(path, LANGS)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "message"),
+    [
+        ("encoder.embed_tokens.weight", torch.zeros(40, 12), "one dictionary for both sides"),
+        ("decoder.layers.2.fc1.weight", torch.zeros(20, 12), "3 decoder layers"),
+        ("encoder.layernorm_embedding.weight", torch.zeros(12), "which our model has not"),
+        ("encoder.layers.1.fc2.bias", torch.zeros(5), "would have shape"),
+        ("encoder.layers.1.fc2.bias", torch.zeros(12).long(), "no floating-point numbers"),
+        ("encoder.layers.1.fc2.bias", "text", "is not a tensor"),
+        ("decoder.embed_tokens.weight", None, "no matrix decoder.embed_tokens.weight"),
+    ],
+)
+def test_weights_of_another_model_are_refused(
+    name: str, weight: Any, message: str, tmp_path: Path
+) -> None:
+    model = FairseqModel(N_ROWS)
+    path = save_checkpoint(
+        tmp_path / "m.pt", {**model.state(), name: weight}, model.settings(source_lang=None)
+    )
+    with pytest.raises(UserError, match=message):
+        read_model(path, LANGS)
+
+
+class Code:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.parametrize("place", ["model", "args", "extra_state"])
+def test_pickle_that_runs_code_is_refused(place: str, is_zip: bool, tmp_path: Path) -> None:
+    model, mark = FairseqModel(N_ROWS), tmp_path / "was-here"
+    path = save_checkpoint(
+        tmp_path / "m.pt",
+        model.state(),
+        model.settings(),
+        {place: {"a": Code(f"touch {mark}")}},
+        is_zip=is_zip,
+    )
+    with pytest.raises(UserError, match=r"m.pt names 'posix.system', which a checkpoint"):
+        read_model(path, LANGS)
+    assert not mark.exists()
+    torch.load(path, weights_only=False)
+    assert mark.exists()  # the pickle was a real one
+
+
+def test_tensor_larger_than_the_file_is_refused(tmp_path: Path) -> None:
+    model = FairseqModel(N_ROWS)
+    state, name = model.state(), "encoder.layers.0.fc1.bias"
+    path = tmp_path / "m.pt"
+    save_checkpoint(path, {**state, name: torch.zeros(1).expand(10**9)}, model.settings())
+    assert path.stat().st_size < 10**6
+    with pytest.raises(UserError, match=r"claims 1,000,00.* weights in "):
+        read_model(path, LANGS)
+    # Below that, elements that the file does not hold.
+    save_checkpoint(path, {**state, name: torch.zeros(1).expand(20)}, model.settings())
+    with pytest.raises(UserError, match=r"has shape \(20,\), and the file holds 1 elements"):
+        read_model(path, LANGS)
+    views = {f"{name}.{i}": state["encoder.embed_tokens.weight"] for i in range(900)}
+    save_checkpoint(path, {**state, **views}, model.settings())
+    with pytest.raises(UserError, match="it is damaged or hostile"):
+        read_model(path, LANGS)
+
+
+DEEP = 150_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02]" + b"]" * DEEP + b"a" * DEEP + b".",  # nested lists
+        b"\x80\x02})" + b"\x85" * DEEP + b"K\x01s.",  # nested tuples as a key
+        b"\x80\x02" + b"(" * DEEP + b"t" * DEEP + b".",
+        b"\x80\x02" + b"(" * DEEP + b"t" * (DEEP + 1) + b".",
+        b"\x80\x02\x8b\xff\xff\xff\x7f.",  # LONG4 of two gigabytes
+        b"\x80\x02a.",
+        b"\x80\x02h\x07.",
+        b"\x80\x02cos\nsystem\n.",
+        b"\x80\x02}.",
+        b"",
+    ],
+)
+def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> None:
+    zipped, legacy = tmp_path / "zip.pt", tmp_path / "legacy.pt"
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("m/data.pkl", content)
+    header = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) * 2
+    legacy.write_bytes(header + content + pickle.dumps([], 2))
+    for path in (zipped, legacy):
+        with pytest.raises(UserError):
+            read_model(path, LANGS)
+
+
+def test_pickle_of_many_objects_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FairseqModel(N_ROWS)
+    path = save_checkpoint(tmp_path / "m.pt", model.state(), model.settings())
+    monkeypatch.setattr("nmtkit.interchange.pickles.MAX_BYTES", 2_000)
+    with pytest.raises(UserError, match="has a pickle of more than 2,000 bytes"):
+        read_model(path, LANGS)
+
+
+def test_archive_that_torch_does_not_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    cases: list[tuple[dict[str, bytes], int, str]] = [
+        ({"a": b""}, zipfile.ZIP_STORED, "not one of torch"),
+        ({"m/data.pkl": b"\x80\x02}."}, zipfile.ZIP_DEFLATED, "is compressed"),
+        (
+            {"m/data.pkl": b"\x80\x02}.", "m/byteorder": b"big"},
+            zipfile.ZIP_STORED,
+            "most significant byte first",
+        ),
+    ]
+    for members, compression, message in cases:
+        with zipfile.ZipFile(path, "w", compression) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        with pytest.raises(UserError, match=message):
+            read_model(path, LANGS)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, bytes]:
+    folder, model = tmp_path_factory.mktemp("checkpoints"), FairseqModel(N_ROWS)
+    return {
+        is_zip: save_checkpoint(
+            folder / "m.pt", model.state(), model.settings(), is_zip=is_zip
+        ).read_bytes()
+        for is_zip in (True, False)
+    }
+
+
+@pytest.mark.parametrize("is_zip", [True, False])
+def test_truncated_checkpoint_is_refused(
+    is_zip: bool, checkpoints: dict[bool, bytes], tmp_path: Path
+) -> None:
+    content, path = checkpoints[is_zip], tmp_path / "m.pt"
+    for part in range(40):
+        path.write_bytes(content[: len(content) * part // 40])
+        with pytest.raises(UserError):
+            read_model(path, LANGS)
+
+
+@given(data=st.data(), is_zip=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_altered_checkpoint_is_refused_or_read(
+    data: st.DataObject,
+    is_zip: bool,
+    checkpoints: dict[bool, bytes],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    content = bytearray(checkpoints[is_zip])
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, min(len(content), 12_000) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("altered") / "m.pt"
+    path.write_bytes(content)
+    try:
+        read_model(path, LANGS)
+    except UserError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_dictionary_has_symbols_before_and_fillers_behind(tmp_path: Path) -> None:
+    n_rows = write_dictionaries(tmp_path, ["a@@", "b"])
+    dictionary = read_dictionary(tmp_path / "dict.en.txt")
+    assert (list(dictionary.pieces), dictionary.n_rows, n_rows) == (["a@@", "b"], 8, 8)
+
+
+@pytest.mark.parametrize("line", ["a", "a b", "a -1", "<pad> 3", "b 4", "a 1 #fairseq:overwrite"])
+def test_malformed_dictionary_is_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "dict.en.txt"
+    path.write_text(f"b 9\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"dict.en.txt, line 2"):
+        read_dictionary(path)
+
+
+def test_codes_of_both_tools_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "codes"
+    path.write_text("#version: 0.2\ne n</w>\na b\n", encoding="utf-8")
+    assert read_merges(path) == [("e", "n</w>"), ("a", "b")]
+    path.write_text("e n</w> 1423551864\na b 12\n", encoding="utf-8")
+    assert read_merges(path) == [("e", "n</w>"), ("a", "b")]
+    path.write_text("e n</w>\na b\n", encoding="utf-8")  # version 0.1 has no header
+    with pytest.raises(UserError, match=r"neither of subword-nmt 0.2"):
+        read_merges(path)
