@@ -88,7 +88,7 @@ class FairseqModel(nn.Module):
         with torch.no_grad():
             hidden = self.decoder(y, self.encoder(x), tgt_mask=mask)
             logits = torch.nn.functional.linear(hidden, self.embeddings[-1])
-        return logits.log_softmax(-1).gather(1, torch.tensor(tgt)[:, None])[:, 0]
+        return -torch.nn.functional.cross_entropy(logits, torch.tensor(tgt), reduction="none")
 
     def _embed(self, side: int, tokens: list[int]) -> Tensor:
         weight: Tensor = self.embeddings[side if len(self.embeddings) > 1 else 0]
