@@ -88,12 +88,13 @@ class FairseqModel(nn.Module):
         with torch.no_grad():
             hidden = self.decoder(y, self.encoder(x), tgt_mask=mask)
             logits = torch.nn.functional.linear(hidden, self.embeddings[-1])
-        return -torch.nn.functional.cross_entropy(logits, torch.tensor(tgt), reduction="none")
+        log_probs: Tensor = logits.log_softmax(-1).gather(1, torch.tensor(tgt)[:, None])
+        return log_probs[:, 0]
 
     def _embed(self, side: int, tokens: list[int]) -> Tensor:
         weight: Tensor = self.embeddings[side if len(self.embeddings) > 1 else 0]
         if self.positions is not None:
-            table = self.positions[side][2 : len(tokens) + 2]
+            table: Tensor = self.positions[side][2 : len(tokens) + 2]
         else:
             table = torch.tensor(plain_fairseq_sinusoids(len(tokens)))
         scaled: Tensor = weight[torch.tensor(tokens)] * math.sqrt(D_MODEL)
