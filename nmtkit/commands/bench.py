@@ -14,6 +14,7 @@ from nmtkit import progress
 from nmtkit.commands.trial import TrialText, text_of
 from nmtkit.corpus.chunks import call_apart
 from nmtkit.model.cost import count_parameters, update_flops
+from nmtkit.model.devices import device_name
 from nmtkit.model.peak import measured_peak
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
@@ -106,7 +107,7 @@ def _bench(
     return TrainingSpeed(
         recipe=recipe.name,
         way=way,
-        device=_name(group.device),
+        device=device_name(group.device),
         threads=torch.get_num_threads(),
         text="made up" if text.is_made_up else "the recipe's",
         n_parameters=count_parameters(recipe.model, n_rows).total,
@@ -167,10 +168,6 @@ def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
                 else:
                     places += sum(each.mask.numel() for each in layout.rectangles)
     return real / places
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def _forget_last(device: torch.device) -> None:

@@ -16,6 +16,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
+from nmtkit.model.devices import device_name
 from nmtkit.model.peak import measured_peak
 from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.sources.text import TextFile, read_lines
@@ -134,7 +135,7 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
         dtype=trial.dtype,
         beam_size=trial.beam_size,
         batch=trial.batch,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        device=device_name(device),
         threads=torch.get_num_threads(),
         sentences=len(sources),
         sentences_per_second=len(sources) / seconds,

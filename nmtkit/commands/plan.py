@@ -3,6 +3,7 @@
 from nmtkit import progress
 from nmtkit.commands.trial import TrialText, find, measure_speed, text_of
 from nmtkit.model.cost import count_parameters, training_flops
+from nmtkit.model.devices import device_name, training_cost
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.reporting.tables import print_plan
 from nmtkit.sources.download import is_here, known_bytes
@@ -54,10 +55,14 @@ def plan(chain: Chain, group: Group) -> Plan:
         not text.is_made_up,
         n_parameters,
         flops / training.max_steps,
-        flops,
         _devices(group),
         speed,
-        training.max_steps * training.tgt_tokens_per_update / speed,
+        training_cost(
+            seconds=training.max_steps * training.tgt_tokens_per_update / speed,
+            n_devices=group.size,
+            device=device_name(group.device),
+            product_flops=flops,
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import BusyError, DamagedError
+from nmtkit.commands.training_cost import cost_of
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.scores import read_scores
@@ -238,6 +239,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
     lines = read_metrics(chain.need("train").path / METRICS)
     return {
         "steps": step,
+        "cost": cost_of(chain.need("train")),
         "dev_perplexity": next(
             (line.get("dev_perplexity") for line in lines if line["step"] == step), None
         ),

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmtkit.duration import duration
+from nmtkit.model.devices import TrainingCost
+from nmtkit.reporting.cost import BY_TIME, COUNTED, by_time
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class StudyRow:
     why: str  # of any other state than "finished"
     n_parameters: int  # about, while the vocabulary is not known
     steps: int | None = None
+    cost: TrainingCost | None = None
     dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
     scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
     published: dict[str, float] = field(default_factory=dict)
@@ -129,10 +132,9 @@ class Plan:
     vocabulary_is_known: bool
     n_parameters: int
     update_flops: float
-    training_flops: float
     device: str
     tgt_tokens_per_second: float  # measured on this machine just now
-    training_seconds: float  # about, of all steps
+    cost: TrainingCost  # about, of all steps
 
     def rows(self) -> list[tuple[str, str]]:
         """Names and values, as a person reads them."""
@@ -142,9 +144,10 @@ class Plan:
             ("to download", f"{self.download_bytes:,} bytes"),
             ("disk, downloads included", f"about {self.disk_bytes / 2**30:.1f} GiB"),
             ("parameters", f"{about}{self.n_parameters:,}"),
-            ("arithmetic of training", f"{about}{self.training_flops:.2e} FLOPs"),
             ("speed here", f"{speed} on {self.device}"),
-            ("training here", f"about {duration(self.training_seconds)}"),
+            ("training here", f"about {duration(self.cost.seconds)}"),
+            (BY_TIME, f"about {by_time(self.cost)}"),
+            (COUNTED, f"{about}{self.cost.product_flops:.2e} FLOPs"),
         ]
 
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
+from nmtkit.duration import duration
+from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted
@@ -35,6 +37,26 @@ def study_grid(table: StudyTable) -> Grid:
         groups.append([(row.name, row.change, *cells, row.state)])
     columns = ("row", "change", *(heading for heading, *_ in figures), "state")
     return Grid(table.name, columns, 2, groups)
+
+
+def cost_grid(table: StudyTable) -> Grid:
+    """Return what the training of each finished row cost, counted in two ways."""
+    costs = [(row, row.cost) for row in table.rows if row.cost is not None]
+    groups: list[list[tuple[str, ...]]] = [
+        [
+            (
+                row.name,
+                f"{row.steps:,}",
+                duration(cost.seconds),
+                f"{cost.n_devices:,} x {cost.device}",
+                "unknown" if cost.time_flops is None else f"{cost.time_flops:.2e} FLOPs",
+                f"{cost.product_flops:.2e} FLOPs",
+            )
+        ]
+        for row, cost in costs
+    ]
+    columns = ("row", "steps", "training", "devices", BY_TIME, COUNTED)
+    return Grid(f"what the rows of {table.name} cost", columns, 1, groups)
 
 
 def without_changes(grid: Grid) -> Grid:

@@ -43,7 +43,7 @@ from nmtkit.reporting.inspection import (
     vocabulary_grid,
 )
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted
-from nmtkit.reporting.study import study_grid, study_notes, without_changes
+from nmtkit.reporting.study import cost_grid, study_grid, study_notes, without_changes
 from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
@@ -187,6 +187,8 @@ def print_study(table: StudyTable, *, as_json: bool) -> None:
     console = _console()
     console.print(visible(table.description), soft_wrap=True)
     console.print(_grid_table(without_changes(study_grid(table))))
+    if (costs := cost_grid(table)).groups:
+        console.print(_grid_table(costs))
     for note in study_notes(table):
         console.print(visible(note), soft_wrap=True)
 

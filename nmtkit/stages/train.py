@@ -20,6 +20,7 @@ from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.machine import OF_PREPARE
 from nmtkit.model.description import Description
+from nmtkit.model.devices import device_name
 from nmtkit.model.peak import measured_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
@@ -150,6 +151,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
     return {
         "device": str(group.device),
+        "device_name": device_name(group.device),
         "processes": group.size,
         "dtype": acceleration.precision,
         "deterministic": machine.deterministic,

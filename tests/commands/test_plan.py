@@ -66,11 +66,11 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
     assert not planned.vocabulary_is_known
     assert planned.n_parameters == n_weights(chain, n_rows)
     assert planned.update_flops == update_flops(chain.recipe.model, n_rows, src, tgt, 30)
-    assert planned.training_flops == 7 * planned.update_flops
+    assert planned.cost.product_flops == 7 * planned.update_flops
     assert planned.device == "cpu"
     assert planned.tgt_tokens_per_second > 0
     seconds = 7 * tgt / planned.tgt_tokens_per_second
-    assert planned.training_seconds == pytest.approx(seconds)
+    assert planned.cost.seconds == pytest.approx(seconds)
     assert planned.disk_bytes > 12 * planned.n_parameters
 
 

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 import pytest
 
 from nmtkit.evaluation.bleu import count_scores
+from nmtkit.model.devices import training_cost
 from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
     print_made,
@@ -36,10 +38,9 @@ PLAN = Plan(
     vocabulary_is_known=False,
     n_parameters=65_000_000,
     update_flops=9.56e12,
-    training_flops=9.56e17,
     device="cpu",
     tgt_tokens_per_second=1_234.5,
-    training_seconds=400_000,
+    cost=training_cost(400_000, 8, "Tesla P100-SXM2-16GB", 9.56e17),
 )
 
 
@@ -99,7 +100,7 @@ def test_json_of_status_and_plan_holds_every_value(capsys: pytest.CaptureFixture
     assert status["stages"]["train"] == vars(STATES[1])
     print_plan(PLAN, as_json=True)
     plan = json.loads(capsys.readouterr().out)
-    assert plan["training_flops"] == PLAN.training_flops
+    assert plan["cost"] == vars(PLAN.cost)
     assert plan["downloads"][1] == {"url": "https://host/there", "n_bytes": 67_890, "is_here": True}
     assert plan["stages"][0]["path"] == LONG
 
@@ -173,7 +174,7 @@ def test_plan_says_how_long_in_a_unit_that_fits() -> None:
         (20_000, "6 h"),
         (400_000, "5 days"),
     ):
-        rows = dict(Plan(**{**vars(PLAN), "training_seconds": seconds}).rows())
+        rows = dict(replace(PLAN, cost=replace(PLAN.cost, seconds=seconds)).rows())
         assert rows["training here"] == f"about {text}"
 
 

@@ -94,8 +94,8 @@ def test_plan_tells_what_it_takes_and_changes_nothing(workplace: Path) -> None:
     assert told["download_bytes"] == sum(one["n_bytes"] for one in told["downloads"]) > 10**6
     assert not any(one["is_here"] for one in told["downloads"])
     assert told["disk_bytes"] > told["download_bytes"]
-    assert told["training_flops"] > told["update_flops"] > told["n_parameters"]
-    assert told["training_seconds"] > 0
+    assert told["cost"]["product_flops"] > told["update_flops"] > told["n_parameters"]
+    assert told["cost"]["seconds"] > 0
 
 
 def test_plan_of_a_finished_run_has_nothing_to_do(finished: Finished) -> None:

@@ -1,0 +1,43 @@
+"""What a published training cost, from its measurements."""
+
+from pydantic import BaseModel
+
+from nmtkit.artifacts import MEASUREMENTS, Artifact, DamagedError, read_record
+from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
+from nmtkit.model.description import Description
+from nmtkit.model.devices import TrainingCost, training_cost
+
+
+class _Measured(BaseModel):
+    """The measurements that cost depends on; older versions did not name the device."""
+
+    device: str
+    device_name: str | None = None
+    processes: int
+    steps: int
+    timed_steps: int
+    timed_seconds: float
+    timed_src_tokens: int
+    timed_tgt_tokens: int
+
+
+def cost_of(trained: Artifact) -> TrainingCost | None:
+    """Return the cost of a training, or nothing if its measurements do not say.
+
+    If some steps were not measured, they are taken to be like the others.
+    """
+    try:
+        measured = read_record(trained.path / MEASUREMENTS, _Measured)
+    except DamagedError:
+        return None
+    if not measured.timed_steps:
+        return None
+    share = measured.steps / measured.timed_steps
+    model = Description.load(trained.path)
+    src, tgt = measured.timed_src_tokens, measured.timed_tgt_tokens
+    return training_cost(
+        seconds=share * measured.timed_seconds,
+        n_devices=measured.processes,
+        device=measured.device_name or measured.device,
+        product_flops=share * update_flops(model.config, model.n_rows, src, tgt, TYPICAL_LENGTH),
+    )
