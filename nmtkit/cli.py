@@ -218,22 +218,20 @@ def average(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="RECIPE|BUNDLE...",
-            help="A recipe, whose last checkpoints are averaged; or, with --output, a bundle and "
-            "more bundles or checkpoints of its model.",
+            metavar="RECIPE|DIR...",
+            help="A recipe, whose last checkpoints are averaged; or, with --output, bundles and "
+            "checkpoints of one model.",
             autocompletion=_recipe_names,
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="A new folder for the mean of BUNDLE..."
-        ),
+        typer.Option("--output", "-o", metavar="DIR", help="A new folder for the mean of DIR..."),
     ] = None,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
 ) -> None:
-    """Average the last checkpoints, or any bundles, into a bundle."""
+    """Average the last checkpoints, or any bundles and checkpoints, into a bundle."""
     if output is not None:
         from nmtkit.commands import average as command
 

@@ -349,6 +349,10 @@ class DecodingConfig(Section):
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]
 
 
+# Section 6.1, for models that come without a recipe.
+PAPERS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=50)
+
+
 class TestConfig(Section):
     """What is translated and scored: any sets, at any time after training."""
 

@@ -14,10 +14,8 @@ from nmtkit.errors import UserError
 from nmtkit.interchange.fairseq import Dictionary, read_dictionary, read_merges, read_model
 from nmtkit.languages import known_code
 from nmtkit.model.description import Description
-from nmtkit.recipe import DecodingConfig
+from nmtkit.recipe import PAPERS_DECODING
 
-# Section 6.1. A checkpoint of fairseq does not say how it is to translate.
-DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=50)
 HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
 
 
@@ -97,7 +95,7 @@ def import_fairseq(
     BpeSubword(merges, dictionary.pieces).save(draft)
     Tokenizations(src=sides[0], tgt=sides[1]).save(draft)
     description = Description(config=model.config, n_rows=model.n_rows)
-    write_bundle(draft, [], description, DECODING, model.weights)
+    write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
     origin = {path.name: artifacts.sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
     artifacts.publish_directory(
         draft, folder, {"kind": "import", "depends_on": {"fairseq": origin}}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
@@ -49,11 +50,10 @@ class Bundle:
     def reads_as(self, other: "Bundle") -> bool:
         """Return whether both have the same vocabulary and the same tokenization."""
         ours, theirs = (
-            {
-                name: file.sha256
-                for name, file in bundle.artifact.manifest.files.items()
-                if name not in (WEIGHTS, MODEL, DECODING)
-            }
+            [
+                (path.name, bundle.artifact.manifest.files[path.name].sha256)
+                for path in PreparedCorpus(bundle.artifact).files_of_a_bundle()
+            ]
             for bundle in (self, other)
         )
         return ours == theirs

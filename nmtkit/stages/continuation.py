@@ -56,6 +56,21 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
                 return
 
 
+def training_depends_on(training: Path) -> dict[str, Any]:
+    """Return what the training in a folder, published or not, depends on.
+
+    Raises:
+        UserError: There is no training in the folder, or it is damaged.
+    """
+    if not training.name.endswith(artifacts.DRAFT):
+        return artifacts.open_directory(training).manifest.depends_on
+    try:
+        found: dict[str, Any] = artifacts.read_json(training / artifacts.TEMPORARY / DEPENDS_ON)
+    except FileNotFoundError:
+        raise UserError(f"{training} is not a training; name a checkpoint of one") from None
+    return found
+
+
 def _remember(chain: Chain, draft: Path) -> None:
     folder = draft / artifacts.TEMPORARY
     folder.mkdir(exist_ok=True)

@@ -367,3 +367,24 @@ def test_a_closed_pipe_ends_a_command_like_sigpipe(finished: Finished, command: 
     )  # fmt: skip
     os.close(writer)
     assert (process.returncode, process.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+# nmtkit average -o
+
+
+def test_checkpoints_alone_average_to_the_bundle_of_their_recipe(
+    finished: Finished, tmp_path: Path
+) -> None:
+    checkpoints = sorted(finished.artifact("train").glob("checkpoints/step-*"))[-2:]
+    done(nmtkit(tmp_path, "average", *map(str, checkpoints), "-o", "mean"))
+    bundle = finished.artifact("average")
+    for name in ("model.safetensors", "model.json", "codes.bpe", "tokenization.json"):
+        assert (tmp_path / "mean" / name).read_bytes() == (bundle / name).read_bytes()
+    lines = b"a b\nc\n"
+    ended = done(nmtkit(tmp_path, "translate", "--bundle", "mean", stdin=lines))
+    assert ended.out == "ein zwo\ndrei\n"
+    shutil.copytree(checkpoints[0], tmp_path / "copy")
+    refused = nmtkit(tmp_path, "average", "copy", "-o", "more")
+    assert "copy is not in the folder of its training" in sentence(refused)
+    both = done(nmtkit(tmp_path, "average", "copy", str(bundle), "-o", "more"))
+    assert both.out == "more\n"
