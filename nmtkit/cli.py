@@ -832,6 +832,36 @@ def plan(
     command.run(_chain(recipe, overrides, machine), as_json=as_json)
 
 
+@app.command()
+def selftest(
+    src: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare on this text, such as train.en,")
+    ] = None,
+    tgt: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="and its translation, such as train.de.")
+    ] = None,
+    chaos: Annotated[
+        int, typer.Option("--chaos", min=0, metavar="N", help="Kill the pipeline N times.")
+    ] = 0,
+    log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write each kill's outcome here, or continue there."),
+    ] = None,
+    runs_dir: RunsDir = RUNS,
+    as_json: Json = False,
+) -> None:
+    """Check machine, references, demo and recovery from kills."""
+    from nmtkit.commands import selftest as command
+    from nmtkit.reporting.tables import print_checks
+
+    command.check_options(src, tgt, chaos, log)
+    checks = print_checks(
+        command.selftest(Machine(runs_dir), src, tgt, chaos, log), as_json=as_json
+    )
+    if failed := [each.what for each in checks if each.state == "failed"]:
+        raise UserError(f"{', '.join(failed)} failed, as said above")
+
+
 bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 BENCHED = ("wmt14-en-de-base", "wmt14-en-de-big", "multi30k-en-de")  # the last is for a CPU

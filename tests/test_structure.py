@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "translator": {"errors", "recipe_file", "machine", "decoding"},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
+MAY_IMPORT["selftest"] = {*MAY_IMPORT, "commands"} - {"__init__", "__main__"}
 MAY_IMPORT["commands"] = {*MAY_IMPORT} - {"__init__", "__main__"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
 

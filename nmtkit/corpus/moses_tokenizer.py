@@ -68,8 +68,7 @@ def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]
             or "DOTMULTI" in squeezed
             or (not line.isprintable() and _CONTROL.search(line))
         ):
-            line = line.translate(_PERL_CONTROLS)
-            return " ".join(moses.tokenize(line, aggressive_dash_splits=aggressive_hyphens))
+            return " ".join(_whole_line(moses, line, aggressive_hyphens))
         if ". " in squeezed:
             for i, following in enumerate(words[1:]):
                 if words[i][-1] == ".":
@@ -77,6 +76,18 @@ def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]
         return " ".join(map(tokens_of, words))
 
     return tokenize
+
+
+def plain_moses(lang: str, aggressive_hyphens: bool = False) -> Callable[[str], list[str]]:
+    """Load sacremoses with the prefixes and rules of 2017 and no shortcut, for comparisons."""
+    moses = _corrected(lang)
+    return lambda line: _whole_line(moses, line, aggressive_hyphens)
+
+
+def _whole_line(moses: Any, line: str, aggressive_hyphens: bool) -> list[str]:
+    line = line.translate(_PERL_CONTROLS)
+    tokens: list[str] = moses.tokenize(line, aggressive_dash_splits=aggressive_hyphens)
+    return tokens
 
 
 def _sacremoses(lang: str) -> Any:

@@ -1,7 +1,7 @@
 """What commands tell, as values: stages fill them in, tables show them."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from nmtkit.duration import duration
 from nmtkit.model.devices import TrainingCost
@@ -50,6 +50,15 @@ class Verified:
     what: str
     path: str
     differences: list[str]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that `nmtkit selftest` looked at."""
+
+    what: str
+    state: Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
+    seen: str
 
 
 @dataclass(frozen=True)

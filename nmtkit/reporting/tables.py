@@ -1,7 +1,7 @@
 """Tables on standard output, or JSON for machines."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from nmtkit.duration import duration
 from nmtkit.reporting.facts import (
+    Check,
     ComparedSystem,
     Comparison,
     CorpusEntry,
@@ -229,6 +230,21 @@ def print_verified(verified: Sequence[Verified], *, as_json: bool) -> None:
     for each in verified:
         for difference in each.differences:
             console.print(visible(difference), soft_wrap=True)
+
+
+def print_checks(checks: Iterable[Check], *, as_json: bool) -> list[Check]:
+    """Print each check as it is made, or all as JSON, and return them."""
+    if as_json:
+        made = list(checks)
+        print_json([asdict(each) for each in made])
+        return made
+    made = []
+    console = _console()
+    for each in checks:
+        made.append(each)
+        line = f"{each.state:<8} {each.what:<16} {each.seen}"
+        console.print(visible(line), soft_wrap=True, markup=False)
+    return made
 
 
 def _made_table(title: str | None, made: Sequence[Made], last: Callable[[Made], str]) -> Table:

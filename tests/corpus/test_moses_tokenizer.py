@@ -5,7 +5,6 @@
 import gzip
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from sacremoses.corpus import NonbreakingPrefixes
 
 from nmtkit.corpus import moses_tokenizer as module
-from nmtkit.corpus.moses_tokenizer import moses_tokenizer
+from nmtkit.corpus.moses_tokenizer import moses_tokenizer, plain_moses
 
 LANGS = ("en", "de", "fr", "it", "cs", "ru", "pl", "zh")
 
@@ -37,15 +36,11 @@ TEXT = st.lists(
 KNOTTED_TEXT = st.text("ab0.,' -s1", max_size=12)
 
 
-@cache
-def _plain(lang: str) -> Any:
-    return module._corrected(lang)
+_plain = cache(plain_moses)
 
 
 def sacremoses(lang: str, aggressive_hyphens: bool, line: str) -> str:
-    # Perl drops these; Python would part words at them.
-    line = line.translate(dict.fromkeys(range(0x1C, 0x20)))
-    return " ".join(_plain(lang).tokenize(line, aggressive_dash_splits=aggressive_hyphens))
+    return " ".join(_plain(lang, aggressive_hyphens)(line))
 
 
 @pytest.mark.parametrize("aggressive", [False, True])

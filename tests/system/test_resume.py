@@ -16,12 +16,12 @@ import pytest
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
+from nmtkit.selftest.contents import contents
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
 from system.command import (
     RECIPE,
     artifact,
-    contents,
     done,
     environment,
     nmtkit,

@@ -1,0 +1,1 @@
+"""What a user can check of nmtkit on a machine of their own."""

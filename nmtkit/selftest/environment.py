@@ -1,0 +1,144 @@
+"""What nmtkit finds on this machine: versions, devices, memory, and a disk that keeps its word."""
+
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from nmtkit import __version__
+from nmtkit.machine import Machine
+from nmtkit.reporting.facts import Check
+
+CONSTRAINTS = "constraints.txt"
+LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
+# Tries to lock a file, as a second process on the same artifact does.
+TRY_TO_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "rb") as file:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(3)
+"""
+
+
+def examine(machine: Machine) -> Iterator[Check]:
+    """Yield what is found of versions, devices, memory and disk."""
+    where = f"Python {platform.python_version()}, {platform.platform()}"
+    yield Check("nmtkit", "held", f"{__version__}, {where}")
+    yield _versions()
+    yield from _devices(machine)
+    yield _memory()
+    yield from _disk(machine.runs_dir)
+
+
+def gigabytes(n_bytes: float) -> str:
+    """Return a number of bytes in words."""
+    return f"{n_bytes / 1e9:,.1f} GB"
+
+
+def pins() -> dict[str, str]:
+    """Return the versions that nmtkit is tested with, by package."""
+    package = Path(__file__).resolve().parents[1]
+    path = package / CONSTRAINTS
+    path = path if path.is_file() else package.parent / CONSTRAINTS
+    lines = path.read_text(encoding="utf-8").split("\n")
+    named = [line.partition("==") for line in lines if not line.startswith("#")]
+    return {name: version for name, is_pin, version in named if is_pin}
+
+
+def _versions() -> Check:
+    others = []
+    for name, pinned in pins().items():
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue  # of an extra
+        if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
+            others.append(f"{name} {version} (tested: {pinned})")
+    if others:
+        return Check(
+            "versions", "noted", f"not those that nmtkit is tested with: {', '.join(others)}"
+        )
+    return Check("versions", "held", f"those of {CONSTRAINTS}")
+
+
+def _devices(machine: Machine) -> Iterator[Check]:
+    n_cores = machine.n_workers()
+    yield Check("CPU", "held", f"{n_cores} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if not torch.cuda.is_available():
+        yield Check("GPU", "skipped", "torch sees none")
+        return
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        precision = "bfloat16" if found.major >= 8 else "float32"
+        yield Check(
+            f"GPU {index}",
+            "held",
+            f"{found.name}, {gigabytes(found.total_memory)}, computes in {precision}",
+        )
+    version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    yield Check("NCCL", "held", version)
+
+
+def _memory() -> Check:
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Check("memory", "held", gigabytes(total))
+
+
+def _disk(runs_dir: Path) -> Iterator[Check]:
+    there = next(path for path in (runs_dir, *runs_dir.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(there).free
+    seen = f"{gigabytes(free)} free in {there}"
+    yield Check("disk", "held" if free >= LEAST_FREE else "noted", seen)
+    with tempfile.TemporaryDirectory(dir=there, prefix=".nmtkit-selftest-") as name:
+        yield _commits(Path(name))
+        yield _locks(Path(name))
+
+
+def _commits(folder: Path) -> Check:
+    """Check that a folder is renamed to a name that was taken by none, and files share content."""
+    draft, place = folder / "a.partial", folder / "a"
+    draft.mkdir()
+    (draft / "file").write_bytes(b"content")
+    for path in (draft / "file", draft):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    draft.rename(place)
+    if (place / "file").read_bytes() != b"content" or draft.exists():
+        return Check("commits", "failed", f"a renamed folder in {folder.parent} lost its file")
+    try:
+        (folder / "link").hardlink_to(place / "file")
+    except OSError:
+        return Check("commits", "noted", "no hard links: files that artifacts share are copied")
+    return Check("commits", "held", "fsync, rename, hard links")
+
+
+def _locks(folder: Path) -> Check:
+    path = folder / "lock"
+    with path.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        while_held = _try_to_lock(path)
+    freed = _try_to_lock(path)
+    if (while_held, freed) == (3, 0):
+        return Check("locks", "held", "a second process sees them")
+    return Check(
+        "locks",
+        "failed",
+        f"the file system of {folder.parent} does not lock files for other processes (flock); "
+        "run one nmtkit at a time there, or choose another --runs-dir",
+    )
+
+
+def _try_to_lock(path: Path) -> int:
+    command = [sys.executable, "-c", TRY_TO_LOCK, str(path)]
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - nothing from outside
