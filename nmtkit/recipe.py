@@ -41,6 +41,8 @@ RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 COMMIT = r"^[0-9a-f]{40}$"
 LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
+TREE = "tree"  # the "language" that a parser translates into
+SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"  # of a treebank, or a range; or files of it
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -122,11 +124,27 @@ class HubSource(OwnText):
     revision: Annotated[str, Field(pattern=COMMIT)]
 
 
+class Treebank(OwnText):
+    """Trees in Penn Treebank brackets: a folder of files, a .zip, or one file.
+
+    A path that begins with a variable of the environment, such as "$PENN_TREEBANK/wsj", lets a
+    recipe name a corpus that everybody keeps elsewhere.
+    """
+
+    treebank: str
+    # Parts of it, by the numbers in the names of its files: "02-21" is wsj_0200.mrg to
+    # wsj_2199.mrg, and "0001-0049" a part of section 00. All files if none is named.
+    sections: Annotated[
+        tuple[Annotated[str, Field(pattern=SECTION)], ...], Field(strict=False)
+    ] = ()
+
+
 # The kinds of sources outside the catalog, by a key that no other kind has.
 _SOURCES: dict[str, type[Section]] = {
     "src": FilePair,
     "tsv": TsvFile,
     "tmx": TmxFile,
+    "treebank": Treebank,
     "huggingface": HubSource,
 }
 
@@ -145,6 +163,7 @@ Source = Annotated[
     | Annotated[FilePair, Tag("FilePair")]
     | Annotated[TsvFile, Tag("TsvFile")]
     | Annotated[TmxFile, Tag("TmxFile")]
+    | Annotated[Treebank, Tag("Treebank")]
     | Annotated[HubSource, Tag("HubSource")],
     Discriminator(_source_tag),
 ]
@@ -161,6 +180,7 @@ TestSource = Annotated[
     | Annotated[SourceFile, Tag("SourceFile")]
     | Annotated[TsvFile, Tag("TsvFile")]
     | Annotated[TmxFile, Tag("TmxFile")]
+    | Annotated[Treebank, Tag("Treebank")]
     | Annotated[HubSource, Tag("HubSource")],
     Discriminator(_test_tag),
 ]
@@ -190,6 +210,8 @@ def name_of(source: Source | TestSource) -> str:
             raw = Path(path).name
         case HubSource() as hub:
             raw = f"{hub.huggingface}-{hub.subset}-{hub.split}"
+        case Treebank(treebank=path, sections=sections):
+            raw = "-".join((Path(path).name, *sections))
     return re.sub(r"[^A-Za-z0-9._-]+", "-", raw).lstrip(".") or "text"
 
 
@@ -211,6 +233,9 @@ class CorpusConfig(Section):
     drop_duplicates: bool  # keep one of equal training pairs
     # Training pairs with a side that is also a line of one of these sets are dropped.
     drop_held_out: Annotated[tuple[Source, ...], Field(strict=False)] = ()
+    # Parsing (section 6.3): the target is trees, written as brackets and the words' tags, or with
+    # XX for each tag (Vinyals et al. 2015).
+    linearization: Literal["tags", "xx"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -220,6 +245,17 @@ class CorpusConfig(Section):
             )
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang!r}")
+        if (self.linearization is None) == (self.tgt_lang == TREE):
+            raise ValueError(
+                f'a parser has tgt_lang = "{TREE}" and a linearization, such as "tags"; a '
+                "translator has neither"
+            )
+        plain = self.tokenizer == "none" and not self.lowercase and not self.normalize_punctuation
+        if self.linearization and not plain:
+            raise ValueError(
+                'the words of trees stay as they are: a parser needs tokenizer = "none", '
+                "lowercase = false and normalize_punctuation = false"
+            )
         return self
 
 
@@ -375,6 +411,7 @@ class ScoringConfig(Section):
     lowercase: bool
     # Apply normalize-punctuation.perl to both sides, for tokenized BLEU only.
     normalize_punctuation: bool
+    metric: Literal["bleu", "bracket_f1"] = "bleu"
 
 
 class Recipe(Section):
@@ -407,6 +444,21 @@ class Recipe(Section):
                     f"columns = {json.dumps(source.columns)} of {source.tsv} must name one column "
                     f"{langs[0]} and one {langs[1]}; the others may have any name"
                 )
+            if isinstance(source, Treebank) and corpus.linearization is None:
+                raise ValueError(
+                    f'{name_of(source)} is a treebank; it needs tgt_lang = "{TREE}" and '
+                    'linearization = "tags" or "xx"'
+                )
+            if corpus.linearization and isinstance(source, FilePair | TsvFile | TmxFile):
+                raise ValueError(
+                    f"{name_of(source)} is no treebank; name a file of trees or a folder as "
+                    "treebank"
+                )
+        if (self.scoring.metric == "bracket_f1") != (corpus.linearization is not None):
+            raise ValueError(
+                f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
+                'scored by "bracket_f1", and translations by "bleu"'
+            )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(
                 f"averaging.n_checkpoints = {self.averaging.n_checkpoints} is more than "

@@ -15,7 +15,7 @@ from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean, section
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
 # Their values are paths: of a source, of [subword], and of [training].
-PATH_KEYS = ("src", "tgt", "tsv", "tmx", "path", "start_from")
+PATH_KEYS = ("src", "tgt", "tsv", "tmx", "treebank", "path", "start_from")
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -132,14 +132,17 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _with_absolute_files(value: Any, folder: Path) -> Any:
-    """Resolve the user's own files relative to the recipe that names them."""
+    """Resolve the user's own files relative to the recipe that names them.
+
+    A path that begins with a variable of the environment is resolved where it is read.
+    """
     if isinstance(value, list):
         return [_with_absolute_files(each, folder) for each in value]
     if not isinstance(value, dict):
         return value
     return {
         key: str(folder / inner)
-        if key in PATH_KEYS and isinstance(inner, str)
+        if key in PATH_KEYS and isinstance(inner, str) and not inner.startswith("$")
         else _with_absolute_files(inner, folder)
         for key, inner in value.items()
     }

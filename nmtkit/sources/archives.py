@@ -76,6 +76,25 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
         yield from _even(_unpack(blocks, Path(member).suffix))
 
 
+def list_zip(path: Path) -> list[str]:
+    """Return the names of the files in a zip archive, in its order.
+
+    Raises:
+        PackedError: it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        with (
+            path.open("rb") as stored,
+            SmallReads(FileIO(stored.fileno(), closefd=False)) as small_reads,
+            zipfile.ZipFile(small_reads) as archive,
+        ):
+            entries = archive.infolist()
+    except zipfile.BadZipFile as error:
+        raise PackedError(f"cannot be read as a zip archive ({error})") from None
+    return [entry.filename.removeprefix("./") for entry in entries if not entry.is_dir()]
+
+
 def text_suffix(name: str) -> str:
     """Return the suffix without that of the compression: ".sgm" of "a.sgm.gz" and of "a.SGM"."""
     path = Path(name)

@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nmtkit.errors import UserError
+from nmtkit.recipe import TREE
 
 Count = Annotated[int, Field(gt=0)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -47,20 +48,41 @@ class _Text(_Entry):
         return self
 
 
+class _Trees(_Text):
+    """Trees in the catalog file: one text, which holds the sentences too."""
+
+    lang: str
+    sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+
 class _Corpus(_Entry):
     licence: str
     n_pairs: dict[str, Count] = {}
-    texts: dict[str, dict[str, _Text]]
+    texts: dict[str, dict[str, _Text]] = {}
+    trees: _Trees | None = None
 
     @model_validator(mode="after")
     def _two_languages(self) -> Self:
         for pair, sides in self.texts.items():
             if sorted(sides) != sorted(pair.split("-")) or len(sides) != 2:
                 raise ValueError(f"the texts of {pair} are {', '.join(sides)}")
+        if bool(self.texts) == (self.trees is not None):
+            raise ValueError("a corpus has either `texts` or `trees`")
         for pair in self.n_pairs:
-            if pair not in self.texts:
+            if pair not in (self.texts or [self.tree_pair]):
                 raise ValueError(f"{pair} has n_pairs, but no texts")
         return self
+
+    @property
+    def tree_pair(self) -> str:
+        """Return the languages of a treebank, in the form of the keys of `texts`."""
+        return f"{self.trees.lang}-{TREE}" if self.trees else ""
+
+    @property
+    def all_texts(self) -> list[_Text]:
+        """Return every text of the corpus."""
+        sides = [text for pair in self.texts.values() for text in pair.values()]
+        return [self.trees] if self.trees else sides
 
 
 class _File(_Entry):
@@ -70,10 +92,9 @@ class _File(_Entry):
     @model_validator(mode="after")
     def _known_files(self) -> Self:
         for name, entry in self.corpora.items():
-            for sides in entry.texts.values():
-                for text in sides.values():
-                    if text.file is not None and text.file not in self.files:
-                        raise ValueError(f"{name} names the file {text.file}, which is not listed")
+            for text in entry.all_texts:
+                if text.file is not None and text.file not in self.files:
+                    raise ValueError(f"{name} names the file {text.file}, which is not listed")
         return self
 
 
@@ -92,6 +113,7 @@ class CatalogCorpus(_Entry):
     n_pairs: int | None
     src: CatalogText
     tgt: CatalogText
+    sections: tuple[str, ...] | None = None  # of a treebank, which is both src and tgt
 
 
 class Catalog:
@@ -125,7 +147,8 @@ class Catalog:
 
     def pairs(self, name: str) -> list[tuple[str, str]]:
         """Return the language pairs of a corpus, as the catalog writes them."""
-        pairs = (pair.split("-") for pair in self._corpora[name].texts)
+        entry = self._corpora[name]
+        pairs = (pair.split("-") for pair in (entry.texts or [entry.tree_pair]))
         return [(first, second) for first, second in pairs]
 
     def corpus(self, name: str, src_lang: str, tgt_lang: str) -> CatalogCorpus:
@@ -148,7 +171,17 @@ class Catalog:
                     src=self._resolve(sides[src_lang]),
                     tgt=self._resolve(sides[tgt_lang]),
                 )
-        pairs = ", ".join(entry.texts)
+        if entry.trees and (src_lang, tgt_lang) == (entry.trees.lang, TREE):
+            text = self._resolve(entry.trees)
+            return CatalogCorpus(
+                name=name,
+                licence=entry.licence,
+                n_pairs=entry.n_pairs.get(entry.tree_pair),
+                src=text,
+                tgt=text,
+                sections=entry.trees.sections,
+            )
+        pairs = ", ".join(entry.texts) or entry.tree_pair
         raise UserError(f"the corpus {name} has no {src_lang}-{tgt_lang}; it has {pairs}")
 
     def _resolve(self, text: _Text) -> CatalogText:

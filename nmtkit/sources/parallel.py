@@ -1,31 +1,36 @@
 """Parallel text: the corpora that a recipe names, one class for each way of storing one."""
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import ClassVar
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.recipe import (
+    TREE,
     FilePair,
     HubSource,
     Source,
     SourceFile,
     TestSource,
     TmxFile,
+    Treebank,
     TsvFile,
     name_of,
 )
-from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
+from nmtkit.sources.catalog import CatalogCorpus, CatalogText, RemoteFile, load_catalog
 from nmtkit.sources.download import identity as download_identity
 from nmtkit.sources.download import known_bytes, known_sha256
 from nmtkit.sources.hub import read_rows
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.tmx import read_units
+from nmtkit.sources.treebank import files_of, normalize, read_trees
 
 # Bytes that `prepare` writes for each stored byte: the clean text while it works, and ids. Plain
 # text of 24,000 pairs of news takes 1.7; compressed text takes more, archives of many languages
@@ -175,6 +180,53 @@ class TmxCorpus(Corpus):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TreebankCorpus(Corpus):
+    """Trees, each of which is paired with its words."""
+
+    place: str | None = None  # the user's own folder, archive or file; else there is one download
+    sections: tuple[str, ...]
+
+    def identity(self, downloads_dir: Path) -> list[str]:
+        if self.place is None:
+            return ["treebank", *self.sections, *super().identity(downloads_dir)]
+        hashes = hashlib.sha256()
+        for sha256 in self._own_sha256s.values():
+            hashes.update(sha256.encode())
+        return ["treebank", *self.sections, hashes.hexdigest()]
+
+    def prepared_bytes(self, downloads_dir: Path) -> int:
+        own = sum(path.stat().st_size for path in self._own_sha256s)
+        return PREPARED_PER_STORED_BYTE * own or super().prepared_bytes(downloads_dir)
+
+    def pairs(self, fetch: Fetch) -> Iterator[Pair]:
+        if self.place is None:
+            [text] = self._texts(fetch)
+            files = [
+                replace(file, sha256=text.sha256) for file in files_of(text.path, self.sections)
+            ]
+        else:
+            files = [replace(file, sha256=self._own_sha256s[file.path]) for file in self._own_files]
+        trees = chain.from_iterable(map(read_trees, files))
+        return _not_empty(trees, self.name, f"{self.place or files[0].path} has no tree")
+
+    @cached_property
+    def _own_files(self) -> list[TextFile]:
+        if self.place is None:
+            return []
+        place = Path(os.path.expandvars(self.place))
+        if place.parts[0].startswith("$"):
+            raise UserError(
+                f"the recipe reads {self.place}, and the environment has no "
+                f"{place.parts[0][1:]}; set it to the folder"
+            )
+        return files_of(place, self.sections)
+
+    @cached_property
+    def _own_sha256s(self) -> dict[Path, str]:
+        return {file.path: artifacts.sha256_of(file.path) for file in self._own_files}
+
+
+@dataclass(frozen=True, kw_only=True)
 class HubCorpus(Corpus):
     """A data set of the Hugging Face Hub."""
 
@@ -188,6 +240,10 @@ class HubCorpus(Corpus):
     def pairs(self, fetch: Fetch) -> Iterator[Pair]:  # noqa: ARG002 - it has no file
         hub = self.source
         rows = read_rows(hub.huggingface, hub.revision, hub.subset, hub.split, self.langs)
+        if self.langs[1] == TREE:
+            where = f"{hub.split} of {hub.huggingface}"
+            numbered = enumerate((tree for _, tree in rows), 1)
+            rows = (normalize(tree, f"{where}, row {number:,}") for number, tree in numbered)
         return _not_empty(rows, self.name, f"{hub.split} of {hub.huggingface} has no row")
 
 
@@ -198,22 +254,33 @@ def find_corpus(source: Source | TestSource, src_lang: str, tgt_lang: str) -> Co
         UserError: the catalog has no such corpus, or not in these languages.
     """
     name, langs = name_of(source), (src_lang, tgt_lang)
+    found: Corpus
     match source:
         case str():
-            entry = load_catalog().corpus(source, *langs)
-            return FilePairCorpus(name=name, n_pairs=entry.n_pairs, files=(entry.src, entry.tgt))
+            found = _of_catalog(load_catalog().corpus(source, *langs))
         case FilePair(src=src, tgt=tgt):
-            return FilePairCorpus(name=name, files=_own_files(src, tgt))
+            found = FilePairCorpus(name=name, files=_own_files(src, tgt))
         case SourceFile(src=src):
-            return SourceCorpus(name=name, files=_own_files(src))
+            found = SourceCorpus(name=name, files=_own_files(src))
         case TsvFile(tsv=tsv, columns=columns, header=header):
-            return TsvCorpus(
+            found = TsvCorpus(
                 name=name, files=_own_files(tsv), columns=columns, header=header, langs=langs
             )
         case TmxFile(tmx=tmx):
-            return TmxCorpus(name=name, files=_own_files(tmx), langs=langs)
+            found = TmxCorpus(name=name, files=_own_files(tmx), langs=langs)
+        case Treebank(treebank=place, sections=sections):
+            found = TreebankCorpus(name=name, place=place, sections=sections)
         case HubSource():
-            return HubCorpus(name=name, source=source, langs=langs)
+            found = HubCorpus(name=name, source=source, langs=langs)
+    return found
+
+
+def _of_catalog(entry: CatalogCorpus) -> Corpus:
+    if entry.sections is None:
+        return FilePairCorpus(name=entry.name, n_pairs=entry.n_pairs, files=(entry.src, entry.tgt))
+    return TreebankCorpus(
+        name=entry.name, n_pairs=entry.n_pairs, files=(entry.src,), sections=entry.sections
+    )
 
 
 def _own_files(*paths: str) -> tuple[CatalogText, ...]:

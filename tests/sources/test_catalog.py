@@ -28,6 +28,10 @@ PAIRS = {
         *("newstest2013", "newstest2014", "newstest2014-filtered"),
     ],
 }
+TREEBANKS = [
+    *("treebank-sample-01", "treebank-sample-00-first", "treebank-sample-00-second"),
+    *("trees-demo-train", "trees-demo-dev", "trees-demo-test"),
+]
 
 TINY = """
 [files.a]
@@ -51,11 +55,22 @@ def corpora() -> list[CatalogCorpus]:
 
 def test_every_corpus_is_there_in_both_directions() -> None:
     catalog = load_catalog()
-    assert sorted({name for names in PAIRS.values() for name in names}) == sorted(catalog.names)
+    named = {name for names in (*PAIRS.values(), TREEBANKS) for name in names}
+    assert sorted(named) == sorted(catalog.names)
     for corpus in corpora():
         assert corpus.src != corpus.tgt
     forth, back = (catalog.corpus("newstest2014", *pair) for pair in (("en", "fr"), ("fr", "en")))
     assert (forth.src, forth.tgt) == (back.tgt, back.src)
+
+
+def test_a_treebank_is_both_sides_in_one_direction() -> None:
+    catalog = load_catalog()
+    for name in TREEBANKS:
+        corpus = catalog.corpus(name, "en", "tree")
+        assert corpus.src == corpus.tgt
+        assert catalog.pairs(name) == [("en", "tree")]
+        with pytest.raises(UserError, match=f"{name} has no tree-en; it has en-tree"):
+            catalog.corpus(name, "tree", "en")
 
 
 def test_every_text_names_its_own_language() -> None:

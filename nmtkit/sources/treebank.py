@@ -1,0 +1,173 @@
+"""Penn Treebank brackets: trees of phrases, read and normalized to one line each.
+
+A tree becomes what parsers are trained on and scored with (Collins 1997): traces and other empty
+elements are removed, and with them the phrases that they leave without a word; labels lose their
+function tags ("NP-SBJ=2" becomes "NP"); the outer bracket, which has no label in the treebank, is
+called TOP. Brackets of the text are the words -LRB- and -RRB-, as in the treebank.
+"""
+
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nltk.tree import Tree
+
+from nmtkit.errors import UserError, shortened
+from nmtkit.sources.archives import PackedError, list_zip
+from nmtkit.sources.text import TextFile, read_lines
+
+TOP = "TOP"
+_OUTER = ("", TOP, "ROOT", "S1")  # what the outer bracket is called, here and there
+_EMPTY = "-NONE-"
+SUFFIXES = (".mrg", ".trees", ".ptb")  # of the files of a folder or an archive that hold trees
+
+MAX_CHARACTERS = 2**20  # of a tree; the longest of the treebank has some 10,000
+MAX_DEPTH = 200  # of its brackets; the deepest has some 40
+
+Pair = tuple[str, str]
+
+
+def read_trees(file: TextFile) -> Iterator[Pair]:
+    """Yield the words and the normalized tree of each sentence.
+
+    A tree may take several lines, and a line may hold several trees.
+
+    Raises:
+        UserError: a bracket is missing, or what stands in brackets is no tree.
+    """
+    for number, text in _split(file):
+        yield normalize(text, f"{file}, line {number:,}")
+
+
+def normalize(text: str, where: str) -> Pair:
+    """Return the words and the normalized form of one tree.
+
+    Raises:
+        UserError: it is not a tree, or has no word.
+    """
+    try:
+        tree = _plain(Tree.fromstring(text), is_outer=True)
+    except ValueError as error:  # nltk's own takes several lines
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{where}: {shortened(text)} is not a tree: {reason}; correct it") from None
+    if tree is None:
+        raise UserError(f"{where}: {shortened(text)} is an empty tree; remove it")
+    return " ".join(tree.leaves()), tree.pformat(margin=MAX_CHARACTERS)
+
+
+def _plain(tree: Tree, *, is_outer: bool = False) -> Tree | None:
+    """Return a tree without empty elements and function tags, or None if nothing is left."""
+    label = str(tree.label())
+    is_word = [isinstance(child, str) for child in tree]
+    if is_word == [True] and label and not re.search(r"[()]", label + tree[0]):
+        tagged = Tree(label, list(tree))
+        plain = None if label == _EMPTY else tagged
+    elif any(is_word) or not (label or is_outer) or re.search(r"[()]", label):
+        raise ValueError(
+            f"({label} ...) is neither a tag with one word nor a label with brackets; labels and "
+            "words have no spaces, and brackets of the text are -LRB- and -RRB-"
+        )
+    else:
+        children = [child for each in tree if (child := _plain(each)) is not None]
+        plain = Tree(_without_function(label), children) if children else None
+    if not is_outer or plain is None:
+        return plain
+    return Tree(TOP, list(plain) if label in _OUTER else [plain])
+
+
+def _without_function(label: str) -> str:
+    """Return "NP" of "NP-SBJ-1" and "NP=2"."""
+    return re.split("(?<!^)[-=]", label, maxsplit=1)[0]
+
+
+def _split(file: TextFile) -> Iterator[tuple[int, str]]:
+    """Yield each outer pair of brackets with what it holds, and the number of its first line."""
+    held: list[str] = []  # the lines of a tree that is open
+    first = depth = 0
+    for number, line in enumerate(read_lines(file), 1):
+        start = 0
+        for bracket in re.finditer(r"[()]", line):
+            if bracket[0] == "(":
+                if depth == 0:
+                    first, start = number, bracket.start()
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise UserError(
+                        f"{file}, line {number:,}: brackets in brackets, {depth} deep; the limit "
+                        f"is {MAX_DEPTH}"
+                    )
+                continue
+            depth -= 1
+            if depth < 0:
+                raise UserError(
+                    f"{file}, line {number:,}: a closing bracket without an opening one; remove it"
+                )
+            if depth == 0:
+                yield first, "\n".join((*held, line[start : bracket.end()]))
+                held, start = [], bracket.end()
+        rest = line[start:]
+        if depth == 0 and rest.strip():
+            raise UserError(
+                f"{file}, line {number:,}: {shortened(rest.strip())} is outside of all brackets; "
+                "give a file of trees in Penn Treebank brackets"
+            )
+        if depth:
+            held.append(rest)
+            if sum(map(len, held)) > MAX_CHARACTERS:
+                break
+    if depth:
+        raise UserError(
+            f"{file}, line {first:,}: the tree that begins here is never closed; it lacks a "
+            "closing bracket"
+        )
+
+
+def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
+    """Return the files of trees in a folder or a zip archive, or the one file that `place` is.
+
+    Args:
+        place: a folder, such as parsed/mrg/wsj of the Penn Treebank; a .zip; or a file of trees.
+        sections: which files, by the number in their names: "02-21" is wsj_0200.mrg to
+            wsj_2199.mrg, "00" is wsj_0001.mrg to wsj_0099.mrg, and "0001-0049" a part of them. All
+            files if there is none.
+
+    Raises:
+        UserError: there is no such file, or a section has none.
+    """
+    if place.is_dir():
+        paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
+        found = [TextFile(path) for path in paths]
+    elif not place.is_file():
+        raise UserError(f"there is no folder or file {place}; correct the recipe")
+    elif zipfile.is_zipfile(place):
+        try:
+            names = sorted(list_zip(place))
+        except PackedError as error:
+            raise UserError(f"{place} {error}") from None
+        found = [TextFile(place, name) for name in names if _has_trees(name)]
+    elif sections:
+        raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
+    else:
+        return [TextFile(place)]
+    chosen = [file for file in found if not sections or any(_in(file, s) for s in sections)]
+    for section in sections:
+        if not any(_in(file, section) for file in found):
+            raise UserError(
+                f"{place} has no section {section}: none of its {len(found):,} files of trees "
+                f"({', '.join(SUFFIXES)}) is called so, as wsj_0200.mrg is of section 02; correct "
+                "the path or the sections of the recipe"
+            )
+    if not chosen:
+        raise UserError(f"{place} has no file of trees ({', '.join(SUFFIXES)}); correct the recipe")
+    return chosen
+
+
+def _has_trees(name: str) -> bool:
+    return name.lower().removesuffix(".gz").endswith(SUFFIXES)
+
+
+def _in(file: TextFile, section: str) -> bool:
+    first, _, last = section.partition("-")
+    numbers = re.findall(r"\d+", file.name.rpartition("/")[2])
+    return bool(numbers) and first <= numbers[0][: len(first)] <= (last or first)

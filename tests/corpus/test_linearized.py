@@ -1,0 +1,173 @@
+"""Trees as tokens: nothing is lost on the way there and back, and any output becomes a tree."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmtkit.corpus.linearized import PUNCTUATION, Linearization, linearize, read_back
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bracket_f1 import compare_trees
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.treebank import normalize, read_trees
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"
+TREE = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))"
+WORDS = ["The", "cat", "sat", "."]
+TOKENS = "(S (NP DT NN )NP (VP VBD )VP . )S"
+
+labels = st.sampled_from(("S", "NP", "VP", "PP", "ADVP|PRT"))
+tags = st.sampled_from(("NN", "VBD", "-LRB-", "PRP$", "NP"))  # one is a label too
+words = st.from_regex(r"[^\s()\\]{1,5}", fullmatch=True).filter(lambda w: w not in PUNCTUATION)
+leaves = st.tuples(tags, words)
+subtrees = st.recursive(
+    leaves.map(lambda leaf: f"({leaf[0]} {leaf[1]})"),
+    lambda inner: st.tuples(labels, st.lists(inner, min_size=1, max_size=4)).map(
+        lambda node: f"({node[0]} {' '.join(node[1])})"
+    ),
+    max_leaves=15,
+)
+trees = st.lists(subtrees, min_size=1, max_size=3).map(lambda inner: f"(TOP {' '.join(inner)})")
+
+
+def words_of(tree: str) -> list[str]:
+    return re.findall(r" ([^\s()]+)\)", tree)
+
+
+def test_an_example_of_both_forms() -> None:
+    assert linearize(TREE, "tags") == TOKENS
+    assert linearize(TREE, "xx") == "(S (NP XX XX )NP (VP XX )VP XX )S"
+
+
+@given(trees)
+def test_a_random_tree_is_read_back_as_it_was(tree: str) -> None:
+    parse = read_back(linearize(tree, "tags"), words_of(tree))
+    assert parse.tree == tree
+    assert parse.repairs == ()
+    untagged = read_back(linearize(tree, "xx"), words_of(tree))
+    assert untagged.tree == re.sub(r"\([^\s()]+ ([^\s()]+)\)", r"(XX \1)", tree)
+    assert untagged.repairs == ()
+
+
+@settings(max_examples=50)
+@given(trees)
+def test_reading_a_normalized_tree_again_changes_nothing(tree: str) -> None:
+    assert normalize(tree, "here") == (" ".join(words_of(tree)), tree)
+
+
+tokens = st.lists(
+    st.one_of(
+        st.sampled_from(("(S", ")S", "(NP", ")NP", "NN", ",", "''", ".", "(", ")", "((S", "N)N")),
+        st.from_regex(r"\S{1,6}", fullmatch=True),
+    ),
+    max_size=25,
+)
+any_words = st.lists(
+    st.one_of(st.sampled_from((*PUNCTUATION, "'", "(", "f(x)")), words), min_size=1, max_size=8
+)
+
+
+@given(tokens, any_words)
+def test_any_output_becomes_a_tree_of_the_words(given_tokens: list[str], line: list[str]) -> None:
+    parse = read_back(" ".join(given_tokens), line)
+    assert words_of(parse.tree) == [
+        word.replace("(", "-LRB-").replace(")", "-RRB-") for word in line
+    ]
+    assert normalize(parse.tree, "here")[0].split() == words_of(parse.tree)
+    again = read_back(linearize(parse.tree, "tags"), words_of(parse.tree))
+    assert again.tree == parse.tree
+    assert set(again.repairs) == set()
+
+
+@given(tokens, any_words)
+def test_two_trees_of_the_same_words_can_be_scored(
+    given_tokens: list[str], line: list[str]
+) -> None:
+    """No tag decides which words EVALB leaves out, except of an apostrophe."""
+    line = [word for word in line if word != "'"] or ["a"]
+    one, other = read_back(" ".join(given_tokens), line), read_back("", line)
+    status = compare_trees(other.tree, one.tree).status
+    assert status == (2 if all(word in PUNCTUATION for word in line) else 0)
+
+
+@pytest.mark.parametrize(
+    ("output", "tree", "repairs"),
+    [
+        (TOKENS, "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", ""),
+        # brackets
+        (
+            "(S (NP DT NN (VP VBD )VP . )S",
+            "(S (NP (DT The) (NN cat) (VP (VBD sat)) (. .)))",
+            "brackets",
+        ),
+        (
+            "(S (NP DT NN )NP (VP VBD .",
+            "(S (NP (DT The) (NN cat)) (VP (VBD sat) (. .)))",
+            "brackets",
+        ),
+        (f"{TOKENS} )S )S", "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", "brackets"),
+        (f"{TOKENS} (ADVP )ADVP", "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", "brackets"),
+        # words
+        (
+            "(S (NP DT NN )NP (VP VBD )VP )S",
+            "(S (NP (DT The) (NN cat)) (VP (VBD sat) (. .)))",
+            "words",
+        ),
+        ("(S (NP DT NN )NP . )S", "(S (NP (DT The) (NN cat) (XX sat)) (. .))", "words"),
+        (f"{TOKENS} (PP . )PP", "(S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .))", "words"),
+        (
+            "(S (X . )X (NP DT NN VBD . )NP )S",
+            "(S (NP (DT The) (NN cat) (VBD sat) (. .)))",
+            "words",
+        ),
+        # punctuation
+        (
+            "(S (NP DT NN )NP (VP , )VP NN )S",
+            "(S (NP (DT The) (NN cat)) (VP (XX sat)) (. .))",
+            "punctuation",
+        ),
+        # flat
+        ("", "(S (XX The) (XX cat) (XX sat) (. .))", "words flat"),
+        ("DT NN", "(S (DT The) (NN cat) (XX sat) (. .))", "words flat"),
+        (")S ( (", "(S (XX The) (XX cat) (XX sat) (. .))", "brackets words flat"),
+    ],
+)
+def test_each_repair(output: str, tree: str, repairs: str) -> None:
+    parse = read_back(output, WORDS)
+    assert parse.tree == f"(TOP {tree})"
+    assert parse.repairs == tuple(repairs.split())
+
+
+def test_brackets_of_the_source_stay_apart_from_those_of_the_tree() -> None:
+    parse = read_back("(NP -LRB- NN -RRB- )NP", ["(", "a)b", ")"])
+    assert parse.tree == "(TOP (NP (-LRB- -LRB-) (NN a-RRB-b) (-RRB- -RRB-)))"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("", "a b", "(TOP (S (NN a))", "(TOP (NN a)) )", "(TOP)", "((S (NN a)))"),
+        "(TOP (NN a)) (X (Y b))",
+    ],
+)
+def test_what_is_no_tree_has_no_tokens(line: str) -> None:
+    with pytest.raises(UserError, match="is not a tree"):
+        linearize(line, "tags")
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs the real treebank in ../shared")
+@pytest.mark.parametrize("how", ["tags", "xx"])
+def test_every_real_tree_is_read_back_as_it_was(how: Linearization) -> None:
+    [path] = REAL.glob("*.mrg")
+    repaired = []
+    for line, tree in read_trees(TextFile(path)):
+        parse = read_back(linearize(tree, how), line.split())
+        assert words_of(parse.tree) == line.split()
+        if parse.repairs:
+            repaired.append(parse.repairs)
+        elif how == "tags":
+            assert parse.tree == tree
+    # One tree tags the word "Wa" as a comma.
+    assert repaired == ([("punctuation",)] if how == "tags" else [])

@@ -1,0 +1,201 @@
+"""Trees in Penn Treebank brackets: how they are normalized, chosen by section, and refused."""
+
+import gzip
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nltk.tree import Tree
+
+from nmtkit.errors import UserError
+from nmtkit.recipe import Treebank
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.treebank import files_of, normalize, read_trees
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"
+TREE = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
+
+
+def no_download(file: RemoteFile) -> Path:
+    raise AssertionError(file)
+
+
+def read(folder: Path, text: str) -> list[tuple[str, str]]:
+    path = folder / "a.mrg"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    return list(read_trees(TextFile(path)))
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "tree"),
+    [
+        ("( (S (NP-SBJ-1 (NN Sales)) (VP (VBD rose)) (. .)))", "Sales rose .", TREE),
+        ("(ROOT (S (NP=2 (NN Sales)) (VP|X (VBD rose))))", "Sales rose", None),
+        ("(S (NP (NN Sales)))", "Sales", "(TOP (S (NP (NN Sales))))"),
+        ("(TOP (NP (-LRB- -LRB-) (NN a)))", "-LRB- a", "(TOP (NP (-LRB- -LRB-) (NN a)))"),
+        ("((S (NP (-NONE- *)) (VP (VB Go) (S (-NONE- 0)))))", "Go", "(TOP (S (VP (VB Go))))"),
+        ("( (NP (NN a)) (. .))", "a .", "(TOP (NP (NN a)) (. .))"),
+        ("(NN a)", "a", "(TOP (NN a))"),
+        ("((S (NP-SBJ\n  (NN a) )\n)  )", "a", "(TOP (S (NP (NN a))))"),
+        ("((X-Y (ADVP|PRT (NN-X a))))", "a", "(TOP (X (ADVP|PRT (NN-X a))))"),
+    ],
+)
+def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
+    found = normalize(text, "here")
+    assert found[0] == words
+    assert tree in (None, found[1])
+    assert normalize(found[1], "here") == found
+
+
+def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
+    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{TREE} {TREE}\n"
+    assert read(tmp_path, text) == [("Sales rose .", TREE)] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{TREE}\n{TREE})\n", r"a\.mrg, line 2: a closing bracket without an opening one"),
+        (f"{TREE}\n(TOP (S (NN a))\n{TREE}\n", r"a\.mrg, line 2: the tree .* is never closed"),
+        (f"{TREE}\n( )\n", r"line 2: \( \) is an empty tree"),
+        ("(S (NP (-NONE- *)))", r"line 1: .* is an empty tree"),
+        ("(S (NP))", "line 1: .* is an empty tree"),
+        ("(S (NP SBJ (NN a)))", r"line 1: .* \(NP \.\.\.\) is neither .* no spaces"),
+        ("(S (NN two words))", r"line 1: .* \(NN \.\.\.\) is neither"),
+        ("(S (NN a(b))", "line 1: the tree that begins here is never closed"),
+        (r"(S (NN a\(b)))", "line 1: .*brackets of the text are -LRB-"),
+        (r"(S\( (NN b)))", "line 1: .*brackets of the text are -LRB-"),
+        ("(S (NN a(b)))", r"line 1: .*brackets of the text are -LRB-"),
+        ("(S ((NN a)))", "line 1: .* is neither"),
+        ("The cat sat .", r"line 1: The cat sat \. is outside of all brackets"),
+        (f"{TREE} a", "line 1: a is outside of all brackets"),
+        ("(" * 300, "line 1: brackets in brackets, 201 deep"),
+    ],
+)
+def test_what_is_no_tree_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, text)
+
+
+def written(folder: Path) -> Path:
+    for number in ("0001", "0063", "0101", "0270", "2199"):
+        path = folder / "wsj" / number[:2] / f"wsj_{number}.mrg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"((NP (NN w{number})))\n", encoding="utf-8", newline="\n")
+    (folder / "wsj" / "readme").write_text("no tree", encoding="utf-8")
+    return folder / "wsj"
+
+
+def zipped(folder: Path) -> Path:
+    with zipfile.ZipFile(folder / "wsj.zip", "w") as archive:
+        for path in sorted(written(folder).rglob("*"), reverse=True):
+            archive.write(path, path.relative_to(folder).as_posix())
+    return folder / "wsj.zip"
+
+
+@pytest.mark.parametrize("packed", [written, zipped])
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ((), "w0001 w0063 w0101 w0270 w2199"),
+        (("02-21",), "w0270 w2199"),
+        (("00",), "w0001 w0063"),
+        (("0050-0099", "01"), "w0063 w0101"),
+    ],
+)
+def test_sections_are_chosen_by_the_numbers_of_files(
+    tmp_path: Path, packed: Callable[[Path], Path], sections: tuple[str, ...], words: str
+) -> None:
+    place = packed(tmp_path)
+    corpus = find_corpus(Treebank(treebank=str(place), sections=sections), "en", "tree")
+    pairs = list(corpus.pairs(no_download))
+    assert " ".join(word for word, _ in pairs) == words
+    assert all(tree == f"(TOP (NP (NN {word})))" for word, tree in pairs)
+    assert corpus.prepared_bytes(tmp_path) > 0
+
+
+def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -> None:
+    def identity(place: Path, *sections: str) -> list[str]:
+        source = Treebank(treebank=str(place), sections=sections)
+        return find_corpus(source, "en", "tree").identity(tmp_path)
+
+    place = written(tmp_path)
+    before = identity(place, "00")
+    assert before != identity(place, "01")
+    (place / "02" / "wsj_0270.mrg").write_text("((NP (NN b)))", encoding="utf-8")
+    assert identity(place, "00") == before
+    moved = place.rename(tmp_path / "moved")
+    assert identity(moved, "00") == before
+    (moved / "00" / "wsj_0063.mrg").write_text("((NP (NN b)))", encoding="utf-8")
+    assert identity(moved, "00") != before
+
+
+def test_a_changed_file_is_noticed_while_it_is_read(tmp_path: Path) -> None:
+    place = written(tmp_path)
+    corpus = find_corpus(Treebank(treebank=str(place)), "en", "tree")
+    corpus.identity(tmp_path)
+    (place / "01" / "wsj_0101.mrg").write_text("((NP (NN other)))", encoding="utf-8")
+    with pytest.raises(UserError, match=r"wsj_0101.mrg was changed while it was in use"):
+        list(corpus.pairs(no_download))
+
+
+def test_one_file_may_be_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "trees.gz"
+    path.write_bytes(gzip.compress(TREE.encode()))
+    corpus = find_corpus(Treebank(treebank=str(path)), "en", "tree")
+    assert list(corpus.pairs(no_download)) == [("Sales rose .", TREE)]
+
+
+@pytest.mark.parametrize(
+    ("name", "sections", "message"),
+    [
+        ("wsj", ("00", "05-06"), r"has no section 05-06: none of its 5 files of trees"),
+        ("wsj.zip", ("22",), r"wsj\.zip has no section 22"),
+        ("wsj/00/wsj_0001.mrg", ("00",), "is one file and has no sections"),
+        ("nowhere", (), "there is no folder or file"),
+        ("empty", (), "has no file of trees"),
+        ("$NO_SUCH_VARIABLE/wsj", (), r"the environment has no NO_SUCH_VARIABLE"),
+    ],
+)
+def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
+    tmp_path: Path, name: str, sections: tuple[str, ...], message: str
+) -> None:
+    zipped(tmp_path)
+    (tmp_path / "empty").mkdir()
+    place = name if name.startswith("$") else str(tmp_path / name)
+    corpus = find_corpus(Treebank(treebank=place, sections=sections), "en", "tree")
+    with pytest.raises(UserError, match=message):
+        list(corpus.pairs(no_download))
+
+
+def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path)
+    monkeypatch.setenv("PENN_TREEBANK", str(tmp_path))
+    source = Treebank(treebank="$PENN_TREEBANK/wsj", sections=("22-24", "01"))
+    with pytest.raises(UserError, match="no section 22-24"):
+        list(find_corpus(source, "en", "tree").pairs(no_download))
+    source = Treebank(treebank="$PENN_TREEBANK/wsj", sections=("01",))
+    assert [words for words, _ in find_corpus(source, "en", "tree").pairs(no_download)] == ["w0101"]
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs the real treebank in ../shared")
+def test_real_trees_keep_their_words_and_their_phrases() -> None:
+    """An independent reading: nltk's own removal of subtrees by their positions."""
+    [path] = REAL.glob("*.mrg")
+    [file] = files_of(path, ())
+    raw = path.read_text(encoding="utf-8").split("\n")[:-1]
+    pairs = list(read_trees(file))
+    assert len(pairs) == len(raw) == 3914
+    for line, (words, tree) in zip(raw[::7], pairs[::7], strict=True):
+        expected = Tree.fromstring(line)
+        for position in reversed(expected.treepositions()):  # children before parents
+            node = expected[position]
+            if position and not isinstance(node, str) and (node.label() == "-NONE-" or not node):
+                del expected[position]
+        for node in expected.subtrees(lambda each: isinstance(each[0], Tree)):
+            node.set_label(node.label().split("-")[0].split("=")[0] or "TOP")
+        assert Tree.fromstring(tree) == expected
+        assert words.split() == expected.leaves()
