@@ -474,6 +474,10 @@ def score(
     ] = False,
     chrf: Annotated[bool, typer.Option("--chrf", help="Compute chrF of the files too.")] = False,
     ter: Annotated[bool, typer.Option("--ter", help="Compute TER of the files too.")] = False,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of files: bleu, the default, or bracket-f1 of trees."),
+    ] = None,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
@@ -484,7 +488,8 @@ def score(
 
     of_own = {"--ref": references, "--lang": lang}
     of_catalog = {"--test-set": test_set, "--langpair": langpair, "--mirror": mirror}
-    of_files = {"--lowercase": lowercase, "--chrf": chrf, "--ter": ter}
+    of_text = {"--lang": lang, "--lowercase": lowercase, "--chrf": chrf, "--ter": ter}
+    of_files = {**of_text, "--metric": metric}
     if test_set is None and not references and len(names) == 1:
         from nmtkit.evaluation.scores import read_scores
         from nmtkit.stages import score as stage
@@ -494,8 +499,14 @@ def score(
         print_scores(read_scores(stage.run(chain)), as_json=as_json)
         return
     from nmtkit.commands import score as command
+    from nmtkit.recipe import TREE
 
     _refuse({"--set": overrides}, "is for `nmtkit score RECIPE`")
+    if metric not in (None, "bleu", "bracket-f1"):
+        raise UserError(f"--metric {metric} is not known; use bleu or bracket-f1")
+    if metric == "bracket-f1":
+        _refuse({**of_text, **of_catalog}, "is for translations, and --metric bracket-f1 for trees")
+        lang = TREE
     if test_set is not None:
         _refuse(of_own, "is for a reference of your own, and --test-set for one of the catalog")
         if langpair is None:

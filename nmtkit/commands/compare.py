@@ -3,13 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
 from nmtkit.commands.known_runs import named_chain
 from nmtkit.commands.score import TestSet, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
-from nmtkit.evaluation.significance import TESTS, paired_test, seed, sentence_chrf
+from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
+from nmtkit.evaluation.significance import TESTS, paired_test, seed, translation_metrics
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import ComparedSystem, Comparison, Difference
@@ -97,7 +101,10 @@ def _common_test_set(
     of_run = next((system.test_set for system in systems if system.test_set), None)
     if references:
         if lang is None:
-            raise UserError("--ref needs the language of the files: add --lang, such as --lang de")
+            raise UserError(
+                "--ref needs the language of the files: add --lang, such as --lang de, or --lang "
+                "tree for parses"
+            )
         return own_test_set(references, lang)
     if of_run is None:
         raise UserError("name the reference of these files: add --ref FILE and --lang")
@@ -128,41 +135,52 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
     references = common.references
     hyps = [system.hyps for system in systems]
     used = seed()
+    metrics: list[Metric] = (
+        [BracketF1()]
+        if common.is_of_trees
+        else translation_metrics(common.lang, lowercase=lowercase)
+    )
     tests = {}
     for test in TESTS:
         progress.say(f"compare: {test.replace('_', ' ')}")
-        tests[test] = paired_test(test, hyps, *references, lang=common.lang, lowercase=lowercase)
-    tools = text_tools(common.lang)
+        tests[test] = paired_test(test, hyps, *references, metrics=metrics)
     return Comparison(
         test_set=describe(common.name, *references),
         seed=used,
+        sentence_metric="bracket F1" if common.is_of_trees else "chrF2",
         systems=[
             ComparedSystem(
                 name=system.name,
                 identical=system.hyps == systems[0].hyps,
-                scores=count_scores(system.hyps, *references, tools=tools, lowercase=lowercase),
+                scores=_scores(system.hyps, common, lowercase=lowercase),
                 tests={test: tests[test][number] for test in TESTS},
             )
             for number, system in enumerate(systems)
         ],
-        differences=_differences(systems, references, src, lowercase=lowercase),
+        differences=_differences(systems, references, src, metrics[-1]),
     )
+
+
+def _scores(hyps: Sequence[str], test_set: TestSet, *, lowercase: bool) -> dict[str, Any]:
+    if test_set.is_of_trees:
+        return {"bracket_f1": bracket_f1(hyps, test_set.references[0])}
+    tools = text_tools(test_set.lang)
+    return {**count_scores(hyps, *test_set.references, tools=tools, lowercase=lowercase)}
 
 
 def _differences(
     systems: Sequence[_System],
     references: Sequence[Sequence[str]],
     src: Sequence[str] | None,
-    *,
-    lowercase: bool,
+    metric: Metric,
 ) -> list[Difference]:
-    """Return the lines with the largest range of sentence-level chrF2."""
+    """Return the lines with the largest range of a metric."""
     found = []
     for index, hyps in enumerate(zip(*(system.hyps for system in systems), strict=True)):
         if len(set(hyps)) > 1:
             refs = [reference[index] for reference in references]
-            chrf = [sentence_chrf(hyp, *refs, lowercase=lowercase) for hyp in hyps]
+            scores = [float(metric.sentence_score(hyp, refs).score) for hyp in hyps]
             line = None if src is None else src[index]
-            found.append(Difference(index + 1, line, refs, list(hyps), chrf))
-    found.sort(key=lambda each: min(each.chrf) - max(each.chrf))
+            found.append(Difference(index + 1, line, refs, list(hyps), scores))
+    found.sort(key=lambda each: min(each.scores) - max(each.scores))
     return found[:N_DIFFERENCES]

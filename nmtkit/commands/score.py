@@ -9,9 +9,11 @@ from typing import Any
 from nmtkit import progress
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
+from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.chrf_ter import chrf, ter
 from nmtkit.languages import has_spaces, known_code
 from nmtkit.machine import Machine
+from nmtkit.recipe import TREE
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import fetch
@@ -25,8 +27,13 @@ class TestSet:
     """What translations are compared with: one or more references in one language."""
 
     name: str
-    lang: str
+    lang: str  # or TREE
     references: Sequence[Sequence[str]]
+
+    @property
+    def is_of_trees(self) -> bool:
+        """Return whether parse trees are compared, by bracket F1."""
+        return self.lang == TREE
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
@@ -35,7 +42,9 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
     Raises:
         UserError: the language is unknown, or a file is missing, damaged or not UTF-8.
     """
-    lang = known_code(lang)
+    lang = lang if lang == TREE else known_code(lang)
+    if lang == TREE and len(paths) > 1:
+        raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
     references = [list(read_lines(TextFile(path))) for path in paths]
     for path, reference in zip(paths, references, strict=True):
         if len(reference) != (n_lines := len(references[0])):
@@ -98,9 +107,15 @@ def score_files(
     if len(set(systems)) < len(systems):
         raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
     references = test_set.references
-    scores = {}
+    scores: dict[str, Any] = {}
     for system, hyps in {system: _translations(system, test_set) for system in systems}.items():
         progress.say(f"score: {system}")
+        if test_set.is_of_trees:
+            scores[system] = {
+                "bracket_f1": bracket_f1(hyps, references[0]),
+                "test_set": describe(test_set.name, *references),
+            }
+            continue
         found: dict[str, Any] = {
             **count_scores(hyps, *references, tools=text_tools(test_set.lang), lowercase=lowercase)
         }

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
 from nmtkit.errors import UserError
@@ -12,7 +13,8 @@ from nmtkit.evaluation.chrf_ter import chrf_metric
 
 SEED, DEFAULT_SEED = "SACREBLEU_SEED", "12345"  # as in sacreBLEU
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
-METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf"}  # sacreBLEU's names, with ours
+# What sacreBLEU calls each metric in its results, with our names.
+METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
 
 
 def seed() -> str:
@@ -31,25 +33,27 @@ def paired_test(
     test: str,
     systems: Sequence[Sequence[str]],
     *references: Sequence[str],
-    lang: str,
-    lowercase: bool = False,
+    metrics: Sequence[Metric],
 ) -> list[dict[str, Any]]:
     """Compare systems with the first one by one of sacreBLEU's paired tests, with its defaults.
 
     Args:
         test: one of `TESTS`.
+        systems: the output of each.
+        references: one or more.
+        metrics: what they are scored by.
 
     Returns:
         Of each system and metric: score, signature, and what the test found.
     """
-    metrics = {
-        "BLEU": bleu_metric(lang, lowercase=lowercase),
-        "chrF": chrf_metric(lowercase=lowercase),
-    }
     named = [(str(number), hyps) for number, hyps in enumerate(systems)]
-    signatures, results = PairedTest(named, metrics, references, test_type=TESTS[test])()
+    by_class = {type(metric).__name__: metric for metric in metrics}
+    signatures, results = PairedTest(named, by_class, references, test_type=TESTS[test])()
     found: list[dict[str, Any]] = [{} for _ in systems]
-    for metric, key in METRICS.items():
+    for metric in results:
+        key = METRICS.get(metric)
+        if key is None:  # the names of the systems
+            continue
         for of_system, result in zip(found, results[metric], strict=True):
             assert isinstance(result, Result)
             of_system[key] = {"score": result.score, "signature": str(signatures[metric])}
@@ -61,6 +65,6 @@ def paired_test(
     return found
 
 
-def sentence_chrf(hyp: str, *references: str, lowercase: bool = False) -> float:
-    """Return chrF2 of one sentence."""
-    return float(chrf_metric(lowercase=lowercase).sentence_score(hyp, references).score)
+def translation_metrics(lang: str, *, lowercase: bool = False) -> list[Metric]:
+    """Return the metrics of translations, BLEU and chrF; the last one is for sentences too."""
+    return [bleu_metric(lang, lowercase=lowercase), chrf_metric(lowercase=lowercase)]

@@ -7,6 +7,7 @@ the hypotheses in the order of the source, and how the model rates each of them.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
@@ -24,6 +25,11 @@ class TranslatedSet:
     source: Path
     hypotheses: Path
     reference: Path | None
+    ratings: Path
+
+    def repairs(self) -> list[list[str]]:
+        """Return how each output of a parser had to be repaired."""
+        return [rating.get("repairs", []) for rating in artifacts.read_json(self.ratings)]
 
     def lines(self) -> Iterator[tuple[str, str, str | None]]:
         """Yield each source, hypothesis and reference."""
@@ -47,6 +53,7 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
             artifact.file(f"{name}/{SOURCE}"),
             artifact.file(f"{name}/{HYPOTHESES}"),
             artifact.path / name / REFERENCE if f"{name}/{REFERENCE}" in files else None,
+            artifact.file(f"{name}/{RATINGS}"),
         )
         for name in artifact.manifest.depends_on["test"]["names"]
     ]
@@ -58,7 +65,7 @@ def write_set(
     src: Sequence[str],
     hyps: Sequence[str],
     refs: Sequence[str] | None,
-    ratings: Sequence[Mapping[str, float]],
+    ratings: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write what `translated_sets` reads."""
     place = folder / name

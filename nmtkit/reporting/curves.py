@@ -50,7 +50,8 @@ class Curves:
         self._max_steps = max_steps
         self._width = 1  # steps of a point
         self._points: list[_Steps] = []
-        self._dev: list[tuple[int, float, float]] = []  # step, perplexity, sacreBLEU
+        self._dev: list[tuple[int, float, float]] = []  # step, perplexity, score
+        self._score_name = "sacreBLEU"
         self._written = -math.inf
 
     def add(self, metrics: Mapping[str, Any]) -> None:
@@ -72,11 +73,13 @@ class Curves:
             self._points.append(new)
         if len(self._points) > MAX_POINTS:
             self._halve()
-        perplexity, bleu = (
-            _number(metrics.get(f"dev_{key}")) for key in ("perplexity", "sacrebleu")
+        perplexity, bleu, f1 = (
+            _number(metrics.get(f"dev_{key}")) for key in ("perplexity", "sacrebleu", "bracket_f1")
         )
-        if perplexity is not None and bleu is not None:
-            self._dev.append((step, perplexity, bleu))
+        score = bleu if f1 is None else f1
+        if perplexity is not None and score is not None:
+            self._score_name = "sacreBLEU" if f1 is None else "bracket F1"
+            self._dev.append((step, perplexity, score))
 
     def _halve(self) -> None:
         self._width *= 2
@@ -115,17 +118,18 @@ class Curves:
             loss=newest.loss / newest.n_losses if newest.n_losses else None,
             dev=self._dev[-1] if self._dev else None,
             best=best,
+            score_name=self._score_name,
             learning_rate=newest.learning_rate / newest.n_steps,
             speed=speed,
             minutes_left=left / 60,
             curves=self._curves(),
             grid=Grid(
                 "Evaluations on dev",
-                ("step", "perplexity", "sacreBLEU"),
+                ("step", "perplexity", self._score_name),
                 1,
                 [
-                    [(f"{step:,}", f"{perplexity:.2f}", f"{bleu:.2f}")]
-                    for step, perplexity, bleu in self._dev[: -MAX_ROWS - 1 : -1]
+                    [(f"{step:,}", f"{perplexity:.2f}", f"{score:.2f}")]
+                    for step, perplexity, score in self._dev[: -MAX_ROWS - 1 : -1]
                 ],
             ),
         )
@@ -136,11 +140,11 @@ class Curves:
         rates = [(p.last, p.learning_rate / p.n_steps) for p in points]
         speeds = [(p.last, p.tgt_tokens / p.seconds) for p in points if p.seconds]
         perplexities = [(step, perplexity) for step, perplexity, _ in dev]
-        bleus = [(step, bleu) for step, _, bleu in dev]
+        scores = [(step, score) for step, _, score in dev]
         return [
             Curve("loss", "Training loss", losses, end),
             Curve("perplexity", "Dev perplexity", perplexities, end, is_log=True, has_dots=True),
-            Curve("bleu", "Dev sacreBLEU", bleus, end, has_dots=True),
+            Curve("score", f"Dev {self._score_name}", scores, end, has_dots=True),
             Curve("rate", "Learning rate", rates, end),
             Curve("speed", "Target tokens/s", speeds, end),
         ]

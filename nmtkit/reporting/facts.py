@@ -67,7 +67,7 @@ class ComparedSystem:
 
     name: str
     identical: bool  # line by line, to the baseline
-    scores: dict[str, Any]  # each kind of BLEU
+    scores: dict[str, Any]  # each kind of BLEU, or bracket F1
     tests: dict[str, Any]  # of each paired test: score, p-value, interval and signature of a metric
 
 
@@ -79,7 +79,7 @@ class Difference:
     src: str | None
     references: list[str]
     hyps: list[str]
-    chrf: list[float]  # of each system, sentence-level
+    scores: list[float]  # of each system, sentence-level
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,7 @@ class Comparison:
 
     test_set: dict[str, Any]
     seed: str  # of the paired tests
+    sentence_metric: str  # what the differences are measured by
     systems: list[ComparedSystem]
     differences: list[Difference]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 SCORE_NAMES = {
     "sacrebleu": "sacreBLEU",
+    "bracket_f1": "bracket F1",
     "chrf": "chrF2",
     "ter": "TER",
     "tokenized_bleu": "tokenized BLEU",

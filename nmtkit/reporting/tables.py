@@ -49,6 +49,9 @@ from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
 
+# What bracket F1 comes with.
+DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
+
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 
 BLOCKS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # of rising height
@@ -126,7 +129,7 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
         *("score", *(visible(system.name) for system in systems)),
     )
     hows = []
-    for metric in ("sacrebleu", "chrf"):
+    for metric in systems[0].tests["paired_bootstrap"]:
         results = [system.tests["paired_bootstrap"][metric] for system in systems]
         table.add_row(SCORE_NAMES[metric], *map(_score, results))
         for test in systems[0].tests:
@@ -156,26 +159,27 @@ SIGNIFICANT = 0.05  # a p-value below it
 
 
 def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
-    """What both paired tests say of sacreBLEU."""
+    """What both paired tests say of the first metric: sacreBLEU, or bracket F1."""
     if system.identical:
         return "identical"
-    results = [test["sacrebleu"] for test in system.tests.values()]
+    metric = next(iter(system.tests["paired_bootstrap"]))
+    results = [test[metric] for test in system.tests.values()]
     if any(result["p_value"] >= SIGNIFICANT for result in results):
         return "no significant difference"
-    before = baseline.tests["paired_bootstrap"]["sacrebleu"]["score"]
+    before = baseline.tests["paired_bootstrap"][metric]["score"]
     better = "better" if results[0]["score"] > before else "worse"
     return f"{better} (both p < {SIGNIFICANT})"
 
 
 def _differences_table(comparison: Comparison) -> Table:
-    table = _table("where they differ most", "", "chrF2", "")
+    table = _table("where they differ most", "", comparison.sentence_metric, "")
     for each in comparison.differences:
         if each.src is not None:
             table.add_row("source", "", visible(each.src))
         for reference in each.references:
             table.add_row(f"line {each.line:,}", "", visible(reference))
-        for system, hyp, chrf in zip(comparison.systems, each.hyps, each.chrf, strict=True):
-            table.add_row(visible(system.name), f"{chrf:.1f}", visible(hyp))
+        for system, hyp, score in zip(comparison.systems, each.hyps, each.scores, strict=True):
+            table.add_row(visible(system.name), f"{score:.1f}", visible(hyp))
         table.add_section()
     return table
 
@@ -201,10 +205,13 @@ def print_made(made: Sequence[Made], *, as_json: bool) -> None:
         return
     console = _console()
     console.print(_made_table(None, made, _states))
-    for how in dict.fromkeys(
-        how_counted(score) for each in made for score in _sacrebleus(each).values()
-    ):
-        console.print(f"sacreBLEU: {how}", soft_wrap=not console.is_terminal)
+    hows = (
+        f"{key}: {how_counted(score)}"
+        for each in made
+        for key, score in _first_scores(each).values()
+    )
+    for how in dict.fromkeys(hows):
+        console.print(how, soft_wrap=not console.is_terminal)
 
 
 def print_garbage(garbage: Garbage) -> None:
@@ -262,12 +269,18 @@ def _states(made: Made) -> str:
     if made.state != "published":
         return made.state
     return "\n".join(
-        f"{name} {score['score']:.2f} sacreBLEU" for name, score in _sacrebleus(made).items()
+        f"{name} {score['score']:.2f} {key}" for name, (key, score) in _first_scores(made).items()
     )
 
 
-def _sacrebleus(made: Made) -> dict[str, Any]:
-    return {name: each["sacrebleu"] for name, each in made.scores.items() if "sacrebleu" in each}
+def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
+    """Return the score that sums up each test set, with its name."""
+    return {
+        name: (SCORE_NAMES[key], each[key])
+        for name, each in made.scores.items()
+        for key in ("sacrebleu", "bracket_f1")
+        if key in each
+    }
 
 
 def _count(count: int | None) -> str:
@@ -451,10 +464,25 @@ def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
         of_sets = [each[key] for each in scores.values() if key in each]
         if of_sets:
             table.add_row(name, *map(_score, of_sets))
+            if key == "bracket_f1":
+                _add_details(table, of_sets)
         hows += dict.fromkeys(f"{name}: {how_counted(each)}" for each in of_sets)
     console.print(table)
     for how in hows:
         console.print(how, soft_wrap=not console.is_terminal)
+
+
+def _add_details(table: Table, of_sets: Sequence[Mapping[str, Any]]) -> None:
+    """Add what EVALB prints besides F1, each of all sentences and of short ones."""
+    [short] = [key for key in of_sets[0] if key.startswith("up_to_")]
+    table.add_row(f"  {short.replace('_', ' ')}", *(f"{each[short]['f1']:.2f}" for each in of_sets))
+    for key in DETAILS:
+        pairs = [(each[key], each[short][key]) for each in of_sets]
+        shown = [f"{of_all:.2f} ({of_short:.2f})" for of_all, of_short in pairs]
+        table.add_row(f"  {key.replace('_', ' ')} ({short.replace('_', ' ')})", *shown)
+    for key in ("errors", "skipped", "repaired"):
+        if all(key in each for each in of_sets):
+            table.add_row(f"  {key}", *(f"{each[key]:,}" for each in of_sets))
 
 
 def _score_column(name: str, scores: Mapping[str, Any]) -> str:

@@ -86,7 +86,7 @@ def test_curves_are_drawn_to_scale() -> None:
         line(step, dev_perplexity=10.0**step, dev_sacrebleu=step, loss=step) for step in (1, 2, 3)
     ]
     page = page_of(lines)
-    for key in ("loss", "bleu", "perplexity"):  # whose logarithm rises evenly
+    for key in ("loss", "score", "perplexity"):  # whose logarithm rises evenly
         (x1, y1), (x2, y2), (x3, y3) = places(page, key)
         assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
         assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)

@@ -1,0 +1,261 @@
+"""Bracket F1 of parse trees, counted as EVALB (Sekine and Collins) counts with COLLINS.prm.
+
+Section 6.3 reports it on section 23 of the Wall Street Journal (Table 4). A bracket is a label and
+the words that it spans; recall is the share of the brackets of the reference that the hypothesis
+has, precision the share of its own that the reference has. What matters besides:
+
+- Words whose tag is punctuation (, : `` '' .) are left out on both sides. The outer bracket TOP and
+  brackets without a word do not count. ADVP and PRT are the same label, and what follows a "-" or
+  "=" in a label is cut off.
+- A sentence whose hypothesis is blank is skipped. One with other words than its reference, or with
+  brackets that do not match, is an error. Neither counts in any score; their numbers are reported.
+- Crossing brackets are those of the hypothesis that begin inside a bracket of the reference and end
+  outside of it, or the other way round.
+
+Unlike evalb, there is no limit on words, brackets or characters of a sentence (200, 200, 5,000),
+and no number of errors ends the evaluation (11 in COLLINS.prm).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from sacrebleu.metrics.base import Metric, Score, Signature
+
+from nmtkit.errors import UserError
+
+N_BOOTSTRAP = 1000
+_NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What an EVALB parameter file says; the defaults are those of COLLINS.prm."""
+
+    deleted: frozenset[str] = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
+    deleted_for_length: frozenset[str] = frozenset(("-NONE-",))
+    same_labels: Mapping[str, str] = field(default_factory=lambda: {"PRT": "ADVP"})
+    same_words: Mapping[str, str] = field(default_factory=dict)
+    cutoff_length: int = 40
+
+
+COLLINS = Parameters()
+
+
+class Sentence(NamedTuple):
+    """What EVALB prints of a sentence."""
+
+    length: int  # words of the reference, with punctuation
+    status: int  # 0, or 1 for an error, or 2 if it was skipped
+    matched: int  # brackets
+    n_gold: int
+    n_test: int
+    crossing: int
+    n_words: int  # without punctuation
+    correct_tags: int
+
+
+class _Tree(NamedTuple):
+    length: int
+    words: list[tuple[str, str]]  # with the tags, without deleted ones
+    brackets: list[tuple[str, int, int]]  # label, first word, and the word after the last one
+    is_balanced: bool
+
+
+def compare_trees(gold: str, test: str, parameters: Parameters = COLLINS) -> Sentence:
+    """Compare a tree with its reference, both in Penn Treebank brackets."""
+    gold_tree, test_tree = _read(gold, parameters), _read(test, parameters)
+    length = gold_tree.length
+    if not test_tree.words:
+        return Sentence(length, 2, 0, 0, 0, 0, 0, 0)
+    words = [[word for word, _ in tree.words] for tree in (gold_tree, test_tree)]
+    if words[0] != words[1] or not (gold_tree.is_balanced and test_tree.is_balanced):
+        return Sentence(length, 1, 0, 0, 0, 0, 0, 0)
+    gold_brackets, test_brackets = Counter(gold_tree.brackets), Counter(test_tree.brackets)
+    gold_spans = {(first, end) for _, first, end in gold_brackets}
+    crossing = sum(
+        any(a < first < b < end or first < a < end < b for a, b in gold_spans)
+        for _, first, end in test_tree.brackets
+    )
+    tags = zip(gold_tree.words, test_tree.words, strict=True)
+    return Sentence(
+        length,
+        0,
+        (gold_brackets & test_brackets).total(),
+        gold_brackets.total(),
+        test_brackets.total(),
+        crossing,
+        len(words[0]),
+        sum(gold_tag == test_tag for (_, gold_tag), (_, test_tag) in tags),
+    )
+
+
+def _read(line: str, parameters: Parameters) -> _Tree:
+    """Read what EVALB would, which is more than trees: its errors are part of the score."""
+    same = parameters.same_labels
+    words: list[tuple[str, str]] = []
+    found: list[tuple[str, int, int]] = []
+    opened: list[tuple[int, str]] = []
+    length, end, is_balanced = 0, 0, True
+    for node in _NODE.finditer(line):
+        is_balanced = is_balanced and not line[end : node.start()].strip()
+        end = node.end()
+        if (tag := node["tag"]) is not None:
+            length += tag not in parameters.deleted_for_length
+            if tag not in parameters.deleted:
+                word = node["word"]
+                words.append((parameters.same_words.get(word, word), same.get(tag, tag)))
+        elif (label := node["label"]) is not None:
+            label = re.split("[-=]", label, maxsplit=1)[0]
+            opened.append((len(found), same.get(label, label)))
+            found.append(("", len(words), 0))
+        elif opened:
+            place, label = opened.pop()
+            found[place] = (label, found[place][1], len(words))
+        else:
+            is_balanced = False
+    is_balanced = is_balanced and not opened and not line[end:].strip()
+    brackets = [
+        (label, first, last)
+        for label, first, last in found
+        if first < last and label not in parameters.deleted
+    ]
+    return _Tree(length, words, brackets, is_balanced)
+
+
+@dataclass
+class Counts:
+    """Sums over sentences."""
+
+    sentences: int = 0
+    errors: int = 0
+    skipped: int = 0
+    matched: int = 0
+    n_gold: int = 0
+    n_test: int = 0
+    complete: int = 0
+    crossing: int = 0
+    no_crossing: int = 0
+    two_or_less_crossing: int = 0
+    n_words: int = 0
+    correct_tags: int = 0
+
+    @classmethod
+    def of(cls, sentence: Sentence) -> "Counts":
+        """Return the counts of one sentence."""
+        if sentence.status:
+            return cls(1, errors=sentence.status == 1, skipped=sentence.status == 2)
+        matched, n_gold, n_test = sentence.matched, sentence.n_gold, sentence.n_test
+        return cls(
+            1,
+            matched=matched,
+            n_gold=n_gold,
+            n_test=n_test,
+            complete=matched == n_gold == n_test,
+            crossing=sentence.crossing,
+            no_crossing=sentence.crossing == 0,
+            two_or_less_crossing=sentence.crossing <= 2,
+            n_words=sentence.n_words,
+            correct_tags=sentence.correct_tags,
+        )
+
+    def scores(self) -> dict[str, float]:
+        """Return the scores in percent (average crossing in brackets), 0 where nothing counts."""
+        valid = self.sentences - self.errors - self.skipped
+        recall = _percent(self.matched, self.n_gold)
+        precision = _percent(self.matched, self.n_test)
+        return {
+            "recall": recall,
+            "precision": precision,
+            "f1": 2 * precision * recall / (precision + recall) if self.matched else 0.0,
+            "complete_match": _percent(self.complete, valid),
+            "average_crossing": self.crossing / valid if valid else 0.0,
+            "no_crossing": _percent(self.no_crossing, valid),
+            "two_or_less_crossing": _percent(self.two_or_less_crossing, valid),
+            "tagging_accuracy": _percent(self.correct_tags, self.n_words),
+        }
+
+    def described(self) -> dict[str, float]:
+        """Return scores and numbers of sentences."""
+        numbers = {"sentences": self.sentences, "errors": self.errors, "skipped": self.skipped}
+        return {**self.scores(), **numbers}
+
+
+N_COUNTS = len(asdict(Counts()))
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else 0.0
+
+
+class BracketScore(Score):
+    """F1 of all sentences, with everything else that EVALB prints of them and of short ones."""
+
+    def __init__(self, everything: Counts, short: Counts) -> None:
+        """Take the sums over all sentences, and over those up to the cut-off length."""
+        super().__init__("bracket F1", everything.scores()["f1"])
+        self.everything, self.short = everything, short
+
+
+class BracketF1(Metric):
+    """Bracket F1 as a metric of sacreBLEU, so that its paired tests can compare parsers."""
+
+    _SIGNATURE_TYPE = Signature
+
+    def __init__(self, parameters: Parameters = COLLINS) -> None:
+        """Count with the rules of `parameters`."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.parameters = parameters
+
+    def _preprocess_segment(self, sent: str) -> str:
+        return sent
+
+    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+        return {"gold": refs[0]}
+
+    def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
+        sentence = compare_trees(ref_kwargs["gold"], hypothesis, self.parameters)
+        counts = list(map(int, asdict(Counts.of(sentence)).values()))
+        is_short = sentence.length <= self.parameters.cutoff_length
+        return [*counts, *(counts if is_short else [0] * N_COUNTS)]
+
+    def _compute_score_from_stats(self, stats: Sequence[int]) -> BracketScore:
+        counts = list(map(int, stats))
+        return BracketScore(Counts(*counts[:N_COUNTS]), Counts(*counts[N_COUNTS:]))
+
+    def _aggregate_and_compute(self, stats: list[list[int]]) -> BracketScore:
+        return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
+
+
+def bracket_f1(
+    hyps: Sequence[str], refs: Sequence[str], n_bootstrap: int = N_BOOTSTRAP
+) -> dict[str, Any]:
+    """Compute bracket F1 and all else that EVALB prints, ready for JSON.
+
+    Args:
+        hyps: trees, one a line; a blank one is skipped.
+        refs: the reference trees.
+        n_bootstrap: resamples of the confidence interval.
+
+    Raises:
+        UserError: there are no lines, or the numbers of trees differ.
+    """
+    if len(hyps) != len(refs) or not hyps:
+        raise UserError(
+            f"bracket F1 needs one reference per hypothesis and at least one, but there are "
+            f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same test "
+            "set"
+        )
+    metric = BracketF1()
+    score = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
+    assert isinstance(score, BracketScore)
+    return {
+        "score": score.score,
+        "how": "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score",
+        "signature": str(metric.get_signature()),
+        "confidence_interval": [score._mean - score._ci, score._mean + score._ci],
+        **{key: value for key, value in score.everything.described().items() if key != "f1"},
+        f"up_to_{COLLINS.cutoff_length}_words": score.short.described(),
+    }
