@@ -33,6 +33,11 @@ def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
     if folder.exists():
         raise UserError(f"{folder} is there already; name another folder")
     opened = open_bundle(bundle)
+    if opened.text.tgt.is_of_trees:
+        raise UserError(
+            f"{bundle} is a parser: only nmtkit makes trees of its output and the words of the "
+            "source; use `nmtkit translate --bundle`"
+        )
     draft = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)

@@ -329,7 +329,7 @@ def _sample(
 
 def _steps(line: str, how: Tokenization, subword: Subword) -> Steps:
     raw = line[:MAX_CHARACTERS]
-    tokens = how.tokenize(raw)
+    tokens = how.tokenize(line if how.is_of_trees else raw)  # a part of a tree is none
     ids = [*subword.encode(tokens), EOS_ID]
     return Steps(
         lang=how.lang,

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_tokenizer import moses_tokenizer
 
@@ -35,21 +36,29 @@ class Tokenization:
         lang: two letters, as in `tokenizer.perl -l`.
         normalize_punctuation: run normalize-punctuation.perl first.
         lowercase: then convert to lower case.
-        tokenizer: then apply "moses", tokenizer.perl, or "none", which only collapses spaces.
+        tokenizer: then apply "moses", tokenizer.perl, or "none", which only collapses spaces. The
+            target of a parser has "tags" or "xx": a tree becomes its linearization.
         aggressive_hyphens: `-a` of tokenizer.perl, which turns "well-known" into "well @-@ known".
     """
 
     lang: str
     normalize_punctuation: bool
     lowercase: bool
-    tokenizer: Literal["moses", "none"]
+    tokenizer: Literal["moses", "none", "tags", "xx"]
     aggressive_hyphens: bool
+
+    @property
+    def is_of_trees(self) -> bool:
+        """Return whether the raw lines are trees."""
+        return self.tokenizer in ("tags", "xx")
 
     def tokenize(self, line: str) -> str:
         """Turn a raw line into tokens separated by one space; & < > | ' " [ ] become entities.
 
         The stray space that tokenizer.perl leaves at the end of a line ending in `.'` is removed.
         """
+        if self.tokenizer in ("tags", "xx"):
+            return linearize(line, self.tokenizer)
         if self.normalize_punctuation:
             line = normalize_punctuation(line, self.lang)
         if self.lowercase:
@@ -59,8 +68,11 @@ class Tokenization:
         return " ".join(line.split())
 
     def detokenize(self, tokens: str) -> str:
-        """Turn tokens into text as detokenizer.perl does; entities and "@-@" are reverted."""
-        if self.tokenizer == "none":
+        """Turn tokens into text as detokenizer.perl does; entities and "@-@" are reverted.
+
+        Trees stay linearized: `corpus.linearized.read_back` makes a tree of them and its words.
+        """
+        if self.tokenizer != "moses":
             return tokens
         return detokenize(tokens, self.lang)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from nmtkit.artifacts import Artifact
+from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import Subword, load_subword
@@ -28,6 +29,7 @@ class Translation:
     log_prob: float
     src: list[list[int]]  # the ids of each piece of the line, with the EOS: one but for long lines
     tgt: list[list[int]]  # the ids of their translations, without the EOS
+    repairs: Sequence[str] = ()  # what a parser's output needed to become a tree
 
     @property
     def n_tokens(self) -> int:
@@ -78,8 +80,23 @@ class Text:
         return self.subword.encode(self.tgt.tokenize(line))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the raw text of ids."""
+        """Return the raw text of ids; a tree stays linearized."""
         return self.tgt.detokenize(self.subword.decode(ids))
+
+    def decode_line(
+        self, line: str, pieces: Sequence[Sequence[int]]
+    ) -> tuple[str, Sequence[Repair]]:
+        """Return the translation of a raw line, and how it had to be repaired to be a tree.
+
+        Args:
+            line: The raw line. Its words are those of the tree, if this is a parser.
+            pieces: The ids of the translation of each of its pieces.
+        """
+        texts = " ".join(filter(None, map(self.decode, pieces)))
+        if not self.tgt.is_of_trees or not pieces:
+            return texts, ()
+        parse = read_back(texts, self.src.tokenize(line).split(" "))
+        return parse.tree, parse.repairs
 
 
 def _unseen(_: int) -> None:
@@ -132,20 +149,24 @@ class Translator:
         found = iter(self.engine.translate(sources, self.decoding, n, progress))
         return [
             [
-                self._translation(of_line, hypotheses)
+                self._translation(line, of_line, hypotheses)
                 for hypotheses in _best_combinations(list(islice(found, len(of_line))), n)
             ]
-            for of_line in pieces
+            for line, of_line in zip(lines, pieces, strict=True)
         ]
 
-    def _translation(self, src: list[list[int]], hypotheses: Sequence[Hypothesis]) -> Translation:
-        texts = [self.text.decode(hypothesis.tokens) for hypothesis in hypotheses]
+    def _translation(
+        self, line: str, src: list[list[int]], hypotheses: Sequence[Hypothesis]
+    ) -> Translation:
+        tgt = [hypothesis.tokens for hypothesis in hypotheses]
+        text, repairs = self.text.decode_line(line, tgt)
         return Translation(
-            " ".join(filter(None, texts)),
+            text,
             sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
             sum((hypothesis.log_prob for hypothesis in hypotheses), start=0.0),
             src,
-            [hypothesis.tokens for hypothesis in hypotheses],
+            tgt,
+            repairs,
         )
 
 

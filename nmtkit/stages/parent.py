@@ -26,6 +26,8 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
         ("tgt_lang", corpus.tgt_lang, bundle.text.tgt),
     ):
         ours = {key: lang, **{each: getattr(corpus, each) for each in TOKENIZER_KEYS}}
+        if side is bundle.text.tgt and corpus.linearization:
+            ours["tokenizer"] = corpus.linearization
         theirs = {key: side.lang, **{each: getattr(side, each) for each in TOKENIZER_KEYS}}
         _compare(path, "corpus", ours, theirs)
     if path == recipe.training.start_from:

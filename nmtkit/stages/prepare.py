@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
@@ -87,16 +87,17 @@ def _say_nul(name: str, n_pairs: int) -> None:
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
     """Return how the recipe tokenizes each side."""
 
-    def of(lang: str) -> Tokenization:
+    def of(lang: str, tokenizer: Literal["moses", "none", "tags", "xx"]) -> Tokenization:
         return Tokenization(
             lang,
             normalize_punctuation=corpus.normalize_punctuation,
             lowercase=corpus.lowercase,
-            tokenizer=corpus.tokenizer,
+            tokenizer=tokenizer,
             aggressive_hyphens=corpus.aggressive_hyphens,
         )
 
-    return of(corpus.src_lang), of(corpus.tgt_lang)
+    of_tgt = corpus.linearization or corpus.tokenizer
+    return of(corpus.src_lang, corpus.tokenizer), of(corpus.tgt_lang, of_tgt)
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
@@ -170,6 +171,8 @@ def _write_dev(
 
 
 def _in_pieces(tokenization: Tokenization, line: str) -> str:
+    if tokenization.is_of_trees:
+        return tokenization.tokenize(line)
     return " ".join(map(tokenization.tokenize, split_long(line)))
 
 

@@ -10,6 +10,7 @@ from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 from nmtkit.evaluation.bleu import TextTools, count_scores
+from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.scores import write_scores
 from nmtkit.evaluation.translations import translated_sets
 from nmtkit.languages import short_code
@@ -33,14 +34,18 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
         progress.say(f"score: {each.name}")
         pairs = read_parallel(each.name, TextFile(each.hypotheses), TextFile(each.reference))
         hyps, refs = map(list, zip(*pairs, strict=True))
-        bleu = count_scores(
-            hyps,
-            refs,
-            tools=text_tools(lang),
-            lowercase=scoring.lowercase,
-            normalize_punctuation=scoring.normalize_punctuation,
-        )
-        scores[each.name] = {**bleu, "test_set": describe(each.name, refs)}
+        if scoring.metric == "bracket_f1":
+            n_repaired = sum(map(bool, each.repairs()))
+            found = {"bracket_f1": {**bracket_f1(hyps, refs), "repaired": n_repaired}}
+        else:
+            found = count_scores(
+                hyps,
+                refs,
+                tools=text_tools(lang),
+                lowercase=scoring.lowercase,
+                normalize_punctuation=scoring.normalize_punctuation,
+            )
+        scores[each.name] = {**found, "test_set": describe(each.name, refs)}
     write_scores(draft, scores)
     return {}
 

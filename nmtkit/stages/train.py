@@ -18,6 +18,7 @@ from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
+from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.machine import OF_PREPARE
 from nmtkit.model.description import Description
 from nmtkit.model.devices import device_name
@@ -44,6 +45,7 @@ from nmtkit.training.trainer import Trainer, enough_memory
 # only on sections of the recipe that the checkpoints depend on too.
 DEV_LINES = 200
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
+GREEDY_PARSING = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=300)
 
 # A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
 # not fit makes one more micro-batch, and all other processes wait for it.
@@ -60,7 +62,8 @@ def run(chain: Chain) -> Artifact:
     """
     if existing := chain.find("train"):
         return existing
-    bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
+    if not chain.recipe.corpus.linearization:
+        bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     if not is_worker():
         chain.need("prepare")
     if start_processes(chain, ["train", *chain.machine.options(besides=OF_PREPARE)]):
@@ -301,21 +304,32 @@ def _say_why_early(done: Progress, max_steps: int) -> None:
 
 
 def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer], DevScore]:
-    """Return what scores a model during training: sacreBLEU of the first dev lines."""
+    """Return what scores a model in training: sacreBLEU or bracket F1 of the first dev lines."""
     corpus = chain.recipe.corpus
     src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
 
     def evaluate(model: Transformer) -> DevScore:
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine(model, text.subword.n_tokens)
-        translator = Translator(text, engine, GREEDY, max_subwords(model.config))
+        greedy = GREEDY_PARSING if corpus.linearization else GREEDY
+        translator = Translator(text, engine, greedy, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
+        if corpus.linearization:
+            f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
+            return DevScore(None, f"first {len(refs)} lines of dev, greedy", f1)
         bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
         how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
         return DevScore(bleu.score, how)
 
     return evaluate
+
+
+def _dev_score(metrics: Metrics) -> tuple[str, float]:
+    """Return what a model is scored by in training, and its score."""
+    if metrics.dev_bracket_f1 is not None:
+        return "bracket F1", metrics.dev_bracket_f1
+    return "sacreBLEU", metrics.dev_sacrebleu or 0.0
 
 
 @contextmanager
@@ -340,10 +354,11 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
             if metrics.dev_perplexity is not None:
                 if metrics.dev_sacrebleu_how != how:
                     how = metrics.dev_sacrebleu_how
-                    progress.say(f"train: dev sacreBLEU is of the {how}")
+                    progress.say(f"train: dev {_dev_score(metrics)[0]} is of the {how}")
+                name, score = _dev_score(metrics)
                 progress.say(
                     f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}, "
-                    f"dev sacreBLEU {metrics.dev_sacrebleu:.2f}"
+                    f"dev {name} {score:.2f}"
                 )
             if metrics.skipped:
                 progress.say(

@@ -49,6 +49,12 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
             refs if corpus.has_reference else None,
             [_rating(translation) for translation in translations],
         )
+        n_repaired = sum(bool(translation.repairs) for translation in translations)
+        if bundle.text.tgt.is_of_trees:
+            progress.say(
+                f"translate: {corpus.name}: {n_repaired:,} of {len(src):,} outputs were no trees "
+                "of these words and were repaired"
+            )
         sets[corpus.name] = {
             "sentences_per_second": round(len(src) / seconds, 2),
             "lines_in_pieces": sum(t.n_pieces > 1 for t in translations),
@@ -56,13 +62,17 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     return {"device": str(device), "sets": sets}
 
 
-def _rating(translation: Translation) -> dict[str, float]:
-    rating = {
+def _rating(translation: Translation) -> dict[str, Any]:
+    rating: dict[str, Any] = {
         "score": round(translation.score, 4),
         "log_prob": round(translation.log_prob, 4),
         "tokens": translation.n_tokens,
     }
-    return rating if translation.n_pieces < 2 else {**rating, "pieces": translation.n_pieces}
+    if translation.n_pieces > 1:
+        rating["pieces"] = translation.n_pieces
+    if translation.repairs:
+        rating["repairs"] = list(translation.repairs)
+    return rating
 
 
 def _translate_in_parts(

@@ -37,10 +37,11 @@ MAX_SKIPPED = 5
 
 @dataclass(frozen=True)
 class DevScore:
-    """A BLEU score on dev, and how it was computed."""
+    """A BLEU score on dev, or a parser's bracket F1, and how it was computed."""
 
-    sacrebleu: float
+    sacrebleu: float | None
     how: str
+    bracket_f1: float | None = None
 
 
 def train(
@@ -157,7 +158,11 @@ def _evaluated(
         score = evaluate(model)
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
     return replace(
-        metrics, dev_perplexity=found, dev_sacrebleu=score.sacrebleu, dev_sacrebleu_how=score.how
+        metrics,
+        dev_perplexity=found,
+        dev_sacrebleu=score.sacrebleu,
+        dev_sacrebleu_how=score.how,
+        dev_bracket_f1=score.bracket_f1,
     )
 
 

@@ -15,7 +15,7 @@ from nmtkit import artifacts
 from nmtkit.training.distributed import Group
 
 METRICS = "metrics.jsonl"
-OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how")  # keys that are often null
+OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")  # often null
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Metrics:
     dev_perplexity: float | None = None
     dev_sacrebleu: float | None = None
     dev_sacrebleu_how: str | None = None
+    dev_bracket_f1: float | None = None  # of a parser, in place of sacreBLEU
 
     def line(self) -> str:
         """Return the line as JSON; a number that is not finite is null."""
