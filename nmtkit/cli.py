@@ -285,7 +285,10 @@ def translate(
     device: Device = "auto",
     engine: Annotated[
         EngineName | None,
-        typer.Option(help="What runs a bundle's model; torch by default.", show_default=False),
+        typer.Option(
+            help="What runs a bundle's model; torch by default, auto: the faster one in float32.",
+            show_default=False,
+        ),
     ] = None,
     dtype: Annotated[
         EnginePrecision | None,
@@ -337,9 +340,13 @@ def translate(
                 "fairseq"
             )
         _check_alignment(how, asked=align)
+        from nmtkit import progress
         from nmtkit.commands import translate as command
         from nmtkit.translator import Translator
 
+        is_auto = engine == EngineName.AUTO
+        if is_auto and align:
+            engine = EngineName.TORCH  # the only one that links tokens
         with command.ended_by_ctrl_c():
             translator = Translator(
                 *bundles,
@@ -349,6 +356,8 @@ def translate(
                 beam_size=beam,
                 length_penalty=length_penalty,
             )
+            if is_auto:
+                progress.say(f"translate: runs the model with --engine {translator.engine.name}")
             output = command.Output(how, n_best or 1, align)
             command.translate(translator, output, source, target, interactive=interactive)
 

@@ -41,6 +41,7 @@ class EngineName(StrEnum):
 
     TORCH = "torch"
     CTRANSLATE2 = "ctranslate2"
+    AUTO = "auto"  # the faster of those that can run the model in float32
 
 
 class EnginePrecision(StrEnum):

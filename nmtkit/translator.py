@@ -10,6 +10,9 @@ from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
 
+# From this d_model on, our engine is faster than CTranslate2 on a CPU.
+WIDTH_OF_TORCH = 512
+
 
 class Translator(lines.Translator):
     """Translates raw text with a bundle or an ensemble, as `nmtkit translate --bundle` does."""
@@ -31,7 +34,7 @@ class Translator(lines.Translator):
             others: Those of the other models of an ensemble. The probabilities are averaged; the
                 decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
-            engine: What runs the model.
+            engine: What runs the model; `EngineName.AUTO` takes the faster one.
             dtype: The precision that it computes in.
             beam_size: In place of the bundle's.
             length_penalty: The paper's alpha, in place of the bundle's.
@@ -64,6 +67,10 @@ def load_engine(
     Raises:
         UserError: The engine is not installed, or can't run this model in this precision here.
     """
+    if engine == EngineName.AUTO:
+        if dtype not in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
+            raise UserError(f"--engine auto is for float32; with --dtype {dtype}, name an engine")
+        engine = _faster_engine(bundle, machine, n_models=1 + len(others))
     if engine == EngineName.CTRANSLATE2:
         if others:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
@@ -91,3 +98,22 @@ def load_engine(
             "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
         )
     return TorchEngine.load(bundle, device, torch.bfloat16, others)
+
+
+def _faster_engine(bundle: Bundle, machine: Machine, n_models: int) -> EngineName:
+    """Return the engine that is faster in float32, of those that can run the model here.
+
+    On a CPU, CTranslate2 is faster with narrow models. On a GPU, the two were not compared.
+    """
+    config = bundle.description.config
+    if config.d_model >= WIDTH_OF_TORCH or n_models > 1:
+        return EngineName.TORCH
+    try:
+        from nmtkit.decoding.ctranslate2_engine import device_of
+        from nmtkit.interchange.ctranslate2_limits import check_supported
+
+        check_supported(config)
+        kind, _ = device_of(machine.device)
+    except (ModuleNotFoundError, UserError):
+        return EngineName.TORCH
+    return EngineName.CTRANSLATE2 if kind == "cpu" else EngineName.TORCH

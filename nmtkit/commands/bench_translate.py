@@ -70,6 +70,8 @@ def bench_translation(
     lines = list(islice(filter(str.strip, read_lines(TextFile(text))), n_lines))
     if not lines:
         raise UserError(f"{text} has no lines to translate; name another --input")
+    if EngineName.AUTO in engines:
+        raise UserError("--engine auto is no engine to measure; name torch or ctranslate2")
     own_beam = open_bundle(bundle).decoding.beam_size
     trials = [
         Trial(bundle, lines, engine, dtype, beam, batch)

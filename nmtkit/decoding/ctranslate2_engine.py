@@ -25,6 +25,7 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Forced, Hypothesis, gnmt_length_penalty
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import UserError
+from nmtkit.interchange.ctranslate2_limits import check_supported
 from nmtkit.model.description import MODEL
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -47,6 +48,11 @@ class CTranslate2Engine:
     n_rows: int  # of the embeddings; those beyond the vocabulary are never produced
 
     @property
+    def name(self) -> str:
+        """Return its name, as `Engine` says."""
+        return "ctranslate2"
+
+    @property
     def device(self) -> str:
         """Return where it runs, as `Engine` says."""
         return str(self.translator.device)
@@ -64,7 +70,7 @@ class CTranslate2Engine:
             UserError: The weights are damaged, CTranslate2 can't run this model, or this machine
                 has no such device, or it does not compute in this precision.
         """
-        kind, index = _device(device)
+        kind, index = device_of(device)
         offered = ctranslate2.get_supported_compute_types(kind, index)
         if dtype not in offered:
             others = " or ".join(each for each in DTYPES if each in offered)
@@ -192,7 +198,7 @@ def _nothing(_: int) -> None:
     """Report no progress."""
 
 
-def _device(name: str) -> tuple[str, int]:
+def device_of(name: str) -> tuple[str, int]:
     """Return a device as CTranslate2 names it, and its number.
 
     Raises:
@@ -247,7 +253,7 @@ def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     import torch
 
     from nmtkit.decoding.torch_engine import load_model
-    from nmtkit.interchange.ctranslate2 import check_supported, write_model
+    from nmtkit.interchange.ctranslate2 import write_model
 
     check_supported(bundle.description.config)
     model = load_model(bundle, torch.device("cpu"))

@@ -42,6 +42,10 @@ class Engine(Protocol):
     """Runs a model that is in memory."""
 
     @property
+    def name(self) -> str:
+        """Return the name that `--engine` has for it."""
+
+    @property
     def device(self) -> str:
         """Return the kind of device that it runs on, "cpu" or "cuda"."""
 

@@ -45,6 +45,11 @@ class TorchEngine:
         return cls(models[0], bundle.text.subword.n_tokens, tuple(models[1:]))
 
     @property
+    def name(self) -> str:
+        """Return its name, as `Engine` says."""
+        return "torch"
+
+    @property
     def device(self) -> str:
         """Return where it runs, as `Engine` says."""
         return self.model.output_matrix.device.type

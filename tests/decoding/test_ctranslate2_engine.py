@@ -18,7 +18,7 @@ from bundles import (
     random_sources,
 )
 from models import tiny
-from system.command import environment, nmtkit, sentence
+from system.command import done, environment, nmtkit, sentence
 
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import Engine, Hypothesis
@@ -323,3 +323,47 @@ def test_command_needs_no_torch_once_the_model_is_converted(original: Path) -> N
 def test_recipe_is_translated_by_our_own_search_only(tmp_path: Path) -> None:
     ended = nmtkit(tmp_path, "translate", "demo", "--engine", "ctranslate2")
     assert "--engine is an option of --bundle" in sentence(ended)
+
+
+# --engine auto
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (tiny(), "ctranslate2"),
+        (tiny(d_model=512, d_k=4, n_heads=128, d_ff=4, n_layers=1), "torch"),  # wide
+        (tiny(d_k=3), "torch"),  # not for CTranslate2
+        (tiny(neighbourhood=3), "torch"),
+    ],
+)
+def test_auto_takes_the_faster_engine_that_can_run_the_model(
+    config: ModelConfig, name: str, tmp_path: Path
+) -> None:
+    bundle = open_bundle(publish_bundle(tmp_path / "b", config))
+    machine = Machine(tmp_path, device="cpu")
+    engine = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO)
+    assert engine.name == name
+    both = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO, [bundle])
+    assert both.name == "torch"
+    with pytest.raises(UserError, match="with --dtype int8, name an engine"):
+        load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.INT8)
+
+
+def test_auto_takes_ours_where_the_package_is_missing(
+    original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, "nmtkit.decoding.ctranslate2_engine", raising=False)
+    machine = Machine(original, device="cpu")
+    bundle = open_bundle(original)
+    assert load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO).name == "torch"
+
+
+def test_command_says_which_engine_auto_takes(original: Path, tmp_path: Path) -> None:
+    command = ["translate", "--bundle", str(original), "--engine", "auto"]
+    text = f"{LINES[0]}\n".encode()
+    ended = done(nmtkit(tmp_path, *command, stdin=text))
+    assert "translate: runs the model with --engine ctranslate2" in ended.err
+    ended = done(nmtkit(tmp_path, *command, "--format", "json", "--alignment", stdin=text))
+    assert "translate: runs the model with --engine torch" in ended.err

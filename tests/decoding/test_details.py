@@ -22,7 +22,7 @@ SUBWORD = BpeSubword(MERGES, build_bpe_vocabulary(Bpe(MERGES), WORDS))
 class Diagonal:
     """An engine that links token i to token i, and rates it as -(i + 1)."""
 
-    device = "cpu"
+    name, device = "diagonal", "cpu"
 
     def translate(
         self,
