@@ -332,14 +332,16 @@ def test_recipe_is_translated_by_our_own_search_only(tmp_path: Path) -> None:
     ("config", "name"),
     [
         (tiny(), "ctranslate2"),
-        (tiny(d_model=512, d_k=4, n_heads=128, d_ff=4, n_layers=1), "torch"),  # wide
+        (tiny(d_model=16, n_heads=4), "torch"),  # as wide as this test's limit
         (tiny(d_k=3), "torch"),  # not for CTranslate2
         (tiny(neighbourhood=3), "torch"),
     ],
 )
 def test_auto_takes_the_faster_engine_that_can_run_the_model(
-    config: ModelConfig, name: str, tmp_path: Path
+    config: ModelConfig, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nmtkit.translator.WIDTH_OF_OURS", 16)
+    monkeypatch.setattr("nmtkit.translator.ROWS_OF_OURS", N_ROWS)
     bundle = open_bundle(publish_bundle(tmp_path / "b", config))
     machine = Machine(tmp_path, device="cpu")
     engine = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO)
