@@ -86,8 +86,9 @@ class Layout:
     def _of(cls, sizes: Tensor, max_seqlen: int, cuts: tuple[int, ...], n_empty: int) -> "Layout":
         cu_seqlens = torch.zeros(len(sizes) + 1, dtype=torch.int32)
         torch.cumsum(sizes, 0, dtype=torch.int32, out=cu_seqlens[1:])
-        tokens = torch.arange(int(cu_seqlens[-1]), dtype=torch.int32)
-        positions = tokens - cu_seqlens[:-1].repeat_interleave(sizes)
+        # numpy repeats in this thread. torch wakes others, which a GPU's batches need not wait for.
+        starts = torch.from_numpy(cu_seqlens.numpy()[:-1].repeat(sizes.numpy()))
+        positions = torch.arange(len(starts), dtype=torch.int32) - starts
         return cls(cu_seqlens, positions, max_seqlen, cuts, n_empty)
 
     def to(self, device: torch.device) -> "Layout":

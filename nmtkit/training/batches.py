@@ -286,9 +286,14 @@ def _row(
     cuts: tuple[int, ...],
     capacity: Capacity | None,
 ) -> tuple[Tensor, Layout]:
-    row = np.concatenate([ids[offsets[i] : offsets[i + 1]] for i in chosen]).astype(np.int64)
-    lengths = torch.from_numpy(offsets[chosen + 1] - offsets[chosen])
+    starts = offsets[chosen]
+    lengths = offsets[chosen + 1] - starts
     if capacity is None:
-        return torch.from_numpy(row), Layout.of_lengths(lengths, cuts)
-    row = np.pad(row, (0, capacity.n_tokens - len(row)), constant_values=BOS_ID)
-    return torch.from_numpy(row), Layout.filled(lengths, cuts, capacity)
+        layout = Layout.of_lengths(torch.from_numpy(lengths), cuts)
+    else:
+        layout = Layout.filled(torch.from_numpy(lengths), cuts, capacity)
+    places = starts.repeat(lengths)
+    places += layout.positions[: len(places)].numpy()
+    row = np.full(layout.n_tokens, BOS_ID, dtype=np.int64)
+    row[: len(places)] = ids[places]
+    return torch.from_numpy(row), layout
