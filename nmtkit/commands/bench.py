@@ -18,7 +18,7 @@ from nmtkit.model.devices import device_name
 from nmtkit.model.peak import measured_peak
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import acceleration_of, most_tokens, trainer_of
+from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missing, trainer_of
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
@@ -67,12 +67,14 @@ def _bench_each(
 ) -> list[TrainingSpeed]:
     progress.console.quiet = is_quiet
     group = Group(0, 1, chain.machine.torch_device())
-    ways = acceleration_of(chain, group).steps()
+    acceleration = acceleration_of(chain, group)
+    say_what_is_missing(acceleration)
+    ways = acceleration.steps()
     text = text_of(chain)
     with enough_memory(group.device, most_tokens(chain, group)):
         return [
-            _bench(chain, seconds, way, acceleration, group, text)
-            for way, acceleration in (ways if each_technique else ways[-1:])
+            _bench(chain, seconds, way, how, group, text)
+            for way, how in (ways if each_technique else ways[-1:])
         ]
 
 

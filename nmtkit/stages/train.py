@@ -31,7 +31,7 @@ from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter
-from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
@@ -217,7 +217,6 @@ def acceleration_of(chain: Chain, group: Group) -> Acceleration:
         group.device,
         chain.machine.torch_dtype(group.device),
         deterministic=chain.machine.deterministic,
-        n_processes=group.size,
     )
 
 
@@ -239,6 +238,7 @@ def _say_what_begins(trainer: Trainer) -> None:
         f"train: {n_parameters:,} parameters on {of_several}{group.device.type}, "
         f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
     )
+    say_what_is_missing(trainer.acceleration)
     if group.n_restarts:
         progress.say(
             f"train: a process was lost; resuming from the last checkpoint (restart "
@@ -250,6 +250,15 @@ def _say_what_begins(trainer: Trainer) -> None:
         progress.say(
             f"train: leaves out {n_longer:,} of {len(are_within):,} pairs, which have a side of "
             f"more than [model] max_positions = {max_positions:,} tokens"
+        )
+
+
+def say_what_is_missing(acceleration: Acceleration) -> None:
+    """Say what to install, if layers could be compiled on this device and are not."""
+    if acceleration.static and not acceleration.compiled:
+        progress.say(
+            f"note: layers are not compiled, which would be faster: {missing_compiler()} is "
+            "missing; install it (the packages are often named gcc and python3-dev)"
         )
 
 

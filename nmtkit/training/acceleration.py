@@ -1,6 +1,10 @@
 """What makes a step fast on a GPU. Each technique is a switch, so that its gain can be measured."""
 
+import os
+import shutil
+import sysconfig
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -35,16 +39,15 @@ class Acceleration:
         dtype: torch.dtype,
         *,
         deterministic: bool,
-        n_processes: int,
     ) -> "Acceleration":
         """Return all techniques that this model allows on this device.
 
-        Several processes do not use a graph. They send gradients while backward computes others,
-        and with a graph they would have to wait until it ends.
+        Several processes use a graph too, although they can send no gradient before it ends: the
+        smaller a process's share of an update, the more of its time the host would take.
         """
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
         fused = has_fused_kernel(device, dtype, d_k, d_v, dropout) and not deterministic
-        return cls(dtype, fused, fused, fused and n_processes == 1)
+        return cls(dtype, fused, fused and missing_compiler() is None, fused)
 
     @property
     def precision(self) -> str:
@@ -70,6 +73,18 @@ class Acceleration:
         return Capacity.of(max(max_tokens, max_seqlen), max_seqlen) if self.static else None
 
 
+def missing_compiler() -> str | None:
+    """Return what torch.compile lacks on this machine for a GPU, if anything.
+
+    Triton compiles what launches its kernels as C that includes Python.h.
+    """
+    names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
+    if not any(map(shutil.which, names)):
+        return f"a C compiler ({' or '.join(names)})"
+    header = Path(sysconfig.get_path("include", "posix_prefix")) / "Python.h"
+    return None if header.exists() else str(header)
+
+
 class Backward:
     """Computes gradients of micro-batches and adds them to the gradients of the parameters."""
 
@@ -88,6 +103,8 @@ class Backward:
 
     def add(self, batch: Batch, scale: float) -> Tensor:
         """Add `scale` times the gradient of the batch's smoothed loss.
+
+        A captured graph keeps the tensors of its first batch, and copies the others into them.
 
         Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
         """

@@ -1,14 +1,17 @@
 """What makes a GPU fast changes a gradient by rounding alone; what needs one is marked `gpu`."""
 
 import itertools
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from graphs import RecordedGraph, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +26,9 @@ from nmtkit.model.graph import WARM_UP, Graph
 from nmtkit.model.packing import Capacity, Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
+from nmtkit.stages.train import say_what_is_missing
 from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.training import acceleration, distributed
 from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Pairs, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
@@ -390,6 +395,44 @@ def test_an_evaluation_moves_nothing_that_a_graph_reads() -> None:
     assert_an_evaluation_moves_nothing(CPU)
 
 
+def sums_of_two(group: Group, how: Acceleration) -> list[Tensor]:
+    """The gradients of the second of two updates, of two micro-batches each."""
+    model = layers_of(1, how.dtype, group.device)
+    sums, backward = GradientSums(model, group), Backward(model, 0.1, how)
+    first, *batches = [
+        pack(corpus(), np.array(some), how.capacity(MAX_TOKENS, LONGEST)).to(group.device)
+        for some in ([5, 6], [0, 1], [2, 3, 4])
+    ]
+    backward.add(first, 0.0)  # the graph is captured
+    for _ in range(2):
+        sums.clear()
+        for batch in batches:
+            if batch is batches[-1]:
+                sums.send_as_they_come()
+            backward.add(batch, 0.5)
+        sums.finish()
+    return [each.grad.cpu() for each in model.parameters() if each.grad is not None]
+
+
+def test_several_processes_sum_what_a_graph_computed(
+    monkeypatch: pytest.MonkeyPatch, recorded_graphs: list[RecordedGraph]
+) -> None:
+    def all_reduce(values: Tensor, async_op: bool) -> Any:
+        """As if the other process had the same."""
+        assert async_op
+        values.mul_(2)
+        return SimpleNamespace(wait=lambda: None)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    monkeypatch.setattr(distributed, "BUCKET_BYTES", 3_000)
+    alone = sums_of_two(Group(0, 1, CPU), Acceleration(static=True))
+    assert not recorded_graphs
+    of_two = sums_of_two(Group(0, 2, CPU), Acceleration(static=True, captured=True))
+    assert [graph.n_replays for graph in recorded_graphs] == [5]
+    for mine, theirs in zip(of_two, alone, strict=True):
+        torch.testing.assert_close(mine, 2 * theirs, rtol=0.0, atol=1e-6)
+
+
 # bfloat16
 
 
@@ -440,22 +483,17 @@ def test_perplexity_in_bfloat16() -> None:
 # What is taken where
 
 
-def test_a_gpu_takes_all_that_its_model_allows() -> None:
+def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "missing_compiler", lambda: None)
     config = model_of().config
     half = torch.bfloat16
 
     def of(device: torch.device, dtype: torch.dtype, **changes: Any) -> Acceleration:
-        how: dict[str, Any] = {
-            "config": config,
-            "deterministic": False,
-            "n_processes": 1,
-            **changes,
-        }
+        how: dict[str, Any] = {"config": config, "deterministic": False, **changes}
         return Acceleration.of(device=device, dtype=dtype, **how)
 
     everything = Acceleration(half, static=True, compiled=True, captured=True)
     assert of(CUDA, half) == everything
-    assert of(CUDA, half, n_processes=2) == Acceleration(half, static=True, compiled=True)
     assert of(CUDA, half, deterministic=True) == Acceleration(half)
     assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
     dropout = config.model_copy(update={"attention_dropout": 0.1})
@@ -472,6 +510,29 @@ def test_a_gpu_takes_all_that_its_model_allows() -> None:
         everything,
     ]
     assert Acceleration().steps() == [("float32", Acceleration())]
+
+
+def test_layers_are_not_compiled_where_a_compiler_or_a_header_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def of() -> Acceleration:
+        return Acceleration.of(model_of().config, CUDA, torch.bfloat16, deterministic=False)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert of() == Acceleration(torch.bfloat16, static=True, captured=True)
+    say_what_is_missing(of())
+    assert "note: layers are not compiled" in (said := capfd.readouterr().err)
+    assert "a C compiler (gcc or clang) is missing" in said
+    (tmp_path / "clang").touch(0o755)
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
+    assert not of().compiled
+    say_what_is_missing(of())
+    assert f"{tmp_path}/Python.h is missing" in capfd.readouterr().err.replace("\n", "")
+    (tmp_path / "Python.h").touch()
+    assert of().compiled
+    say_what_is_missing(of())
+    assert capfd.readouterr().err == ""
 
 
 # On a GPU
@@ -518,6 +579,24 @@ def test_an_evaluation_on_a_gpu_moves_nothing_that_a_graph_reads() -> None:
 def test_dropout_in_a_genuine_graph_follows_the_seed() -> None:
     how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
     assert_dropout_follows_the_seed(CUDA, how)
+
+
+@pytest.mark.gpu
+def test_nccl_sums_what_a_graph_computed(tmp_path: Path) -> None:
+    """With one device, the sum is of one process; its watchdog runs during the capture."""
+    how = Acceleration(torch.bfloat16, static=True, captured=True)
+    alone = sums_of_two(Group(0, 1, CUDA), how)
+    torch.cuda.set_device(0)
+    dist.init_process_group(
+        "nccl", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    try:
+        dist.all_reduce(torch.ones(3, device=CUDA))
+        summed = sums_of_two(Group(0, 2, CUDA), how)
+    finally:
+        dist.destroy_process_group()
+    for mine, theirs in zip(summed, alone, strict=True):
+        torch.testing.assert_close(mine, theirs)
 
 
 @pytest.mark.gpu
