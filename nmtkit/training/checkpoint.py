@@ -10,7 +10,9 @@ not complete, it was damaged; it is never deleted for that reason.
 
 import math
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Annotated
@@ -59,18 +61,35 @@ class Progress(Record):
 BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
 
 
-def save_checkpoint(
-    directory: Path, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress
-) -> Path:
-    """Publish `step-N` in `directory` and return its path."""
-    place = directory / _name(progress.step)
-    draft = place.with_suffix(DRAFT)
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    save_tensors(_weights(model), draft / WEIGHTS)
-    save_tensors(_moments(model, optimizer), draft / OPTIMIZER)
-    _publish(draft, place, progress)
-    return place
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of training after a step, in host memory, which later steps do not change."""
+
+    weights: dict[str, Tensor]  # each parameter under one name; a tied one has several
+    moments: dict[str, Tensor]
+    progress: Progress
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress) -> "Snapshot":
+        """Copy weights and moments."""
+        parameters = dict(model.named_parameters())
+        moments = {
+            f"{moment}.{name}": optimizer.state[parameter][moment]
+            for name, parameter in parameters.items()
+            for moment in MOMENTS
+        }
+        return cls(_copied(parameters), _copied(moments), progress)
+
+    def publish(self, directory: Path) -> Path:
+        """Publish `step-N` in `directory` and return its path."""
+        place = directory / _name(self.progress.step)
+        draft = place.with_suffix(DRAFT)
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        save_tensors(self.weights, draft / WEIGHTS)
+        save_tensors(self.moments, draft / OPTIMIZER)
+        _publish(draft, place, self.progress)
+        return place
 
 
 def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
@@ -261,14 +280,5 @@ def _delete(path: Path) -> None:
     shutil.rmtree(deleted)
 
 
-def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return each parameter under one name; in a state dict, a tied one has several."""
-    return {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
-
-
-def _moments(model: nn.Module, optimizer: torch.optim.Adam) -> dict[str, Tensor]:
-    return {
-        f"{moment}.{name}": optimizer.state[parameter][moment].cpu()
-        for name, parameter in model.named_parameters()
-        for moment in MOMENTS
-    }
+def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: each.detach().to("cpu", copy=True) for name, each in tensors.items()}

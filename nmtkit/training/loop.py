@@ -15,14 +15,15 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
+from nmtkit.training.beside import Beside, beside
 from nmtkit.training.checkpoint import (
     BEGINNING,
     Best,
     Progress,
+    Snapshot,
     checkpoints,
     forget_old,
     load_checkpoint,
-    save_checkpoint,
     set_damaged_aside,
 )
 from nmtkit.training.divergence import forget_divergence, note_divergence
@@ -73,10 +74,14 @@ def train(
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     n_skipped, last_saved = 0, time.monotonic()
-    with continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file:
+    with (
+        continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
+        beside() as publishing,
+    ):
         trainer.rehearse(n_left, progress)
         for work in trainer.coming(n_left, progress):
             metrics = trainer.step(work)
+            publishing.check()
             if group.is_first and _is_due(config.dev_every_steps, metrics.step, config.max_steps):
                 metrics = _evaluated(metrics, trainer, dev_pairs, evaluate)
             metrics_file.write(metrics.line())
@@ -91,10 +96,11 @@ def train(
                 best = better(progress.best, metrics.step, perplexity)
                 progress = progress.model_copy(update={"best": best})
             if group.is_first and (progress.scheduled or stopping):
-                _save(trainer, progress, directory)
+                _save(trainer, progress, directory, publishing)
                 last_saved = time.monotonic()
             if stopping or is_over(config, progress):
                 break
+    group.wait()  # until the first process has published the last checkpoint
     return progress
 
 
@@ -193,14 +199,23 @@ def _advanced(progress: Progress, work: Work, metrics: Metrics, *, scheduled: bo
     )
 
 
-def _save(trainer: Trainer, progress: Progress, directory: Path) -> None:
-    """Write a checkpoint and delete old ones, if all weights are finite."""
-    artifacts.sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
+def _save(trainer: Trainer, progress: Progress, directory: Path, publishing: Beside) -> None:
+    """If all weights are finite, start to write a checkpoint and to delete old ones.
+
+    The checkpoint before it must be published first.
+    """
+    publishing.wait()
     weights = [parameter.detach() for parameter in trainer.model.parameters()]
     if not torch.nn.utils.get_total_norm(weights).isfinite():
         raise _diverged(f"weights after step {progress.step:,}", directory)
-    save_checkpoint(directory, trainer.model, trainer.optimizer, progress)
-    forget_old(directory, trainer.config.keep_checkpoints)
+    snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
+
+    def publish() -> None:
+        artifacts.sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
+        snapshot.publish(directory)
+        forget_old(directory, trainer.config.keep_checkpoints)
+
+    publishing.start(publish)
 
 
 def _check_skipped(n_skipped: int, step: int, directory: Path) -> None:

@@ -14,7 +14,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL
 from nmtkit.model.transformer import Transformer
-from nmtkit.training.checkpoint import BEGINNING, save_checkpoint
+from nmtkit.training.checkpoint import BEGINNING, Snapshot
 
 WEIGHTS = "model.safetensors"
 
@@ -32,7 +32,7 @@ def test_mean_of_bundles_and_a_checkpoint(bundles: list[Path], tmp_path: Path) -
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    checkpoint = save_checkpoint(tmp_path, model, optimizer, BEGINNING)
+    checkpoint = Snapshot.of(model, optimizer, BEGINNING).publish(tmp_path)
     place = average([*bundles, checkpoint], tmp_path / "mean")
     sides = [load_file(path / WEIGHTS) for path in (*bundles, checkpoint)]
     mean = load_file(open_bundle(place).verified_weights())

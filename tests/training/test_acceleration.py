@@ -15,6 +15,7 @@ import torch.distributed as dist
 from graphs import RecordedGraph, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from test_loop import CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
@@ -24,6 +25,7 @@ from nmtkit.model import attention
 from nmtkit.model.attention import has_fused_kernel
 from nmtkit.model.graph import WARM_UP, Graph
 from nmtkit.model.packing import Capacity, Layout
+from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
 from nmtkit.stages.train import say_what_is_missing
@@ -31,6 +33,7 @@ from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration, distributed
 from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Pairs, pack, updates
+from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
@@ -579,6 +582,23 @@ def test_an_evaluation_on_a_gpu_moves_nothing_that_a_graph_reads() -> None:
 def test_dropout_in_a_genuine_graph_follows_the_seed() -> None:
     how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
     assert_dropout_follows_the_seed(CUDA, how)
+
+
+@pytest.mark.gpu
+def test_checkpoints_are_published_while_a_graph_is_replayed(tmp_path: Path) -> None:
+    how = Acceleration(torch.bfloat16, static=True, captured=True)
+    found = []
+    for every in (2, 100):
+        directory = tmp_path / str(every)
+        config = config_of(max_steps=30, warmup_steps=200, checkpoint_every_steps=every)
+        model = layers_of(1, how.dtype, CUDA)
+        run(directory, model, config, how=how, group=Group(0, 1, CUDA))
+        saved = checkpoints(directory)[-1]
+        assert saved.name == "step-00000030"
+        found.append([line["loss"] for line in losses(directory)])
+        for name, weight in load_file(saved / WEIGHTS).items():
+            assert torch.equal(weight, model.get_parameter(name).cpu())
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4)
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ from torch import nn
 from nmtkit.errors import UserError
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.training.averaging import average_weights
-from nmtkit.training.checkpoint import Progress, save_checkpoint
+from nmtkit.training.checkpoint import Progress, Snapshot
 
 
 def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs: int = 5) -> Path:
@@ -23,7 +23,7 @@ def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs:
     if fill is not None:
         model.weight.data.fill_(fill)
     progress = Progress(step=step, epoch=0, index=step, tgt_tokens=step, scheduled=True)
-    return save_checkpoint(folder, model, optimizer, progress)
+    return Snapshot.of(model, optimizer, progress).publish(folder)
 
 
 def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ from nmtkit.training.checkpoint import (
     OPTIMIZER,
     PROGRESS,
     Progress,
+    Snapshot,
     checkpoints,
     checkpoints_bytes,
     forget_old,
     load_checkpoint,
     read_progress,
-    save_checkpoint,
     set_damaged_aside,
     verified_weights,
 )
@@ -62,7 +62,7 @@ def progress_at(step: int, *, scheduled: bool = True) -> Progress:
 
 
 def save(directory: Path, step: int, *, scheduled: bool = True) -> Path:
-    return save_checkpoint(directory, *trained(), progress_at(step, scheduled=scheduled))
+    return Snapshot.of(*trained(), progress_at(step, scheduled=scheduled)).publish(directory)
 
 
 def steps(directory: Path) -> list[int]:
@@ -79,7 +79,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> None:
     model, optimizer = trained()
-    path = save_checkpoint(tmp_path, model, optimizer, progress_at(2))
+    path = Snapshot.of(model, optimizer, progress_at(2)).publish(tmp_path)
     other, other_optimizer = trained(seed=9)
     assert load_checkpoint(path, other, other_optimizer) == progress_at(2)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):

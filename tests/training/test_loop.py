@@ -1,5 +1,6 @@
 """The loop: micro-batches, resuming, metrics, perplexity."""
 
+import errno
 import itertools
 import math
 import os
@@ -7,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -20,9 +22,11 @@ import torch
 from models import tiny
 from torch import Tensor
 
+from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import save_tensors
 from nmtkit.recipe import TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration, loop
@@ -234,7 +238,85 @@ def test_metrics_are_on_the_disk_before_the_checkpoint_that_counts_them(
 
     monkeypatch.setattr(os, "fsync", recording)
     run(tmp_path, model_of(), config_of(keep_checkpoints=3))
-    assert synced == {0: 2, 1: 4, 2: 5}
+    assert len(synced) == 3
+    # Training goes on while a checkpoint is written.
+    assert all(synced[n_before] >= step for n_before, step in enumerate((2, 4, 5)))
+
+
+def test_steps_go_on_while_a_checkpoint_is_written_and_are_no_part_of_it(
+    tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk so slow that the next step ends first."""
+    may_write = threading.Event()
+    written: list[int] = []  # checkpoints before each file
+
+    def slow(tensors: dict[str, Tensor], path: Path) -> None:
+        assert may_write.wait(60)
+        written.append(len(checkpoints(tmp_path)))
+        save_tensors(tensors, path)
+
+    def report(metrics: Metrics) -> None:
+        if metrics.step % 2:
+            may_write.set()
+        else:
+            may_write.clear()
+
+    monkeypatch.setattr("nmtkit.training.checkpoint.save_tensors", slow)
+    model = model_of(dropout=undisturbed.dropout)
+    assert run(tmp_path, model, config_of(), report=report) == undisturbed.progress
+    assert written == [0, 0, 1, 1, 2, 2]  # one after the other
+    for ours, theirs in zip(checkpoints(tmp_path), checkpoints(undisturbed.directory), strict=True):
+        for file in theirs.iterdir():
+            assert (ours / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize(("bad_step", "n_steps"), [(2, 3), (5, 5)])
+def test_checkpoint_that_cannot_be_written_ends_training(
+    tmp_path: Path,
+    undisturbed: Undisturbed,
+    bad_step: int,
+    n_steps: int,
+) -> None:
+    genuine, is_full = artifacts.publish_directory, threading.Event()
+
+    def publish(draft: Path, place: Path, *rest: Any) -> None:
+        if place.name == f"step-{bad_step:08d}":
+            is_full.set()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(draft))
+        genuine(draft, place, *rest)
+
+    def report(metrics: Metrics) -> None:
+        if metrics.step > bad_step:
+            assert is_full.wait(60)
+            time.sleep(0.1)  # until the thread has ended
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(artifacts, "publish_directory", publish)
+        with pytest.raises(OSError, match="No space left on device"):
+            run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), report=report)
+    assert bad_step <= len(losses(tmp_path)) <= n_steps
+    assert [path.name for path in checkpoints(tmp_path)] == (
+        ["step-00000002", "step-00000004"] if bad_step == 5 else []
+    )
+    undisturbed.compare_with_rest_of(tmp_path)
+
+
+def test_checkpoint_is_whole_when_training_ends_with_an_error(
+    tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(tensors: dict[str, Tensor], path: Path) -> None:
+        time.sleep(0.2)
+        save_tensors(tensors, path)
+
+    def fail(metrics: Metrics) -> None:
+        if metrics.step == 3:
+            raise UserError("something else")
+
+    monkeypatch.setattr("nmtkit.training.checkpoint.save_tensors", slow)
+    with pytest.raises(UserError, match=r"^something else$"):
+        run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), report=fail)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
+    undisturbed.compare_with_rest_of(tmp_path)
 
 
 def test_damaged_checkpoint_is_told_and_its_work_is_done_again(
