@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
@@ -86,17 +87,25 @@ The length penalty of this library divides by length ** alpha, not by ((5 + leng
 
 
 def _write_huggingface(bundle: Bundle, folder: Path) -> str:
-    from nmtkit.interchange.huggingface import write_model
+    from nmtkit.interchange.huggingface import write_model, write_tokenizer
 
-    model = load_model(bundle, torch.device("cpu"))
-    write_model(folder, model, bundle.text.subword.n_tokens, bundle.decoding, N_POSITIONS)
+    model, text = load_model(bundle, torch.device("cpu")), bundle.text
+    write_model(folder, model, text.subword.n_tokens, bundle.decoding, N_POSITIONS)
+    if isinstance(text.subword, SentencePieceSubword):
+        langs = text.src.lang, text.tgt.lang
+        write_tokenizer(folder, text.subword, langs, bundle.max_subwords)
+        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained("{folder.stem}")
+output = model.generate(**tokenizer(tokens, return_tensors="pt"))  # tokens: a string
+tokenizer.batch_decode(output, skip_special_tokens=True)"""
+    else:
+        usage = "output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol"
     return f"""# A model for transformers
 ```python
 import torch
 import transformers
 
 model = transformers.MarianMTModel.from_pretrained("{folder.stem}")
-output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
+{usage}
 ```
 
 The logits are those of nmtkit but for rounding (1e-5).

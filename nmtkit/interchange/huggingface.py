@@ -14,10 +14,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nmtkit import artifacts
+from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MARIAN_EPSILON = 1e-5
 
@@ -99,6 +100,35 @@ def write_model(
     artifacts.write_json(folder / "generation_config.json", generation)
     weights = {name: tensor.contiguous() for name, tensor in _weights(model, n_positions)}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_tokenizer(
+    folder: Path, subword: SentencePieceSubword, langs: tuple[str, str], max_subwords: int
+) -> None:
+    """Write what `MarianTokenizer.from_pretrained` loads: its ids are those of the model.
+
+    Args:
+        folder: Where to write the files.
+        subword: The subwords of both sides.
+        langs: Of the source and of the target.
+        max_subwords: The most subwords of a source, EOS included.
+    """
+    (model,) = subword.save(folder)
+    for name in ("source.spm", "target.spm"):
+        artifacts.share_file(model, folder / name)
+    pieces = subword.pieces(range(subword.n_tokens))
+    artifacts.write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
+    described = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": langs[0],
+        "target_lang": langs[1],
+        "model_max_length": max_subwords,
+        "bos_token": SPECIALS[BOS_ID],
+        "eos_token": SPECIALS[EOS_ID],
+        "pad_token": SPECIALS[PAD_ID],
+        "unk_token": SPECIALS[UNK_ID],
+    }
+    artifacts.write_json(folder / "tokenizer_config.json", described)
 
 
 @torch.no_grad()
