@@ -736,6 +736,34 @@ def study(
 
 
 @app.command()
+def report(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...", help="These runs alone: recipes, or 'RECIPE --set ...'."
+        ),
+    ] = None,
+    studies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--study", metavar="STUDY", help="These studies alone: names, or 'STUDY --set ...'."
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write to.")
+    ] = Path("report"),
+    runs_dir: RunsDir = RUNS,
+) -> None:
+    """Write a report of all runs: Markdown, a page, and JSON."""
+    from nmtkit.commands import report as command
+
+    for path in command.write(
+        command.gather(Machine(runs_dir), names or [], studies or []), output
+    ):
+        _tell(path)
+
+
+@app.command()
 def runs(runs_dir: RunsDir = RUNS, as_json: Json = False) -> None:
     """List all artifacts: run, stage, size, age, score."""
     from nmtkit.commands.known_runs import made

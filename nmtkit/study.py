@@ -78,7 +78,7 @@ class Study(Section):
 
 def bundled_studies() -> list[Path]:
     """Return the files of the studies that come with nmtkit, sorted by name."""
-    return sorted((recipes_dir() / "studies").glob("*.toml"))
+    return sorted((recipes_dir() / "studies").glob("*.toml"), key=lambda path: path.stem)
 
 
 def load_study(name_or_path: str) -> Study:

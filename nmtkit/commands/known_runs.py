@@ -40,17 +40,27 @@ def named_chain(run: str, machine: Machine) -> Chain:
     Raises:
         UserError: The recipe does not exist, or `run` has another form.
     """
-    recipe, overrides = run, []
+    recipe, overrides = split_overrides(run)
+    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
+
+
+def split_overrides(run: str) -> tuple[str, list[str]]:
+    """Return the recipe or study, and the overrides, of a run or a study as one types it.
+
+    Raises:
+        UserError: `run` has another form.
+    """
+    name, overrides = run, []
     if " --set" in run:
-        recipe, *options = shlex.split(run)
+        name, *options = shlex.split(run)
         while options:
-            name, equals, value = options.pop(0).partition("=")
-            if name != "--set" or not (equals or options):
+            option, equals, value = options.pop(0).partition("=")
+            if option != "--set" or not (equals or options):
                 raise UserError(
                     f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
                 )
             overrides.append(value if equals else options.pop(0))
-    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
+    return name, overrides
 
 
 def recorded_run(path: Path) -> Provenance | None:

@@ -238,6 +238,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
     step = averaged_steps(chain.need("average"))[-1]
     lines = read_metrics(chain.need("train").path / METRICS)
     return {
+        "scored": chain.fingerprint("score"),
         "steps": step,
         "cost": cost_of(chain.need("train")),
         "dev_perplexity": next(

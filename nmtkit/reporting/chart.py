@@ -54,6 +54,7 @@ class Curve:
     end: int  # of the axis of steps
     is_log: bool = False  # all values are positive
     has_dots: bool = False  # each point is shown, and its value when it is pointed at
+    over: str = "step"  # what the axis counts
 
     WIDTH, HEIGHT = 420, 200
     LEFT, RIGHT, TOP, BOTTOM = 52, 414, 14, 176  # edges of the plot

@@ -122,7 +122,7 @@ class Curves:
             learning_rate=newest.learning_rate / newest.n_steps,
             speed=speed,
             minutes_left=left / 60,
-            curves=self._curves(),
+            curves=self.curves(),
             grid=Grid(
                 "Evaluations on dev",
                 ("step", "perplexity", self._score_name),
@@ -134,7 +134,8 @@ class Curves:
             ),
         )
 
-    def _curves(self) -> list[Curve]:
+    def curves(self) -> list[Curve]:
+        """Return each curve of the steps so far."""
         points, dev, end = self._points, self._dev, self._max_steps
         losses = [(p.last, p.loss / p.n_losses) for p in points if p.n_losses]
         rates = [(p.last, p.learning_rate / p.n_steps) for p in points]

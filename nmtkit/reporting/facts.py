@@ -104,6 +104,7 @@ class StudyRow:
     state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
     why: str  # of any other state than "finished"
     n_parameters: int  # about, while the vocabulary is not known
+    scored: str | None = None  # the fingerprint of its scores
     steps: int | None = None
     cost: TrainingCost | None = None
     dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored

@@ -36,7 +36,7 @@ def study_grid(table: StudyTable) -> Grid:
             cells.append(cell)
         groups.append([(row.name, row.change, *cells, row.state)])
     columns = ("row", "change", *(heading for heading, *_ in figures), "state")
-    return Grid(table.name, columns, 2, groups)
+    return Grid(f"rows of {table.name}", columns, 2, groups)
 
 
 def cost_grid(table: StudyTable) -> Grid:

@@ -1,0 +1,241 @@
+"""Gather runs, studies and exhibits for a report: all from what was published, nothing is run."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from nmtkit import artifacts, progress
+from nmtkit.artifacts import Artifact, DamagedError, Store
+from nmtkit.commands.known_runs import named_chain, recorded_run, split_overrides, upstream_of
+from nmtkit.commands.study import chains_of, table
+from nmtkit.commands.training_cost import cost_of
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.evaluation.scores import read_scores
+from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.machine import Machine
+from nmtkit.model.cost import count_parameters
+from nmtkit.model.description import Description
+from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.curves import Curves
+from nmtkit.reporting.exhibit import KEYS, read_exhibit
+from nmtkit.reporting.facts import StudyTable
+from nmtkit.reporting.report import Report, RunFacts, StageFacts
+from nmtkit.stages.chain import INPUTS, STAGES
+from nmtkit.study import bundled_studies, load_study
+from nmtkit.training.metrics import METRICS, read_metrics
+
+WORDS = (10, 20, 30, 40, 50)  # ends of the groups of source lengths; the last group is open
+MIN_LINES = 5  # of a group whose BLEU is reported
+
+
+def gather(machine: Machine, names: Sequence[str] = (), studies: Sequence[str] = ()) -> Report:
+    """Return what the report of `machine` tells.
+
+    Args:
+        names: of runs, as one types them; by default, all that are scored.
+        studies: as one types them behind `nmtkit study`, such as 'table-3 --set a.b=c'; by default,
+            those that come with nmtkit.
+
+    Raises:
+        UserError: a run or a study does not exist, or a run is not scored.
+    """
+    store = Store(machine.runs_dir)
+    scored = (
+        [named_chain(name, machine).need("score") for name in names]
+        if names
+        else list(store.all("score"))
+    )
+    runs = []
+    for artifact in scored:
+        progress.say(f"report: {artifact.path}")
+        runs.append(_run(store, artifact))
+    return Report(
+        written=datetime.now(UTC).isoformat(timespec="seconds"),
+        made_by=artifacts.versions(),
+        runs_dir=str(machine.runs_dir),
+        runs=sorted(_labelled(runs), key=lambda run: run.label),
+        studies=list(_studies(machine, studies)),
+        exhibits={key: read_exhibit(machine.runs_dir, key) for key in KEYS},
+    )
+
+
+def _studies(machine: Machine, names: Sequence[str]) -> Iterator[StudyTable]:
+    for name in names or [path.stem for path in bundled_studies()]:
+        study_name, overrides = split_overrides(name)
+        study = load_study(study_name)
+        yield table(study, chains_of(study, machine, overrides))
+
+
+class _Measured(BaseModel):
+    """The measurements that are reported."""
+
+    seconds: float | None = None
+    host: str | None = None
+    published: str | None = None
+
+
+def _run(store: Store, scored: Artifact) -> RunFacts:
+    found: dict[str, Path] = {"score": scored.path}
+    for stage in reversed(list(STAGES)):
+        if stage in found:
+            for name, fingerprint in upstream_of(found[stage]).items():
+                found[name] = store.place(name, fingerprint)
+    stages = [_stage(stage, found[stage]) for stage in STAGES if stage in found]
+    recipe = {key: value for stage in stages for key, value in stage.recipe.items()}
+    scores = read_scores(scored)
+    run = recorded_run(scored.path)
+    corpus = recipe.get("corpus", {})
+    langs = corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?")
+    name = run.name if run else "?"
+    description = ""
+    if run:
+        with suppress(UserError, OSError):
+            description = load_recipe(run.recipe).description
+    facts: dict[str, Any] = {"n_parameters": None, "steps": None, "cost": None, "dev": []}
+    if "train" in found and any(stage.stage == "train" and stage.is_here for stage in stages):
+        facts = _training(artifacts.open_directory(found["train"]), name)
+    by_length = {}
+    if "translate" in found and any(s.stage == "translate" and s.is_here for s in stages):
+        lowercase = bool(recipe.get("scoring", {}).get("lowercase", False))
+        by_length = {
+            each.name: _by_length(each, langs[1], lowercase=lowercase)
+            for each in translated_sets(artifacts.open_directory(found["translate"]))
+            if each.reference is not None and "sacrebleu" in scores.get(each.name, {})
+        }
+    curves = [*facts.pop("curves", []), *_length_curves(by_length)]
+    return RunFacts(
+        id=scored.path.name,
+        label=name,
+        command=f"nmtkit run {run.run}" if run else "?",
+        name=name,
+        description=description,
+        languages=langs,
+        scores=scores,
+        stages=stages,
+        by_length=by_length,
+        curves=curves,
+        **facts,
+    )
+
+
+def _labelled(runs: Sequence[RunFacts]) -> Iterator[RunFacts]:
+    """Label each run with the overrides that not all runs of its recipe have."""
+    overrides = {}
+    for run in runs:
+        of_run = [str(each) for each in run.stages[-1].run.get("overrides", ())]
+        overrides[run.id] = {each.partition("=")[0]: each for each in of_run}  # the last one holds
+    for run in runs:
+        others = [set(overrides[each.id].values()) for each in runs if each.name == run.name]
+        common = set.intersection(*others) if len(others) > 1 else set()
+        own = [each for each in overrides[run.id].values() if each not in common]
+        yield replace(run, label=" ".join([run.name, *(each.split(".", 1)[-1] for each in own)]))
+
+
+def _stage(stage: str, path: Path) -> StageFacts:
+    try:
+        manifest = artifacts.open_directory(path).manifest
+    except DamagedError:
+        return StageFacts(stage, path.name, str(path), is_here=False)
+    try:
+        measured = artifacts.read_record(path / artifacts.MEASUREMENTS, _Measured)
+    except DamagedError:
+        measured = _Measured()
+    run = recorded_run(path)
+    return StageFacts(
+        stage,
+        path.name,
+        str(path),
+        is_here=True,
+        manifest_sha256=manifest.sha256,
+        published=measured.published,
+        seconds=measured.seconds,
+        host=measured.host,
+        run=run.model_dump(mode="json") if run else {},
+        made_by=manifest.made_by,
+        recipe={name: manifest.depends_on[name] for name in STAGES[stage]},
+        texts=manifest.depends_on.get("inputs", {}) if stage in INPUTS else {},
+    )
+
+
+def _training(trained: Artifact, name: str) -> dict[str, Any]:
+    """Return what is known of a training, by the names of the fields of `RunFacts`."""
+    lines = read_metrics(trained.path / METRICS)
+    max_steps = int(trained.manifest.depends_on["training"]["max_steps"])
+    curves = Curves(Path(), name, "", max_steps)
+    for line in lines:
+        curves.add(line)
+    model = Description.load(trained.path)
+    keys = ("step", "dev_perplexity", "dev_sacrebleu")
+    return {
+        "n_parameters": count_parameters(model.config, model.n_rows).total,
+        "steps": lines[-1]["step"] if lines else None,
+        "cost": cost_of(trained),
+        "dev": [{key: line[key] for key in keys} for line in lines if line.get("dev_perplexity")],
+        "curves": [curve for curve in curves.curves() if curve.key != "speed" and curve.points],
+    }
+
+
+def _by_length(of_set: TranslatedSet, lang: str, *, lowercase: bool) -> list[dict[str, Any]]:
+    """Return sacreBLEU of the lines of each group of source lengths."""
+    groups: dict[int, list[tuple[str, str, int]]] = {}
+    for src, hyp, ref in of_set.lines():
+        n_words = len(src.split())
+        group = next((end for end in WORDS if n_words <= end), WORDS[-1] + 1)
+        groups.setdefault(group, []).append((hyp, ref or "", n_words))
+    found = []
+    for _, lines in sorted(groups.items()):
+        if len(lines) >= MIN_LINES:
+            hyps, refs, lengths = map(list, zip(*lines, strict=True))
+            bleu = sacre_bleu(hyps, refs, lang=lang, lowercase=lowercase, n_bootstrap=1)
+            found.append(
+                {
+                    "mean_words": sum(lengths) / len(lines),
+                    "lines": len(lines),
+                    "sacrebleu": bleu.score,
+                }
+            )
+    return found
+
+
+def _length_curves(by_length: dict[str, list[dict[str, Any]]]) -> Iterator[Curve]:
+    for number, (name, groups) in enumerate(by_length.items()):
+        if len(groups) > 1:
+            points = [(round(group["mean_words"]), group["sacrebleu"]) for group in groups]
+            yield Curve(
+                f"length-{number}",
+                f"sacreBLEU of {name}",
+                points,
+                max(words for words, _ in points),
+                has_dots=True,
+                over="words of the source",
+            )
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write report.md, report.html and report.json, each whole or not at all.
+
+    Raises:
+        UserError: `folder` is not one.
+    """
+    from nmtkit.reporting.page import replace_page
+    from nmtkit.reporting.report_page import render_html, render_markdown
+
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder} is not a folder; name another one")
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "report.md": render_markdown(report),
+        "report.html": render_html(report),
+        "report.json": json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n",
+    }
+    for name, text in content.items():
+        replace_page(folder / name, text)
+    return [folder / name for name in content]

@@ -1,0 +1,73 @@
+"""nmtkit report: every scored run, from what was published alone."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nmtkit.commands.report import gather
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.stages.chain import STAGES
+from system.command import RECIPE, artifact, done, nmtkit, traces
+from system.conftest import Finished
+
+
+def test_report_of_a_run_says_all_that_it_rests_on(finished: Finished, tmp_path: Path) -> None:
+    before = traces(finished.folder)
+    ended = done(nmtkit(finished.folder, "report", "-o", str(tmp_path / "report")))
+    assert traces(finished.folder) == before
+    paths = [Path(line) for line in ended.out.split("\n")[:-1]]
+    assert [path.name for path in paths] == ["report.md", "report.html", "report.json"]
+    report = json.loads(paths[2].read_bytes())
+    (run,) = report["runs"]
+    scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
+    assert run["scores"] == scores
+    assert run["command"] == f"nmtkit run ./{RECIPE}"
+    assert [stage["stage"] for stage in run["stages"]] == list(STAGES)
+    for stage in run["stages"]:
+        path = finished.artifact(stage["stage"])
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        measurements = json.loads((path / "measurements.json").read_bytes())
+        assert stage["manifest_sha256"] == manifest["sha256"]
+        assert stage["made_by"] == manifest["made_by"]
+        assert stage["run"] == measurements["run"]
+        assert stage["recipe"].keys() <= manifest["depends_on"].keys()
+        for text in paths[:2]:
+            assert manifest["sha256"] in text.read_text(encoding="utf-8")
+    measured = json.loads((finished.artifact("train") / "measurements.json").read_bytes())
+    assert run["cost"]["device"] == measured["device_name"] == "CPU"
+    assert run["cost"]["seconds"] == pytest.approx(measured["timed_seconds"])
+    assert run["cost"]["time_flops"] is None
+    assert run["cost"]["product_flops"] > 1e9
+    assert [each["step"] for each in run["dev"]] == [60, 120]
+    assert sum(each["lines"] for each in run["by_length"]["test"]) >= 30
+    sacrebleu = scores["test"]["sacrebleu"]["score"]
+    assert f"{sacrebleu:.2f}" in paths[0].read_text(encoding="utf-8")
+    assert [study["name"] for study in report["studies"]] == ["table-3", "table-3-multi30k"]
+
+
+def test_runs_are_chosen_by_name(complete: Path) -> None:
+    machine = Machine(complete / "runs", device="cpu")
+    report = gather(machine, [str(complete / RECIPE)], ["table-3 --set training.max_steps=7"])
+    assert [run.name for run in report.runs] == ["tiny"]
+    assert all("max_steps=7" in row.run for row in report.studies[0].rows)
+    with pytest.raises(UserError, match="nothing from `score` is in"):
+        gather(machine, [f"{complete / RECIPE} --set decoding.beam_size=2"])
+
+
+def test_what_was_freed_is_said_and_the_rest_is_reported(complete: Path) -> None:
+    shutil.rmtree(artifact(complete, "train"))
+    (run,) = gather(Machine(complete / "runs"), studies=["table-3"]).runs
+    here = {stage.stage: stage.is_here for stage in run.stages}
+    # What it was made from is not known any more.
+    assert here == {"train": False, "average": True, "translate": True, "score": True}
+    assert (run.cost, run.n_parameters, run.steps) == (None, None, None)
+    assert run.by_length["test"]
+
+
+def test_output_that_is_a_file_is_refused(complete: Path) -> None:
+    ended = nmtkit(complete, "report", "-o", RECIPE, "--study", "table-3")
+    assert ended.code == 1
+    assert "is not a folder; name another one" in ended.err
