@@ -1,10 +1,11 @@
 # Names commands and nothing more: what has an `if` in it is Python.
 PYTHON ?= python3
+PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 NMTKIT = .venv/bin/nmtkit
 # Tests run two processes at a time, so each computes with one thread.
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -n 2 --dist loadfile
 
-.PHONY: demo test test-all lint install reproduce-base reproduce-big clean
+.PHONY: demo test test-all lint install lock reproduce-base reproduce-big clean
 
 # The whole chain on the demo corpus: no network, a few minutes.
 demo: install
@@ -40,11 +41,21 @@ reproduce-big: install
 
 install: .venv/installed
 
-.venv/installed: pyproject.toml constraints.txt
+# Every file is compared with its hash in requirements.lock, but for torch's own and the CUDA
+# libraries that only torch needs: which build of it fits depends on the machine.
+.venv/installed: pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nmtkit needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PIP) --no-deps --require-hashes -r requirements.lock
+	$(PIP) -c constraints.txt torch
+	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
+
+# The hashes of all files of the versions in constraints.txt, for every platform; it needs uv.
+lock:
+	grep -v '^torch==' constraints.txt | uv pip compile --quiet --no-deps --universal \
+		--python-version 3.11 --generate-hashes --no-annotate \
+		--custom-compile-command "make lock" --output-file requirements.lock -
 
 # Keeps runs/: artifacts and downloads are nobody's to delete but yours.
 clean:

@@ -1,0 +1,44 @@
+"""The pins, their hashes, and what `make install` does with both."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def names_of(path: str) -> dict[str, str]:
+    """The versions that a file pins, by the normal form of the names."""
+    lines = (ROOT / path).read_text(encoding="utf-8").split("\n")
+    pins = (re.match(r"([A-Za-z0-9_.-]+)==([^ \\]+)", line) for line in lines)
+    return {re.sub("[-_.]+", "-", pin[1]).lower(): pin[2] for pin in pins if pin}
+
+
+def test_the_lock_has_the_pins_but_torch() -> None:
+    pins = names_of("constraints.txt")
+    assert pins.pop("torch")
+    assert len(pins) > 70
+    assert names_of("requirements.lock") == pins
+
+
+def test_each_version_has_the_hashes_of_its_files() -> None:
+    blocks = re.split("\n(?=[a-zA-Z])", (ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    assert len(blocks) == 1 + len(names_of("requirements.lock"))
+    for block in blocks[1:]:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", block), block
+
+
+def test_what_the_project_needs_is_pinned() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    ranges = {re.sub("[-_.]+", "-", name) for name in re.findall(r'"([a-z0-9-]+)>=', pyproject)}
+    assert {"torch", "hatchling", "sacremoses", "ruff"} <= ranges
+    assert ranges <= {*names_of("constraints.txt")}
+
+
+def test_installing_takes_nothing_without_a_hash_but_torch() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    installs = re.findall(r"^\t\$\(PIP\) (.*)$", makefile, flags=re.MULTILINE)
+    assert installs == [
+        "--no-deps --require-hashes -r requirements.lock",
+        "-c constraints.txt torch",
+        "--no-deps --no-build-isolation -e .",
+    ]
