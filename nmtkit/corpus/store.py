@@ -179,7 +179,7 @@ def _read_header(path: Path) -> _Header:
                 return _Header(dtype, n, n_ids)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:  # not JSON, or not UTF-8
+    except (ValueError, RecursionError):  # not JSON, or not UTF-8
         pass
     raise UserError(f"{path} is damaged: it does not describe token ids; prepare the corpus again")
 

@@ -263,12 +263,12 @@ def _append(log: Path, each: Round) -> None:
 
 def _read(log: Path) -> list[Round]:
     """Return the rounds of a log; a kill may have cut its last line."""
-    *lines, cut = log.read_text(encoding="utf-8").split("\n")
     try:
+        *lines, cut = log.read_text(encoding="utf-8").split("\n")
         rounds = [Round(**json.loads(line)) for line in lines]
         if cut and not cut.startswith(BEGINNING[: len(cut)]):
             raise ValueError(cut)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise UserError(
             f"{log} is not a log of `nmtkit selftest --chaos`; name another file"
         ) from None

@@ -84,6 +84,7 @@ def _without_function(label: str) -> str:
 def _split(file: TextFile) -> Iterator[tuple[int, str]]:
     """Yield each outer pair of brackets with what it holds, and the number of its first line."""
     held: list[str] = []  # the lines of a tree that is open
+    n_held = 0  # characters of them, with line ends
     first = depth = 0
     for number, line in enumerate(read_lines(file), 1):
         start = 0
@@ -105,7 +106,7 @@ def _split(file: TextFile) -> Iterator[tuple[int, str]]:
                 )
             if depth == 0:
                 yield first, "\n".join((*held, line[start : bracket.end()]))
-                held, start = [], bracket.end()
+                held, n_held, start = [], 0, bracket.end()
         rest = line[start:]
         if depth == 0 and rest.strip():
             raise UserError(
@@ -114,7 +115,8 @@ def _split(file: TextFile) -> Iterator[tuple[int, str]]:
             )
         if depth:
             held.append(rest)
-            if sum(map(len, held)) > MAX_CHARACTERS:
+            n_held += len(rest) + 1
+            if n_held > MAX_CHARACTERS:
                 break
     if depth:
         raise UserError(

@@ -1,6 +1,7 @@
 """Trees in Penn Treebank brackets: how they are normalized, chosen by section, and refused."""
 
 import gzip
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -199,3 +200,12 @@ def test_real_trees_keep_their_words_and_their_phrases() -> None:
             node.set_label(node.label().split("-")[0].split("=")[0] or "TOP")
         assert Tree.fromstring(tree) == expected
         assert words.split() == expected.leaves()
+
+
+def test_a_tree_of_empty_lines_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "x.mrg"
+    path.write_text("(S" + "\n" * 3 * 2**20 + "(NN a))\n", encoding="utf-8", newline="\n")
+    begin = time.process_time()
+    with pytest.raises(UserError, match="is never closed"):
+        list(read_trees(TextFile(path)))
+    assert time.process_time() - begin < 20  # on an idle core, 1 s

@@ -1,0 +1,388 @@
+"""What reads bytes from outside: altered input ends in one sentence, or in a result.
+
+No traceback, no hang and no large allocation, whatever is altered. `pytest -m slow` tries more.
+"""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import shutil
+import tarfile
+import time
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from bundles import publish_bundle
+from fairseq_models import LANGS, FairseqModel, save_checkpoint, write_dictionaries
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from models import tiny
+
+from nmtkit import artifacts
+from nmtkit.corpus.linearized import linearize, read_back
+from nmtkit.corpus.store import Ids, IdsWriter, pack
+from nmtkit.corpus.subword import BpeSubword
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bracket_f1 import compare_trees
+from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
+from nmtkit.model.weights import load_tensors
+from nmtkit.recipe import FilePair, TmxFile, TsvFile
+from nmtkit.recipe_file import load_recipe, recipes_dir
+from nmtkit.selftest.chaos import _read as read_log
+from nmtkit.sources import lockfile
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.treebank import read_trees
+from nmtkit.study import load_study
+from nmtkit.training.metrics import read_metrics
+
+MAX_CPU_S = 20.0  # for some kilobytes; on an idle core they take milliseconds
+MAX_ALLOCATED = 200 * 2**20  # bytes; SECURITY.md promises no less
+
+# What trips readers up, besides any bytes.
+TOKENS = [
+    *(b"\0", b"\r", b"\n", b"\t", b" ", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\x1b[2J"),
+    *("\u2028".encode(), "\u0085".encode(), "\u0663".encode(), "\U0001f600".encode()),
+    *(
+        b"(",
+        b")",
+        b"(" * 300,
+        b")" * 300,
+        b"( (",
+        b"(X ",
+        b"[" * 3_000,
+        b"{" * 50,
+        b'"',
+        b"'",
+        b"\\",
+    ),
+    *(
+        b"0",
+        b"-1",
+        b"1e999",
+        b"NaN",
+        b"9" * 30,
+        b"9" * 5_000,
+        b"true",
+        b"null",
+        b"\\ud800",
+        b"=",
+        b",",
+    ),
+    *(
+        b"<seg>",
+        b"</seg>",
+        b"<!--",
+        b"]]>",
+        b"&#0;",
+        b"&#x110000;",
+        b"&a;",
+        b"<tu>",
+        b"<!DOCTYPE a>",
+    ),
+    *(b"../", b"/", b"@@ ", b"</w>", b"#version: 0.2", b"\n" * 2_000),
+]
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["insert", "replace", "cut", "drop", "repeat"]),
+        st.floats(0, 1),
+        st.sampled_from(TOKENS) | st.binary(min_size=1, max_size=9),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def edited(content: bytes, edits: Iterable[tuple[str, float, bytes]]) -> bytes:
+    """Alter bytes at places that are fractions of their length."""
+    for kind, place, token in edits:
+        at = int(place * len(content))
+        before, after = content[:at], content[at:]
+        if kind == "insert":
+            content = before + token + after
+        elif kind == "replace":
+            content = before + token + after[len(token) :]
+        elif kind == "cut":
+            content = before
+        elif kind == "drop":
+            content = before + after[len(token) :]
+        else:
+            content = before + after[:200] * 3 + after
+    return content
+
+
+@dataclass(frozen=True, repr=False)
+class Reader:
+    """Something that reads a file, the files that it reads, and which of them is altered."""
+
+    read: Callable[[Path], object]  # from the folder of the files
+    files: Mapping[str, bytes]
+    altered: str
+
+
+def _tar(suffix: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=f"w:{suffix}") as archive:  # type: ignore[call-overload]
+        for name in ("a/x.en", "a/x.de"):
+            info = tarfile.TarInfo(name)
+            info.size = 40
+            archive.addfile(info, io.BytesIO(b"a line of text\n" * 2 + b"0123456789"))
+    return buffer.getvalue()
+
+
+def _zip() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/x.en", "a line of text\n" * 20)
+    return buffer.getvalue()
+
+
+def _lines(name: str, member: str | None = None) -> Callable[[Path], object]:
+    return lambda folder: list(read_lines(TextFile(folder / name, member)))
+
+
+def _pairs(source: FilePair | TsvFile | TmxFile) -> Callable[[Path], object]:
+    return lambda folder: list(
+        find_corpus(
+            source.model_copy(
+                update={
+                    key: str(folder / getattr(source, key))
+                    for key in ("src", "tgt", "tsv", "tmx")
+                    if hasattr(source, key)
+                }
+            ),
+            "en",
+            "de",
+        ).pairs(_no_download)
+    )
+
+
+def _no_download(file: object) -> Path:
+    raise AssertionError(file)
+
+
+SGML = b"""<srcset setid="a" srclang="any">
+<doc docid="1" sysid="ref"><p>
+<seg id="1"> One &amp; two. </seg>
+<seg id="2">Three.</seg>
+</p></doc></srcset>
+"""
+TMX = b"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header/><body>
+<tu><tuv xml:lang="en"><seg>One <ph>x</ph> &lt;</seg></tuv>
+<tuv xml:lang="de"><seg>Eins</seg></tuv></tu>
+<tu><tuv lang="en"><seg>Two</seg></tuv><tuv lang="de"><seg>Zwei</seg></tuv></tu>
+</body></tmx>
+"""
+TREES = b"""( (S (NP-SBJ-1 (NNP Ms.) (NNP Haag)) (VP (VBZ plays)
+ (NP (-NONE- *T*) (NNP Elianti))) (. .)) )
+"""
+CODES = b"#version: 0.2\na b\nab c</w>\nd e\n"
+VOCABULARY = b"<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na@@\t9\nb\t3\n"
+METRICS = b'{"step": 1, "loss": 2.5, "learning_rate": 0.1, "skipped": false, "src_tokens": 5}\n' * 3
+LOG = b'{"step": "train", "kills": ["before operation 3"], "problem": null, "seconds": 1.5}\n'
+
+
+def _read_trees(folder: Path) -> None:
+    for _, tree in read_trees(TextFile(folder / "x.mrg")):
+        linearize(tree, "tags")
+
+
+def _read_output_of_a_parser(folder: Path) -> None:
+    tokens = (folder / "x").read_text(encoding="utf-8", errors="replace")
+    read_back(tokens, ["Ms.", "Haag", "plays", "."])
+
+
+def _compare_trees(folder: Path) -> None:
+    tree = (folder / "x").read_text(encoding="utf-8", errors="replace")
+    compare_trees(" ".join(TREES.decode().split())[2:-2], tree)
+
+
+def _read_ids(folder: Path) -> None:
+    ids = Ids.open(folder / "x.src")
+    [ids[i].sum() for i in range(len(ids))]
+
+
+def _tensors(folder: Path) -> None:
+    for tensor in load_tensors(folder / "model.safetensors").values():
+        tensor.sum()
+
+
+def _readers(folder: Path) -> dict[str, Reader]:
+    """All readers, with files that they read without complaint."""
+    demo = (recipes_dir() / "demo.toml").read_bytes()
+    study = (recipes_dir() / "studies" / "table-3-multi30k.toml").read_bytes()
+    with IdsWriter(folder / "x.src", 300) as writer:
+        writer.append(pack([[5, 6, 2], [2], [299, 2]], 300))
+    ids = {path.name: path.read_bytes() for path in folder.iterdir()}
+    bundle = publish_bundle(folder / "b", tiny())
+    bundled = {path.name: path.read_bytes() for path in bundle.iterdir()}
+    model = FairseqModel(48)
+    checkpoints = {
+        is_zip: save_checkpoint(
+            folder / "m.pt", model.state(), model.settings(), is_zip=is_zip
+        ).read_bytes()
+        for is_zip in (True, False)
+    }
+    write_dictionaries(folder, ["a@@", "b"])
+    dictionary = (folder / "dict.en.txt").read_bytes()
+    text = b"a line\nanother line\n" * 5
+    packed = {"zst": zstandard.compress(text), **{k: _packed(k, text) for k in ("gz", "bz2", "xz")}}
+    tsv = TsvFile(tsv="x.tsv", columns=("en", "de"))
+    pair = FilePair(src="x.en", tgt="x.de")
+    return {
+        "recipe": Reader(lambda f: load_recipe(str(f / "x.toml")), {"x.toml": demo}, "x.toml"),
+        "study": Reader(lambda f: load_study(str(f / "x.toml")), {"x.toml": study}, "x.toml"),
+        **{
+            f"tar {kind}": Reader(
+                _lines(f"x.tar{s}", "a/x.de"), {f"x.tar{s}": _tar(kind)}, f"x.tar{s}"
+            )
+            for kind, s in (("", ""), ("gz", ".gz"), ("xz", ".xz"))
+        },
+        "zip": Reader(_lines("x.zip", "a/x.en"), {"x.zip": _zip()}, "x.zip"),
+        **{
+            kind: Reader(_lines(f"x.{kind}"), {f"x.{kind}": content}, f"x.{kind}")
+            for kind, content in packed.items()
+        },
+        "sgml": Reader(_lines("x.sgm"), {"x.sgm": SGML}, "x.sgm"),
+        "tmx": Reader(_pairs(TmxFile(tmx="x.tmx")), {"x.tmx": TMX}, "x.tmx"),
+        "tsv": Reader(_pairs(tsv), {"x.tsv": b"One\tEins\nTwo\tZwei\n"}, "x.tsv"),
+        "text": Reader(_pairs(pair), {"x.en": b"One\nTwo\n", "x.de": b"Eins\nZwei\n"}, "x.de"),
+        "trees": Reader(_read_trees, {"x.mrg": TREES * 2}, "x.mrg"),
+        "parser": Reader(
+            _read_output_of_a_parser, {"x": b"(S (NP NNP NNP )NP (VP VBZ )VP . )S"}, "x"
+        ),
+        "brackets": Reader(_compare_trees, {"x": TREES[2:-4]}, "x"),
+        **{
+            f"subwords, {name}": Reader(
+                BpeSubword.load, {"codes.bpe": CODES, "vocabulary.tsv": VOCABULARY}, name
+            )
+            for name in ("codes.bpe", "vocabulary.tsv")
+        },
+        **{f"ids, {name}": Reader(_read_ids, ids, name) for name in ids},
+        **{f"bundle, {name}": Reader(open_bundle, bundled, name) for name in bundled},
+        "difference": Reader(
+            lambda f: list(artifacts.differences(f)),
+            {**bundled, artifacts.MEASUREMENTS: _sealed(folder)},
+            artifacts.MEASUREMENTS,
+        ),
+        "safetensors": Reader(
+            _tensors, {"model.safetensors": bundled["model.safetensors"]}, "model.safetensors"
+        ),
+        **{
+            f"fairseq, {'zip' if is_zip else 'legacy'}": Reader(
+                lambda f: read_model(f / "m.pt", LANGS), {"m.pt": content}, "m.pt"
+            )
+            for is_zip, content in checkpoints.items()
+        },
+        "fairseq, dictionary": Reader(lambda f: read_dictionary(f / "x"), {"x": dictionary}, "x"),
+        "fairseq, merges": Reader(
+            lambda f: read_merges(f / "x"), {"x": b"a b 5\nab c</w> 3\n"}, "x"
+        ),
+        "metrics": Reader(lambda f: read_metrics(f / "x"), {"x": METRICS}, "x"),
+        "lock": Reader(_lock, {"downloads/lock.json": _LOCK}, "downloads/lock.json"),
+        "log of kills": Reader(lambda f: read_log(f / "x"), {"x": LOG * 2}, "x"),
+    }
+
+
+_LOCK = json.dumps({"http://a/b": {"sha256": "0" * 64, "n_bytes": 5}}).encode()
+
+
+def _lock(folder: Path) -> object:
+    return lockfile.find("http://a/b", folder / "downloads")
+
+
+def _sealed(folder: Path) -> bytes:
+    path = folder / "sealed.json"
+    artifacts.write_sealed(path, {"seconds": 1.5, "measured": {}})
+    return path.read_bytes()
+
+
+def _packed(kind: str, text: bytes) -> bytes:
+    compress: Any = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[kind]
+    return bytes(compress(text))
+
+
+NAMES = [
+    *("recipe", "study", "tar ", "tar gz", "tar xz", "zip", "zst", "gz", "bz2", "xz"),
+    *("sgml", "tmx", "tsv", "text", "trees", "parser", "brackets"),
+    *("subwords, codes.bpe", "subwords, vocabulary.tsv"),
+    *("ids, x.src.ids", "ids, x.src.offsets", "ids, x.src.json"),
+    *("bundle, manifest.json", "bundle, model.json", "bundle, decoding.json"),
+    *("bundle, tokenization.json", "bundle, codes.bpe", "bundle, vocabulary.tsv"),
+    *("bundle, model.safetensors", "difference", "safetensors"),
+    *("fairseq, zip", "fairseq, legacy", "fairseq, dictionary", "fairseq, merges"),
+    *("metrics", "lock", "log of kills"),
+]
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
+    """All readers by their names."""
+    return _readers(tmp_path_factory.mktemp("samples"))
+
+
+def write(folder: Path, reader: Reader, content: bytes | None = None) -> None:
+    """Write the files of a reader, one of them perhaps altered."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, original in reader.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(original if name != reader.altered or content is None else content)
+
+
+def check(folder: Path, reader: Reader, content: bytes) -> None:
+    """Read altered content: a result or a sentence, in little time and memory."""
+    write(folder, reader, content)
+    begin = time.process_time()
+    tracemalloc.start()
+    try:
+        reader.read(folder)
+    except UserError as error:
+        said = str(error)
+        assert said
+        assert said.isprintable()
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < MAX_ALLOCATED
+    assert time.process_time() - begin < MAX_CPU_S
+
+
+def test_every_reader_is_listed(readers: dict[str, Reader], tmp_path: Path) -> None:
+    assert sorted(readers) == sorted(NAMES)
+    for name, reader in readers.items():
+        write(tmp_path / "files", reader)
+        assert reader.altered in reader.files, name
+        reader.read(tmp_path / "files")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=EDITS)
+def test_altered_input_ends_in_a_sentence_or_a_result(
+    readers: dict[str, Reader], tmp_path: Path, name: str, edits: list[tuple[str, float, bytes]]
+) -> None:
+    reader = readers[name]
+    check(tmp_path / "files", reader, edited(reader.files[reader.altered], edits))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=1_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=EDITS)
+def test_a_thousand_altered_inputs(
+    readers: dict[str, Reader], tmp_path: Path, name: str, edits: list[tuple[str, float, bytes]]
+) -> None:
+    reader = readers[name]
+    check(tmp_path / "files", reader, edited(reader.files[reader.altered], edits))
