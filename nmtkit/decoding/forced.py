@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from nmtkit.decoding.engine import DIVERGED, Forced, Link
 from nmtkit.decoding.ensemble import log_mean_probability
 from nmtkit.errors import UserError
+from nmtkit.model.attention import attention_weights
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import CrossAttention, DecoderLayer, Transformer, split_heads
 from nmtkit.symbols import BOS_ID, EOS_ID
@@ -145,8 +146,7 @@ def _attention(cross: CrossAttention, x: Tensor, memory: Tensor, batch: _Batch) 
         torch.split(q, batch.tgt_lengths), torch.split(k, batch.src_lengths), strict=True
     )
     for queries, keys in sentences:  # (Lt, H, K) and (Ls, H, K)
-        scores = torch.einsum("thk,shk->hts", queries, keys) * cross.d_k**-0.5
-        yield scores.softmax(-1).mean(0)
+        yield attention_weights(queries.transpose(0, 1), keys.transpose(0, 1), None).mean(0)
 
 
 def _links(weights: Tensor) -> list[Link]:

@@ -64,10 +64,24 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     Returns:
         Attended values (..., Lq, U).
     """
+    return attention_weights(q, k, mask) @ v
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """Compute softmax(Q K^T / sqrt(d_k)): (..., Lq, Lk), each row of which sums to 1."""
     scores: Tensor = (q * k.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if mask is not None:
         scores = scores.masked_fill_(~mask, -math.inf)
-    return scores.softmax(-1) @ v
+    return scores.softmax(-1)
+
+
+def self_attention_mask(
+    n: int, *, causal: bool, neighbourhood: int | None, device: torch.device | None = None
+) -> Tensor:
+    """Return (n, n), True where a query (row) of a sentence of `n` tokens sees a key (column)."""
+    before, after = _window(neighbourhood, causal=causal)
+    everything = torch.ones(n, n, dtype=torch.bool, device=device)
+    return everything.triu(-before if before >= 0 else -n).tril(after if after >= 0 else n)
 
 
 def has_fused_kernel(
