@@ -391,6 +391,74 @@ def force(
 
 
 @app.command()
+def attention(
+    sentence: Annotated[
+        str | None, typer.Argument(metavar="[SENTENCE]", help="A sentence, or --input and --line.")
+    ] = None,
+    bundle: Annotated[
+        Path, typer.Option("--bundle", metavar="DIR", help="The bundle.", show_default=False)
+    ] = ...,  # type: ignore[assignment]
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Its translation; by default, the bundle's own."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", "-i", metavar="FILE", help="Take a line of a text,")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option("--ref", metavar="FILE", help="and of its translation:")
+    ] = None,
+    line: Annotated[int, typer.Option(min=1, help="the number of the line.")] = 1,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page to choose layers, heads and words on."),
+    ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a picture of what --show names.")
+    ] = None,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND.LAYER[.HEAD[.WORD]]",
+            help="encoder, decoder or cross; by default the first that is found.",
+        ),
+    ] = None,
+    heat: Annotated[bool, typer.Option("--heat", help="Draw heat maps instead of lines.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Draw what a bundle attends to, as the paper's Figures 3 to 5."""
+    from nmtkit import progress
+    from nmtkit.commands import attention as command
+    from nmtkit.reporting.attention import write_page, write_svg
+    from nmtkit.reporting.tables import print_attention
+    from nmtkit.translator import Translator
+
+    if (sentence is None) == (source is None):
+        raise UserError("`nmtkit attention` takes either a SENTENCE or --input FILE; give one")
+    if source is None:
+        _refuse({"--ref": reference}, "is an option of --input")
+    else:
+        sentence = command.line_of(source, line)
+    if reference is not None:
+        _refuse({"--target": target}, "and --ref are both a translation")
+        target = command.line_of(reference, line)
+    if svg is None:
+        _refuse({"--show": show, "--heat": heat}, "is an option of --svg")
+    assert sentence is not None
+    translator = Translator(bundle, device=device)
+    picture = command.picture_of(translator, bundle.name, sentence, target)
+    if svg is not None:
+        view = command.view_of(picture, show) if show else picture.findings[0].view
+        write_svg(picture, view, svg, heat=heat)
+        progress.say(f"attention: drew {view.title} in {svg}")
+    if html is not None:
+        write_page(picture, html)
+        progress.say(f"attention: wrote {html}")
+    print_attention(picture, as_json=as_json)
+
+
+@app.command()
 def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],

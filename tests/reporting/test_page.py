@@ -23,7 +23,7 @@ from nmtkit.reporting.page import TEMPLATES, render_page, write_page
 from nmtkit.visible import visible
 from reporting.conftest import HOSTILE
 
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "input"}
 SECTIONS = ("Corpora", "Lengths", "Vocabulary", "Unknown tokens", "Samples", "Dropped pairs")
 LOADING = {"src", "srcset", "background", "poster", "action", "data", "xlink:href", "style"}
 
