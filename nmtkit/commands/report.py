@@ -56,7 +56,12 @@ def gather(machine: Machine, names: Sequence[str] = (), studies: Sequence[str] =
     runs = []
     for artifact in scored:
         progress.say(f"report: {artifact.path}")
-        runs.append(_run(store, artifact))
+        try:
+            runs.append(_run(store, artifact))
+        except DamagedError as error:
+            if names:
+                raise
+            progress.say(f"report: this run is left out: {error}")
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=artifacts.versions(),
@@ -100,10 +105,11 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         with suppress(UserError, OSError):
             description = load_recipe(run.recipe).description
     facts: dict[str, Any] = {"n_parameters": None, "steps": None, "cost": None, "dev": []}
-    if "train" in found and any(stage.stage == "train" and stage.is_here for stage in stages):
+    here = {stage.stage for stage in stages if stage.is_here}
+    if "train" in here:
         facts = _training(artifacts.open_directory(found["train"]), name)
     by_length = {}
-    if "translate" in found and any(s.stage == "translate" and s.is_here for s in stages):
+    if "translate" in here:
         lowercase = bool(recipe.get("scoring", {}).get("lowercase", False))
         by_length = {
             each.name: _by_length(each, langs[1], lowercase=lowercase)
@@ -173,12 +179,14 @@ def _training(trained: Artifact, name: str) -> dict[str, Any]:
     for line in lines:
         curves.add(line)
     model = Description.load(trained.path)
-    keys = ("step", "dev_perplexity", "dev_sacrebleu")
+    keys = ("step", "dev_perplexity", "dev_sacrebleu", "dev_bracket_f1")
     return {
         "n_parameters": count_parameters(model.config, model.n_rows).total,
         "steps": lines[-1]["step"] if lines else None,
         "cost": cost_of(trained),
-        "dev": [{key: line[key] for key in keys} for line in lines if line.get("dev_perplexity")],
+        "dev": [
+            {key: line.get(key) for key in keys} for line in lines if line.get("dev_perplexity")
+        ],
         "curves": [curve for curve in curves.curves() if curve.key != "speed" and curve.points],
     }
 

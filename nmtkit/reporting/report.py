@@ -168,7 +168,7 @@ def runs_grid(report: Report) -> Grid:
             for run in report.runs
             for of_set in run.scores.values()
             for kind in of_set
-            if kind in SCORE_NAMES or kind == "bracket_f1"
+            if kind in SCORE_NAMES
         )
     )
     for run in report.runs:
@@ -178,7 +178,7 @@ def runs_grid(report: Report) -> Grid:
             costs = (_flops(cost.time_flops), _flops(cost.product_flops)) if cost else ("", "")
             parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
             groups.append([(Link(run.label, run.anchor), name, *cells, parameters, *costs)])
-    names = (SCORE_NAMES.get(kind, "bracket F1") for kind in kinds)
+    names = (SCORE_NAMES[kind] for kind in kinds)
     columns = ("run", "test set", *names, "params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}")
     return Grid("All scored runs", columns, 2, groups)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from nmtkit.artifacts import DamagedError
 from nmtkit.commands.report import gather
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.stages.chain import STAGES
-from system.command import RECIPE, artifact, done, nmtkit, traces
+from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces
 from system.conftest import Finished
 
 
@@ -65,6 +66,17 @@ def test_what_was_freed_is_said_and_the_rest_is_reported(complete: Path) -> None
     assert here == {"train": False, "average": True, "translate": True, "score": True}
     assert (run.cost, run.n_parameters, run.steps) == (None, None, None)
     assert run.by_length["test"]
+
+
+def test_damaged_run_is_left_out_unless_it_is_named(
+    complete: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flip_byte(artifact(complete, "translate") / "test" / "hypotheses.txt")
+    machine = Machine(complete / "runs")
+    assert gather(machine, studies=["table-3"]).runs == []
+    assert "this run is left out: " in capfd.readouterr().err
+    with pytest.raises(DamagedError, match="was altered"):
+        gather(machine, [str(complete / RECIPE)], ["table-3"])
 
 
 def test_output_that_is_a_file_is_refused(complete: Path) -> None:
