@@ -56,13 +56,18 @@ def provenance(name: str, command: str, overrides: Sequence[str]) -> Provenance:
     commit, clean = _checkout()
     return Provenance(
         name=name,
-        recipe=command if command == path.stem else str(path.resolve()),
+        recipe=command if command == path.stem else _text(str(path.resolve())),
         sha256=sha256,
-        overrides=tuple(overrides),
+        overrides=tuple(map(_text, overrides)),
         nmtkit=__version__,
         commit=commit,
         clean=clean,
     )
+
+
+def _text(argument: str) -> str:
+    """Return a path or an argument as UTF-8 has it, whatever the locale; other bytes as escapes."""
+    return os.fsencode(argument).decode("utf-8", errors="backslashreplace")
 
 
 def run_of(recipe: str, overrides: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The recipe and the code that an artifact's measurements name, against git itself."""
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,16 @@ def test_change_of_the_sources_is_told_and_a_users_own_file_is_none(
 ) -> None:
     (checkout / name).write_text("2\n", encoding="utf-8")
     assert provenance("demo", "demo", []).clean is clean
+
+
+def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"stra\xdfe")
+    folder.mkdir()
+    (folder / "mine.toml").write_text("", encoding="utf-8")
+    found = provenance("mine", str(folder / "mine.toml"), [f"test.sets={os.fsdecode(folder)}"])
+    assert found.recipe == f"{tmp_path}/stra\\xdfe/mine.toml"
+    assert found.overrides == (f"test.sets={tmp_path}/stra\\xdfe",)
+    assert found.model_dump_json()
 
 
 def test_variables_of_git_do_not_lead_elsewhere(
