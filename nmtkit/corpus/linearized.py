@@ -32,6 +32,31 @@ PUNCTUATION = {
     **dict.fromkeys((".", "?", "!"), "."),
     **dict.fromkeys((":", ";", "--", "-", "..."), ":"),
 }
+# Words that have one tag in the treebank, or almost (97 % of each in sections 00 and 01). Where
+# tags are missing or too many, these words tell which.
+ANCHORS = {
+    word: tag
+    for tag, words in {
+        "DT": "the a an this some",
+        "IN": "of in for on by at with from than because",
+        "TO": "to",
+        "CC": "and but or",
+        "PRP": "it he they we she i",
+        "PRP$": "its his their",
+        "MD": "will would could should",
+        "VBZ": "is has",
+        "VBP": "are",
+        "VBD": "was were said",
+        "VB": "be",
+        "RB": "n't not also",
+        "WDT": "which",
+        "WP": "who",
+        "$": "$",
+        "NN": "%",
+    }.items()
+    for word in words.split()
+}
+CLOSED = frozenset(("DT", "IN", "TO", "CC", "PRP", "PRP$", "MD", "WDT", "WP", "$"))  # few words
 _PUNCTUATION_TAGS = frozenset(PUNCTUATION.values())
 _APOSTROPHE = "'"
 
@@ -85,8 +110,10 @@ def read_back(tokens: str, words: Sequence[str]) -> Parse:
 
     brackets: a closing bracket closes all brackets inside its own, and is left out if none is open;
         brackets that are open at the end are closed; a bracket without a word is left out.
-    words: tags and words are aligned with the fewest changes that let punctuation meet punctuation.
-        A word without a tag is put after the word before it; a tag without a word is left out.
+    words: if their number is not that of the tags, or punctuation does not meet punctuation, both
+        are aligned with the fewest changes, so that no word gets a tag that it cannot have, as far
+        as punctuation, numbers and frequent words tell. A word without a tag is put after the word
+        before it; a tag without a word is left out.
     flat: if no bracket is left, one is put around all words.
     punctuation: a comma, a full stop etc. has the tag that it has in the treebank, and no other
         word has such a tag. Scoring leaves out words by these tags, and otherwise could not compare
@@ -155,27 +182,26 @@ def _align(nodes: Sequence[str], words: Sequence[str]) -> list[str]:
 def _fewest_changes(tags: Sequence[str], words: Sequence[str]) -> list[list[str]]:
     """Return the tags of the words: those before the first given tag, then what each one becomes.
 
-    A given tag becomes itself or nothing, followed by XX for each word that has none. A change is a
-    tag that is left out, a word without a tag, or a tag that does not fit its word.
+    A given tag becomes itself or nothing, followed by XX for each word that has none.
     """
     if len(tags) == len(words) and all(map(_fits, tags, words)):
         return [[], *([tag] for tag in tags)]
     n, m = len(tags), len(words)
     # changes[i][j]: the fewest for the tags from i on and the words from j on
-    changes = [[max(n - i, m - j) for j in range(m + 1)] for i in range(n + 1)]
+    changes = [[CHANGE * (n - i + m - j) for j in range(m + 1)] for i in range(n + 1)]
     for i in range(n - 1, -1, -1):
         row, below = changes[i], changes[i + 1]
         for j in range(m - 1, -1, -1):
-            misfit = not _fits(tags[i], words[j])
-            row[j] = min(below[j + 1] + misfit, below[j] + 1, row[j + 1] + 1)
+            cost = _cost(tags[i], words[j])
+            row[j] = min(below[j + 1] + cost, below[j] + CHANGE, row[j + 1] + CHANGE)
     found: list[list[str]] = [[] for _ in range(n + 1)]
     i = j = 0
     while j < m:
         here = changes[i][j]
-        if i < n and here == changes[i + 1][j + 1] + (not _fits(tags[i], words[j])):
+        if i < n and here == changes[i + 1][j + 1] + _cost(tags[i], words[j]):
             found[i + 1].append(tags[i])
             i, j = i + 1, j + 1
-        elif i < n and here == changes[i + 1][j] + 1:
+        elif i < n and here == changes[i + 1][j] + CHANGE:
             i += 1
         else:
             found[i].append(XX)
@@ -186,6 +212,18 @@ def _fewest_changes(tags: Sequence[str], words: Sequence[str]) -> list[list[str]
 def _fits(tag: str, word: str) -> bool:
     """Return whether a word may have a tag, as far as punctuation is concerned."""
     return tag == XX or _tag(word, tag) == tag
+
+
+CHANGE = 2  # what a tag that is left out costs, or a word without a tag
+
+
+def _cost(tag: str, word: str) -> int:
+    """Return what it costs that a word has a tag, as far as it can be told without its sentence."""
+    is_number = word.replace(",", "").replace(".", "").isdecimal()
+    usual = "CD" if is_number else ANCHORS.get(word.lower())
+    if not _fits(tag, word) or (usual and tag not in (usual, XX)):
+        return 2 * CHANGE  # no less than leaving out the tag and giving the word another one
+    return int(tag in CLOSED and not usual)
 
 
 def _without_empty(tokens: Sequence[str]) -> list[str]:

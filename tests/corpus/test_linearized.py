@@ -81,6 +81,16 @@ def test_any_output_becomes_a_tree_of_the_words(given_tokens: list[str], line: l
     assert set(again.repairs) == set()
 
 
+def test_frequent_words_tell_where_tags_are_missing() -> None:
+    line = ["He", "said", "30", "%", "of", "the", "cats", "in", "a", "box", "."]
+    parse = read_back("(S (NP PRP )NP (VP VBD (NP CD NN (PP IN (NP DT )NP (PP IN . )S", line)
+    assert parse.tree == (
+        "(TOP (S (NP (PRP He)) (VP (VBD said) (NP (CD 30) (NN %) (PP (IN of) (NP (DT the) (XX "
+        "cats)) (PP (IN in) (XX a) (XX box) (. .)))))))"
+    )
+    assert parse.repairs == ("brackets", "words")
+
+
 @given(tokens, any_words)
 def test_two_trees_of_the_same_words_can_be_scored(
     given_tokens: list[str], line: list[str]
@@ -122,9 +132,14 @@ def test_two_trees_of_the_same_words_can_be_scored(
             "(S (NP (DT The) (NN cat) (VBD sat) (. .)))",
             "words",
         ),
+        (
+            "(S (NP NN )NP (VP VBD )VP . )S",
+            "(S (NP (XX The) (NN cat)) (VP (VBD sat)) (. .))",
+            "words",
+        ),
         # punctuation
         (
-            "(S (NP DT NN )NP (VP , )VP NN )S",
+            "(S (NP DT NN )NP (VP , )VP . )S",
             "(S (NP (DT The) (NN cat)) (VP (XX sat)) (. .))",
             "punctuation",
         ),
@@ -169,5 +184,6 @@ def test_every_real_tree_is_read_back_as_it_was(how: Linearization) -> None:
             repaired.append(parse.repairs)
         elif how == "tags":
             assert parse.tree == tree
-    # One tree tags the word "Wa" as a comma.
+    # One tree tags the word "Wa" as a comma. No other is touched, although words have other tags
+    # than their usual ones.
     assert repaired == ([("punctuation",)] if how == "tags" else [])

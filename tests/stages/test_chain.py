@@ -51,10 +51,10 @@ FINGERPRINTS = {  # of each recipe that comes with nmtkit, stage by stage
     ),
     "treebank-sample": (
         "fbe43329e6713cc7",
-        "2648c703cfbaf3f2",
-        "3d80a78ef6c526b6",
-        "221d3cffce7928ca",
-        "83124ba4964cbc1a",
+        "c1903c04431e3df9",
+        "9affbb8cf7f646fc",
+        "c46f57e7b9d8c87e",
+        "8e76d02f718499f4",
     ),
     "trees-demo": (
         "40f22a200124bb21",

@@ -165,6 +165,21 @@ def test_a_parser_is_fine_tuned_on_other_trees(parser: Path) -> None:
     assert scores["bracket_f1"]["score"] > 95
 
 
+def test_the_recipe_of_the_paper_reads_a_copy_of_the_penn_treebank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--runs-dir", str(tmp_path / "runs"))
+    monkeypatch.delenv("PENN_TREEBANK", raising=False)
+    said = refused("prepare", "wsj-parsing", *options)
+    assert "the environment has no PENN_TREEBANK; set it to the folder" in said
+    write_treebank(tmp_path / "parsed" / "mrg")
+    monkeypatch.setenv("PENN_TREEBANK", str(tmp_path))
+    result = CliRunner().invoke(cli.app, ["prepare", "wsj-parsing", *options, "--workers", "1"])
+    assert result.exit_code == 0, result.output
+    counts = json.loads((Path(result.stdout.split()[-1]) / "counts.json").read_bytes())
+    assert counts["train"][0]["kept"] == SENTENCES["02"] + SENTENCES["20"]
+
+
 # What is refused
 
 
