@@ -424,13 +424,15 @@ def attention(
         ),
     ] = None,
     heat: Annotated[bool, typer.Option("--heat", help="Draw heat maps instead of lines.")] = False,
+    runs_dir: RunsDir = RUNS,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Draw what a bundle attends to, as the paper's Figures 3 to 5."""
     from nmtkit import progress
     from nmtkit.commands import attention as command
-    from nmtkit.reporting.attention import write_page, write_svg
+    from nmtkit.reporting.attention import attention_exhibit, write_page, write_svg
+    from nmtkit.reporting.exhibit import write_exhibit
     from nmtkit.reporting.tables import print_attention
     from nmtkit.translator import Translator
 
@@ -447,7 +449,7 @@ def attention(
         _refuse({"--show": show, "--heat": heat}, "is an option of --svg")
     assert sentence is not None
     translator = Translator(bundle, device=device)
-    picture = command.picture_of(translator, bundle.name, sentence, target)
+    picture = command.picture_of(translator, bundle, sentence, target)
     if svg is not None:
         view = command.view_of(picture, show) if show else picture.findings[0].view
         write_svg(picture, view, svg, heat=heat)
@@ -456,6 +458,7 @@ def attention(
         write_page(picture, html)
         progress.say(f"attention: wrote {html}")
     print_attention(picture, as_json=as_json)
+    write_exhibit(runs_dir, "figures-3-5", attention_exhibit(picture))
 
 
 @app.command()
@@ -1071,17 +1074,20 @@ def bench_layers(
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Seconds to repeat each size; its fastest time counts.")
     ] = 0.5,
+    runs_dir: RunsDir = RUNS,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Measure Table 1: self-attention, recurrence and convolution over n, d, k and r."""
     from nmtkit import progress
     from nmtkit.commands import bench_layers as command
-    from nmtkit.reporting.layers import write_plot
+    from nmtkit.reporting.exhibit import write_exhibit
+    from nmtkit.reporting.layers import layers_exhibit, write_plot
     from nmtkit.reporting.tables import print_layers
 
-    table = command.bench_layers(Machine(RUNS, device=device), seconds)
+    table = command.bench_layers(Machine(runs_dir, device=device), seconds)
     print_layers(table, as_json=as_json)
+    write_exhibit(runs_dir, "table-1", layers_exhibit(table))
     if plot is not None:
         write_plot(table, plot)
         progress.say(f"bench: wrote {plot}")

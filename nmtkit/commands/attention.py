@@ -36,13 +36,13 @@ def line_of(path: Path, number: int) -> str:
 
 
 def picture_of(
-    translator: Translator, name: str, source: str, target: str | None
+    translator: Translator, bundle: Path, source: str, target: str | None
 ) -> AttentionPicture:
     """Translate a sentence, or take its translation, and look at all attention.
 
     Args:
         translator: A bundle that torch runs.
-        name: What the bundle is called.
+        bundle: Its folder.
         source: The sentence.
         target: Its translation; None for the model's own.
 
@@ -68,7 +68,7 @@ def picture_of(
     found = attended(engine.model, src, [BOS_ID, *tgt])
     pieces = text.subword.pieces
     return AttentionPicture(
-        bundle=name,
+        bundle=str(bundle),
         source=source,
         target=target,
         is_given=is_given,

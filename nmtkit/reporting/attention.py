@@ -3,12 +3,14 @@
 import base64
 import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Literal
 
 from markupsafe import Markup
 
-from nmtkit.artifacts import Record
+from nmtkit.artifacts import Record, versions
+from nmtkit.reporting.exhibit import Drawing, Exhibit
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.visible import visible
 
@@ -19,6 +21,7 @@ NAMES: dict[Kind, str] = {
     "cross": "encoder-decoder attention",
 }
 DIGITS = 5  # of a weight on the page
+MAX_DRAWING = 200_000  # characters of a picture in the report; those of long sentences are left out
 SCRIPT = Path(__file__).with_name("attention.js")
 
 
@@ -110,6 +113,27 @@ def render_svg(picture: AttentionPicture, view: View, *, heat: bool) -> str:
         queries=queries,
         keys=keys,
         heads=[(number, _hue(number, len(heads)), heads[number]) for number in numbers],
+    )
+
+
+def attention_exhibit(picture: AttentionPicture) -> Exhibit:
+    """Return what was found in a sentence for the report, as Figures 3 to 5 show it."""
+    found = [(each, render_svg(picture, each.view, heat=False)) for each in picture.findings]
+    command = ["nmtkit", "attention", "--bundle", picture.bundle, picture.source]
+    if picture.is_given:
+        command += ["--target", picture.target]
+    return Exhibit(
+        command=shlex.join(command),
+        made_by=versions(),
+        notes=[
+            f"{each.name}, {each.view.title}: {each.measure}, {each.value:.2f}" for each, _ in found
+        ],
+        panels=[],
+        drawings=[
+            Drawing(title=f"{each.name}: {each.view.title}", svg=svg)
+            for each, svg in found
+            if len(svg) <= MAX_DRAWING
+        ],
     )
 
 

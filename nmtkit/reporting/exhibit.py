@@ -21,6 +21,12 @@ class Panel(Record):
     n_labels: int
     rows: list[list[str]]
 
+    @classmethod
+    def of(cls, grid: Grid) -> "Panel":
+        """Return a table whose rows stand in no groups."""
+        rows = [list(row) for group in grid.groups for row in group]
+        return cls(title=grid.title, columns=list(grid.columns), n_labels=grid.n_labels, rows=rows)
+
     def grid(self) -> Grid:
         """Return it as all tables are shown."""
         rows = [[tuple(row)] for row in self.rows]

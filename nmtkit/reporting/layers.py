@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from nmtkit.artifacts import Record
+from nmtkit.artifacts import Record, versions
 from nmtkit.reporting.chart import LogChart
+from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.page import TEMPLATES, replace_page
 
@@ -114,6 +115,17 @@ def plot_layers(table: LayerTable) -> str:
         charts.append(LogChart(variable, f"Seconds by {variable}, {at}", lines))
     return TEMPLATES.get_template("layers.svg.j2").render(
         charts=charts, title=costs_grid(table).title
+    )
+
+
+def layers_exhibit(table: LayerTable) -> Exhibit:
+    """Return Table 1 for the report."""
+    return Exhibit(
+        command="nmtkit bench layers",
+        made_by=versions(),
+        notes=LAYERS_NOTES,
+        panels=[Panel.of(grid) for grid in (costs_grid(table), steps_grid(table))],
+        drawings=[Drawing(title="Time of a layer over n and over d", svg=plot_layers(table))],
     )
 
 

@@ -13,8 +13,11 @@ from models import tiny
 import nmtkit
 from nmtkit import cli
 from nmtkit.commands.attention import findings, picture_of
-from nmtkit.decoding.attended import Attended
-from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.decoding.attended import Attended, attended
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.torch_engine import load_model
+from nmtkit.reporting.exhibit import read_exhibit
+from nmtkit.symbols import BOS_ID
 
 SENTENCE = "The well-known cat sat."
 
@@ -40,6 +43,7 @@ def test_command_writes_all_weights_and_pictures(
 ) -> None:
     html, svg = tmp_path / "a.html", tmp_path / "a.svg"
     options = ["--bundle", bundle, "--html", html, "--svg", svg, "--show", "cross.2.3", "--json"]
+    options += ["--runs-dir", tmp_path / "runs"]
     assert run(monkeypatch, SENTENCE, *options) == 0
     told = json.loads(capsys.readouterr().out)
     (translation,) = nmtkit.Translator(bundle, device="cpu").translate([SENTENCE])
@@ -58,7 +62,13 @@ def test_command_writes_all_weights_and_pictures(
         "encoder-decoder attention, layer 2, head 3"
     )
     assert SENTENCE in html.read_text(encoding="utf-8")
-    assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg"}
+    assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg", "runs"}
+    exhibit = read_exhibit(tmp_path / "runs", "figures-3-5")
+    assert exhibit is not None
+    assert len(exhibit.drawings) == len(exhibit.notes) == len(told["findings"])
+    assert exhibit.command == f"nmtkit attention --bundle {bundle} '{SENTENCE}'"
+    for drawing in exhibit.drawings:
+        ElementTree.fromstring(drawing.svg)
 
 
 def test_line_of_a_test_set_and_its_reference(
@@ -70,6 +80,7 @@ def test_line_of_a_test_set_and_its_reference(
     for name, lines in (("src", "cat\nA dog looked.\n"), ("ref", "x\nWho sat?\n")):
         (tmp_path / name).write_text(lines, encoding="utf-8", newline="\n")
     options = ["-i", tmp_path / "src", "--ref", tmp_path / "ref", "--line", 2, "--bundle", bundle]
+    options += ["--runs-dir", tmp_path / "runs"]
     assert run(monkeypatch, *options, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["source"], told["target"], told["is_given"]) == ("A dog looked.", "Who sat?", True)
@@ -104,19 +115,21 @@ def test_mistakes_get_one_sentence(
 ) -> None:
     (tmp_path / "src").write_text("a\nb\n", encoding="utf-8", newline="\n")
     given = [each.replace("{}", str(tmp_path)) for each in arguments]
-    code = run(monkeypatch, *given, "--bundle", bundle)
+    code = run(monkeypatch, *given, "--bundle", bundle, "--runs-dir", tmp_path / "runs")
     assert message in str(code)
     assert str(code).count("\n") == 0
-    assert not list(tmp_path.glob("*x.*"))
+    assert {each.name for each in tmp_path.iterdir()} == {"src"}
 
 
 def test_picture_does_not_depend_on_the_engines_own_preparation(bundle: Path) -> None:
     """The engine packs the weights; what it attends to is that of the model as it was trained."""
     translator = nmtkit.Translator(bundle, device="cpu")
-    assert isinstance(translator.engine, TorchEngine)
-    picture = picture_of(translator, "b", SENTENCE, "A dog")
-    again = picture_of(translator, "b", SENTENCE, "A dog")
-    assert picture == again
+    picture = picture_of(translator, bundle, SENTENCE, "A dog")
+    model = load_model(open_bundle(bundle), torch.device("cpu"))
+    text = translator.text
+    found = attended(model, text.encode(SENTENCE), [BOS_ID, *text.encode_target("A dog")])
+    for kind, weights in picture.weights.items():
+        torch.testing.assert_close(torch.tensor(weights), getattr(found, kind))
 
 
 # Heads that are found

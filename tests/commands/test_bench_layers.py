@@ -1,6 +1,5 @@
 """Table 1: what is counted, against other counts."""
 
-import json
 import math
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +13,8 @@ from nmtkit.artifacts import read_record
 from nmtkit.commands import bench_layers as bench
 from nmtkit.commands.layer_types import LAYER_TYPES, LayerType, Sizes
 from nmtkit.machine import Machine
-from nmtkit.reporting.layers import LayerTable, write_plot
+from nmtkit.reporting.exhibit import read_exhibit, write_exhibit
+from nmtkit.reporting.layers import LayerTable, costs_grid, layers_exhibit, steps_grid, write_plot
 from nmtkit.reporting.tables import print_layers
 
 TYPES = {kind.name: kind for kind in LAYER_TYPES}
@@ -132,4 +132,7 @@ def test_table_is_printed_and_read_again(
     lines = ElementTree.parse(tmp_path / "layers.svg").getroot().iter()
     circles = [each for each in lines if each.tag.endswith("circle")]
     assert len(circles) == 7 * (2 + 2)
-    json.dumps(table.model_dump(mode="json"), allow_nan=False)
+    exhibit = layers_exhibit(table)
+    write_exhibit(tmp_path, "table-1", exhibit)
+    assert read_exhibit(tmp_path, "table-1") == exhibit
+    assert [panel.grid() for panel in exhibit.panels] == [costs_grid(table), steps_grid(table)]
