@@ -1,5 +1,6 @@
 """bench: how fast this machine trains a recipe's model, and where the time of a step goes."""
 
+import gc
 import resource
 import time
 from collections.abc import Iterator
@@ -174,6 +175,7 @@ def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
 
 def _forget_last(device: torch.device) -> None:
     """Start the next measurement with empty memory and nothing compiled."""
+    gc.collect()  # what refers to itself is still there
     if device.type == "cuda":
         torch.compiler.reset()
         torch.cuda.empty_cache()

@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 # Chunks being worked on, or done and waiting for an earlier one: a slow chunk delays no other.
 CHUNKS_IN_FLIGHT_PER_WORKER = 2
 
+PATIENCE_S = 5.0  # with workers that have nothing left to do
+
 KILLED = "a worker process was killed, perhaps for lack of memory; run again with fewer --workers"
 
 
@@ -116,12 +118,16 @@ class _Worker:
 
 @contextmanager
 def _started(n: int, if_killed: str) -> Iterator[list[_Worker]]:
-    """Start `n` workers, and end them whatever they do."""
+    """Start `n` workers, and end them: after their work in good order, otherwise at once."""
     workers: list[_Worker] = []
     try:
         with _deaf_children():
             workers.extend(_Worker(if_killed) for _ in range(n))
         yield [*workers]
+        for worker in workers:
+            worker.connection.close()  # it ends, and frees what outlives a killed process
+        for worker in workers:
+            worker.process.join(PATIENCE_S)
     finally:
         for worker in workers:
             worker.process.kill()

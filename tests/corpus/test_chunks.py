@@ -183,6 +183,31 @@ if __name__ == "__main__":
 """
 
 
+LOCKING = """
+import multiprocessing
+from nmtkit.corpus.chunks import call_apart
+
+kept = []
+
+def lock(number: int) -> int:
+    kept.append(multiprocessing.Lock())  # as torch's compiler does
+    return number
+
+if __name__ == "__main__":
+    print(call_apart(lock, 7, if_killed="it was killed"))
+"""
+
+
+def test_a_worker_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Of a semaphore that a killed process had, multiprocessing warns at the end."""
+    script = tmp_path / "locking.py"
+    script.write_text(LOCKING, encoding="utf-8", newline="\n")
+    ended = subprocess.run(
+        [sys.executable, script], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7\n", "")
+
+
 def test_ctrl_c_while_workers_start_is_seen_by_the_parent_alone(tmp_path: Path) -> None:
     script = tmp_path / "interrupted.py"
     script.write_text(INTERRUPTED, encoding="utf-8", newline="\n")
