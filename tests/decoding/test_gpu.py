@@ -1,0 +1,109 @@
+"""Decoding on a GPU gives what it gives on a CPU; each of these tests needs one."""
+
+import copy
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from models import tiny
+
+from nmtkit.decoding.beam_search import beam_search
+from nmtkit.decoding.engine import Forced, Hypothesis
+from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.model.inference import prepare_for_inference
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig
+from nmtkit.symbols import EOS_ID, SPECIALS
+
+pytestmark = pytest.mark.gpu
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+N_TOKENS, N_ROWS = 200, 208
+DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=9)
+
+
+def engine_on(device: torch.device, dtype: torch.dtype = torch.float32) -> TorchEngine:
+    """A random model whose choices are clear, in heads that flash attention takes."""
+    torch.manual_seed(3)
+    config = tiny(d_model=64, d_ff=96, n_heads=4, d_k=16, d_v=16, max_positions=40)
+    model = Transformer(config, N_ROWS)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    model.output_matrix.data.mul_(2)
+    model = copy.deepcopy(model).to(device)
+    prepare_for_inference(model, dtype)
+    return TorchEngine(model, N_TOKENS)
+
+
+def sentences(n: int, longest: int, seed: int) -> list[list[int]]:
+    generator = random.Random(seed)
+    ids = range(len(SPECIALS), N_TOKENS)
+    return [generator.choices(ids, k=generator.randint(0, longest)) for _ in range(n)]
+
+
+SOURCES = [[*ids, EOS_ID] for ids in sentences(150, 60, seed=1)]  # some beyond max_positions
+TARGETS = sentences(150, 50, seed=2)
+
+
+def translate(engine: TorchEngine, sources: Sequence[list[int]]) -> list[list[Hypothesis]]:
+    return engine.translate(sources, DECODING, 2, lambda _: None)
+
+
+def log_probs(ratings: list[Forced]) -> torch.Tensor:
+    return torch.tensor([value for rating in ratings for value in rating.log_probs])
+
+
+def test_translations_are_those_of_the_cpu() -> None:
+    expected, found = (translate(engine_on(device), SOURCES) for device in (CPU, CUDA))
+    n_same = 0
+    for ours, theirs in zip(found, expected, strict=True):
+        n_same += ours[0].tokens == theirs[0].tokens
+        # Where rounding decides between two hypotheses, they are equally good.
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-3)
+    assert n_same >= 0.98 * len(SOURCES)
+
+
+def test_translations_in_bfloat16_are_nearly_as_good() -> None:
+    exact = engine_on(CUDA)
+    found = translate(engine_on(CUDA, torch.bfloat16), SOURCES)
+    expected = translate(exact, SOURCES)
+    # What bfloat16 chose, as float32 rates it.
+    rated = exact.force(SOURCES, [each[0].tokens for each in found], align=False)
+    best = sum(each[0].log_prob for each in expected)
+    assert float(log_probs(rated).sum()) == pytest.approx(best, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "atol"), [(torch.float32, 1e-3), (torch.bfloat16, 0.5)], ids=["float32", "bfloat16"]
+)
+def test_forced_log_probabilities_are_those_of_the_cpu(dtype: torch.dtype, atol: float) -> None:
+    expected = engine_on(CPU).force(SOURCES, TARGETS, align=True)
+    found = engine_on(CUDA, dtype).force(SOURCES, TARGETS, align=True)
+    torch.testing.assert_close(log_probs(found), log_probs(expected), rtol=0.0, atol=atol)
+    n_links = sum(len(rating.links) for rating in expected)
+    n_same = sum(
+        one == other
+        for mine, theirs in zip(found, expected, strict=True)
+        for one, other in zip(mine.links, theirs.links, strict=True)
+    )
+    assert n_same >= (0.99 if dtype == torch.float32 else 0.8) * n_links
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_says_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = engine_on(CUDA)
+    expected = translate(engine, SOURCES)
+    n_tried: list[int] = []
+
+    def short_of_memory(*args: object, **how: object) -> object:
+        n_tried.append(1)
+        if len(n_tried) == 1:
+            torch.empty(2**50, dtype=torch.uint8, device=CUDA)
+        return beam_search(*args, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("nmtkit.decoding.translator.beam_search", short_of_memory)
+    found = translate(engine, SOURCES)
+    assert len(n_tried) > 2
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-3)
