@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
-from torch.nn.attention.varlen import varlen_attn
 
 from nmtkit.model.dropout import random_scale
 from nmtkit.model.packing import Layout, Rectangle
@@ -49,7 +48,7 @@ def packed_attention(
     window = _window(neighbourhood, causal=causal)
     if is_fused and not torch.are_deterministic_algorithms_enabled():
         return _by_offsets(q, k, v, q_layout, k_layout, window)
-    return _in_rectangles(q, k, v, q_layout, k_layout, window, dropout)  # type: ignore[no-any-return]
+    return _in_rectangles(q, k, v, q_layout, k_layout, window, dropout)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -116,6 +115,8 @@ def _window(neighbourhood: int | None, *, causal: bool) -> Window:
 def _by_offsets(
     q: Tensor, k: Tensor, v: Tensor, q_layout: Layout, k_layout: Layout, window: Window
 ) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler, 1.4 s
+
     attended = varlen_attn(
         q,
         k,
@@ -130,7 +131,6 @@ def _by_offsets(
     return attended
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _in_rectangles(
     q: Tensor,
     k: Tensor,

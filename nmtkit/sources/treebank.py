@@ -10,12 +10,14 @@ import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-
-from nltk.tree import Tree
+from typing import TYPE_CHECKING
 
 from nmtkit.errors import UserError, shortened
 from nmtkit.sources.archives import PackedError, list_zip
 from nmtkit.sources.text import TextFile, read_lines
+
+if TYPE_CHECKING:
+    from nltk.tree import Tree
 
 TOP = "TOP"
 _OUTER = ("", TOP, "ROOT", "S1")  # what the outer bracket is called, here and there
@@ -46,6 +48,8 @@ def normalize(text: str, where: str) -> Pair:
     Raises:
         UserError: it is not a tree, or has no word.
     """
+    from nltk.tree import Tree  # takes 0.3 s, which a translation does not need
+
     try:
         tree = _plain(Tree.fromstring(text), is_outer=True)
     except ValueError as error:  # nltk's own takes several lines
@@ -56,8 +60,10 @@ def normalize(text: str, where: str) -> Pair:
     return " ".join(tree.leaves()), tree.pformat(margin=MAX_CHARACTERS)
 
 
-def _plain(tree: Tree, *, is_outer: bool = False) -> Tree | None:
+def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
     """Return a tree without empty elements and function tags, or None if nothing is left."""
+    from nltk.tree import Tree
+
     label = str(tree.label())
     is_word = [isinstance(child, str) for child in tree]
     if is_word == [True] and label and not re.search(r"[()]", label + tree[0]):

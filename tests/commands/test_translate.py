@@ -4,6 +4,7 @@ import builtins
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -14,6 +15,7 @@ from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
 from models import tiny
+from system.command import environment
 
 import nmtkit
 from nmtkit import artifacts
@@ -182,3 +184,19 @@ def typing(lines: list[str]) -> Iterator[str]:
 def test_prompt_needs_a_terminal(translator: nmtkit.Translator) -> None:
     with pytest.raises(UserError, match="--interactive reads from a terminal"):
         translate(translator, Output(Format.TEXT, 1, align=False), interactive=True)
+
+
+IMPORTED = """
+import sys
+import nmtkit
+
+nmtkit.Translator(sys.argv[1], device="cpu").translate(["The cat."])
+import nmtkit.commands.translate
+print(*sorted({"torch._dynamo", "nltk", "datasets"} & sys.modules.keys()))
+"""
+
+
+def test_translation_does_not_wait_for_what_it_does_not_need(bundle: Path) -> None:
+    command = [sys.executable, "-c", IMPORTED, str(bundle)]
+    ended = subprocess.run(command, capture_output=True, env=environment(), check=True)
+    assert ended.stdout == b"\n"

@@ -211,7 +211,7 @@ def test_the_fused_kernel_gets_the_neighbourhood_as_its_window(
         return q
 
     monkeypatch.setattr(packed, "has_fused_kernel", lambda *_: True)
-    monkeypatch.setattr(packed, "varlen_attn", kernel)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     layout = Layout.of_lengths([3, 2])
     q, k, v = random_rows(layout, layout, torch.float32)
     packed_attention(q, k, v, layout, layout, causal=causal, neighbourhood=neighbourhood)
@@ -290,7 +290,7 @@ def test_the_fused_kernel_is_not_asked_for_the_same_bits_each_time(
         return q
 
     monkeypatch.setattr(packed, "has_fused_kernel", lambda *_: True)
-    monkeypatch.setattr(packed, "varlen_attn", kernel)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     tgt, src = layouts([(3, 2, False), (1, 4, False)])
     q, k, v = random_rows(tgt, src, torch.float32)
     try:

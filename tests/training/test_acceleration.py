@@ -133,7 +133,7 @@ def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         return attend(*args, window_size == (-1, 0))  # type: ignore[no-any-return]
 
     monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
-    monkeypatch.setattr(attention, "varlen_attn", kernel)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
 
 
 @pytest.fixture
