@@ -14,7 +14,6 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +119,15 @@ def edited(content: bytes, edits: Iterable[tuple[str, float, bytes]]) -> bytes:
     return content
 
 
-@dataclass(frozen=True, repr=False)
 class Reader:
     """Something that reads a file, the files that it reads, and which of them is altered."""
 
-    read: Callable[[Path], object]  # from the folder of the files
-    files: Mapping[str, bytes]
-    altered: str
+    def __init__(
+        self, read: Callable[[Path], object], files: Mapping[str, bytes], altered: str
+    ) -> None:
+        self.read = read  # from the folder of the files
+        self.files = files
+        self.altered = altered
 
 
 def _tar(suffix: str) -> bytes:

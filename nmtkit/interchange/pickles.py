@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from pickletools import genops
 from typing import Any, BinaryIO
+from warnings import catch_warnings
 
 from nmtkit.errors import shown
 
@@ -68,8 +69,9 @@ def read_pickle(stream: BinaryIO, may_name: Callable[[str], bool]) -> Pickle:
     content = BytesIO(stream.read(MAX_BYTES))
     machine = _Machine(may_name)
     try:
-        for opcode, arg, _ in genops(content):
-            machine.run(opcode.name, arg)
+        with catch_warnings(action="ignore"):  # of escapes in a damaged text
+            for opcode, arg, _ in genops(content):
+                machine.run(opcode.name, arg)
         value = machine.stack.pop()
     except (ValueError, IndexError, KeyError) as error:
         if len(content.getbuffer()) == MAX_BYTES:
