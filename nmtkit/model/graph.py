@@ -5,6 +5,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+from nmtkit.errors import is_out_of_memory
+
 WARM_UP = 3  # runs before the capture: they compile, and allocate what is allocated once
 
 Result = TypeVar("Result")
@@ -37,8 +39,10 @@ class Graph(Generic[Result]):
                 ):
                     self._result = compute()
             except RuntimeError as error:
-                # To end a failed capture fails too, and says less: not that memory ran out.
-                raise error.__context__ or error from None
+                # To end a failed capture fails too, and hides that memory ran out.
+                if error.__context__ is not None and is_out_of_memory(error.__context__):
+                    raise error.__context__ from None
+                raise
         torch.cuda.current_stream().wait_stream(stream)
 
     def replay(self) -> Result:
