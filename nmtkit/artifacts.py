@@ -27,6 +27,7 @@ from typing import Annotated, Any, TextIO, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
+from nmtkit import __version__
 from nmtkit.errors import UserError, shown
 
 MANIFEST = "manifest.json"
@@ -582,18 +583,11 @@ def versions() -> dict[str, str]:
     code = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         code.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
-    libraries = (
-        "nmtkit",
-        "torch",
-        "numpy",
-        "sacremoses",
-        "sentencepiece",
-        "sacrebleu",
-        "safetensors",
-    )
+    libraries = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
     return {
         "code": code.hexdigest()[:16],
         "python": platform.python_version(),
+        "nmtkit": __version__,
         **{name: metadata.version(name) for name in libraries},
     }
 
