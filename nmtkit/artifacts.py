@@ -140,7 +140,9 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _seal(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()
+    # A damaged file may have half of a surrogate pair.
+    text = canonical_json(content).encode("utf-8", errors="surrogatepass")
+    return hashlib.sha256(text).hexdigest()
 
 
 def check_seal(path: Path) -> bool:

@@ -535,6 +535,14 @@ def test_what_is_no_sealed_file_is_refused_and_an_older_one_is_not(
     assert not artifacts.check_seal(path)
 
 
+def test_half_a_surrogate_pair_in_a_sealed_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.json"
+    artifacts.write_sealed(path, {"name": "demo"})
+    path.write_text(path.read_text(encoding="utf-8").replace("demo", "\\ud800"), encoding="utf-8")
+    with pytest.raises(artifacts.DamagedError, match="was altered"):
+        artifacts.check_seal(path)
+
+
 def test_altered_manifest_is_found_when_the_artifact_is_opened(store: Store) -> None:
     path = publish(store).path / "manifest.json"
     text = path.read_text(encoding="utf-8")
