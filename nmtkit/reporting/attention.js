@@ -75,7 +75,8 @@ function drawLines() {
   [...keys.children].forEach((item, key) => {
     const shown = word() === null ? [] : heads();
     const stripes = shown.map((head, i) => {
-      const colour = `oklch(var(--strong) .17 ${hue(head)} / ${weights(head)[word()][key]})`;
+      const strength = 0.6 * weights(head)[word()][key]; // the word stays legible
+      const colour = `oklch(var(--strong) .17 ${hue(head)} / ${strength})`;
       return `${colour} ${(100 * i) / shown.length}% ${(100 * (i + 1)) / shown.length}%`;
     });
     item.style.backgroundImage = stripes.length ? `linear-gradient(90deg, ${stripes.join(", ")})` : "none";
@@ -186,7 +187,11 @@ for (const [id, checked] of [["all", true], ["none", false]]) {
   });
 }
 for (const button of document.querySelectorAll("[data-finding]")) {
-  button.addEventListener("click", () => show(data.findings[Number(button.dataset.finding)].view));
+  button.addEventListener("click", () => {
+    show(data.findings[Number(button.dataset.finding)].view);
+    const isBelow = links.getBoundingClientRect().top > 0.7 * innerHeight; // as on a phone
+    if (isBelow) form.scrollIntoView();
+  });
 }
 
 function show(view) {

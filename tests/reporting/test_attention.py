@@ -207,6 +207,9 @@ def test_it_fits_a_phone(picture: AttentionPicture, tmp_path: Path, scheme: str)
     with browser(tmp_path / "profile") as page:
         page.open(tmp_path / "page.html", width=390, dark=scheme == "dark")
         assert page.value("document.documentElement.scrollWidth") <= 390
+        page.click("[data-finding='1']")
+        place = page.value("document.getElementById('links').getBoundingClientRect().top")
+        assert 0 < place < 900
         paper = page.value("getComputedStyle(document.body).backgroundColor")
         assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(21, 22, 24)")
         assert page.complaints() == []
