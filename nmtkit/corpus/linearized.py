@@ -113,7 +113,7 @@ def read_back(tokens: str, words: Sequence[str]) -> Parse:
     words: if their number is not that of the tags, or punctuation does not meet punctuation, both
         are aligned with the fewest changes, so that no word gets a tag that it cannot have, as far
         as punctuation, numbers and frequent words tell. A word without a tag is put after the word
-        before it; a tag without a word is left out.
+        before it; a tag without a word is left out. Above a thousand words, tags are just counted.
     flat: if no bracket is left, one is put around all words.
     punctuation: a comma, a full stop etc. has the tag that it has in the treebank, and no other
         word has such a tag. Scoring leaves out words by these tags, and otherwise could not compare
@@ -187,6 +187,10 @@ def _fewest_changes(tags: Sequence[str], words: Sequence[str]) -> list[list[str]
     if len(tags) == len(words) and all(map(_fits, tags, words)):
         return [[], *([tag] for tag in tags)]
     n, m = len(tags), len(words)
+    if n * m > MAX_CELLS:
+        counted = [[], *([tag] if i < m else [] for i, tag in enumerate(tags))]
+        counted[-1] += [XX] * (m - n)
+        return counted
     # changes[i][j]: the fewest for the tags from i on and the words from j on
     changes = [[CHANGE * (n - i + m - j) for j in range(m + 1)] for i in range(n + 1)]
     for i in range(n - 1, -1, -1):
@@ -214,6 +218,7 @@ def _fits(tag: str, word: str) -> bool:
     return tag == XX or _tag(word, tag) == tag
 
 
+MAX_CELLS = 2**20  # of a table; a larger one, as of 1,100 words, would take seconds
 CHANGE = 2  # what a tag that is left out costs, or a word without a tag
 
 

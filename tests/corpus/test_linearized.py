@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nmtkit.corpus import linearized
 from nmtkit.corpus.linearized import PUNCTUATION, Linearization, linearize, read_back
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
@@ -89,6 +90,16 @@ def test_frequent_words_tell_where_tags_are_missing() -> None:
         "cats)) (PP (IN in) (XX a) (XX box) (. .)))))))"
     )
     assert parse.repairs == ("brackets", "words")
+
+
+@pytest.mark.parametrize(("n_tags", "n_words"), [(3, 7), (7, 3), (5, 5), (40_000, 30_000), (0, 2)])
+def test_tags_are_counted_where_an_alignment_would_take_too_long(
+    n_tags: int, n_words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linearized, "MAX_CELLS", 8)
+    parse = read_back(f"(S {'NN ' * n_tags}. )S", ["a"] * n_words)
+    assert parse.tree.count("(NN a)") == min(n_tags, n_words)
+    assert parse.tree.count("(XX a)") == max(0, n_words - n_tags)
 
 
 @given(tokens, any_words)

@@ -10,7 +10,7 @@ import pytest
 from nltk.tree import Tree
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import Treebank
+from nmtkit.recipe import HubSource, Treebank
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.text import TextFile
@@ -209,3 +209,15 @@ def test_a_tree_of_empty_lines_is_bounded(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is never closed"):
         list(read_trees(TextFile(path)))
     assert time.process_time() - begin < 20  # on an idle core, 1 s
+
+
+def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rows(*_: object) -> list[tuple[str, str]]:
+        return [("unused", "( (S (NP-SBJ (NN Sales)) (VP (VBD rose)) (. .)) )"), ("", "no tree")]
+
+    monkeypatch.setattr("nmtkit.sources.parallel.read_rows", rows)
+    hub = HubSource(huggingface="a/trees", subset="wsj", split="train", revision="0" * 40)
+    pairs = find_corpus(hub, "en", "tree").pairs(no_download)
+    assert next(pairs) == ("Sales rose .", TREE)
+    with pytest.raises(UserError, match=r"train of a/trees, row 2: no tree is not a tree"):
+        next(pairs)

@@ -52,9 +52,9 @@ FINGERPRINTS = {  # of each recipe that comes with nmtkit, stage by stage
     "treebank-sample": (
         "fbe43329e6713cc7",
         "c1903c04431e3df9",
-        "9affbb8cf7f646fc",
-        "c46f57e7b9d8c87e",
-        "8e76d02f718499f4",
+        "dcdb225f84889b88",
+        "aa39861f2df38264",
+        "a01d1d0679a70b2d",
     ),
     "trees-demo": (
         "40f22a200124bb21",
