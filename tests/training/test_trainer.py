@@ -12,7 +12,7 @@ from nmtkit.errors import UserError
 from nmtkit.training.acceleration import Backward, batch_losses
 from nmtkit.training.batches import Batch, pack
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.trainer import Trainer, enough_memory
+from nmtkit.training.trainer import Trainer, _seed_dropout, enough_memory
 from nmtkit.training.work import Work
 
 
@@ -102,3 +102,13 @@ def test_short_memory_is_told_in_one_sentence(fail: Callable[[], None]) -> None:
 def test_other_errors_are_not_taken_for_short_memory() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be"), enough_memory(CPU, 75):
         torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_dropout_is_another_one_in_each_step_and_micro_batch() -> None:
+    def drawn(seed: int, step: int, micro_step: int) -> tuple[float, ...]:
+        _seed_dropout(seed, step, micro_step)
+        return tuple(torch.rand(4).tolist())
+
+    places = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)]
+    assert len({drawn(*place) for place in places}) == len(places)
+    assert drawn(1, 2, 3) == drawn(1, 2, 3)
