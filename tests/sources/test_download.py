@@ -594,6 +594,13 @@ def test_what_a_mirror_lacks_is_named_and_not_downloaded(site: Site, tmp_path: P
     assert site.obtain(mirror=mirror) == path  # which is here now
 
 
+def test_a_mirror_is_held_to_a_published_length_alone(site: Site, tmp_path: Path) -> None:
+    site.mirrored(tmp_path / "mirror", BODY)
+    file = RemoteFile(url=site.file.url, n_bytes=len(BODY) + 1)
+    with pytest.raises(UserError, match=r"corpus\.tgz has 300,000 bytes, but .* has 300,001"):
+        obtain(file, site.downloads, tmp_path / "mirror")
+
+
 def test_a_missing_mirror_is_named(site: Site, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere is not a folder"):
         site.obtain(mirror=tmp_path / "nowhere")

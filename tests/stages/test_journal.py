@@ -114,6 +114,15 @@ def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
     assert Journal(draft)["text"] is None  # src is gone
 
 
+def test_an_altered_state_is_not_resumed_though_no_file_disagrees(draft: Path) -> None:
+    Journal(draft).commit("text", {"chunks": 3})
+    path = draft / artifacts.TEMPORARY / "journal.json"
+    content = path.read_bytes()
+    assert content.count(b'"chunks": 3') == 1
+    path.write_bytes(content.replace(b'"chunks": 3', b'"chunks": 4'))
+    assert Journal(draft)["text"] is None
+
+
 @pytest.mark.parametrize("junk", [b"", b"{}", b"[" * 100_000, b"\xff", b"1e9999", b"null\n\n"])
 def test_junk_in_the_place_of_a_journal_empties_the_draft(draft: Path, junk: bytes) -> None:
     begun(draft)
