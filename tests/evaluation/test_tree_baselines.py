@@ -60,8 +60,8 @@ def test_both_are_trees_of_their_words() -> None:
     frequent = MostFrequent(
         [("x", "(TOP (NP (NN x)))"), ("y", "(TOP (VP (VB y)))"), ("z", "(TOP (VP (VB z)))")]
     )
-    assert frequent(["a"]) == "(TOP (VP (VB a)))"
-    assert frequent(["a", "b"]) == "(TOP (VP (VB a) (XX b)))"
+    assert frequent(["x"]) == "(TOP (VP (VB x)))"
+    assert frequent(["x", "y"]) == "(TOP (VP (VB x) (XX y)))"
 
 
 def test_on_the_demo_treebank() -> None:
@@ -72,7 +72,7 @@ def test_on_the_demo_treebank() -> None:
     assert found["right-branching VP"] == max(
         score for name, score in found.items() if name != "most frequent"
     )
-    assert (found["right-branching VP"], found["most frequent"]) == (18.01, 20.87)
+    assert (found["right-branching VP"], found["most frequent"]) == (18.01, 28.39)
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs the real treebank in ../shared")
@@ -80,4 +80,4 @@ def test_on_the_sample_of_the_penn_treebank() -> None:
     [path] = REAL.glob("*.mrg")
     pairs = list(read_trees(TextFile(path)))
     found = baselines(pairs[N_SECTION_00:], pairs[N_FIRST_HALF:N_SECTION_00])
-    assert (found["right-branching VP"], found["most frequent"]) == (16.11, 12.02)
+    assert (found["right-branching VP"], found["most frequent"]) == (16.11, 16.15)

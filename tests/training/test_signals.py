@@ -12,8 +12,9 @@ from nmtkit.training.signals import SAME_SIGNAL_S, STOPPING
 # It tells each stop in a line, and would otherwise sleep for a minute. It writes without a buffer,
 # which a signal in the middle of a write would find in use.
 SLEEPER = """
-import os, time
+import os, signal, time
 from nmtkit.training.signals import on_stop_signal
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if these tests run under nohup
 with on_stop_signal(lambda number: os.write(1, f"{number.name}\\n".encode())):
     os.write(1, b"ready\\n")
     time.sleep(60)
