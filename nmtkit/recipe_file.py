@@ -77,19 +77,33 @@ def recipe_path(name_or_path: str) -> Path:
     Raises:
         UserError: There is none.
     """
+    return find_file("recipe", name_or_path, bundled_recipes(), "`nmtkit recipes` lists those")
+
+
+def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: str) -> Path:
+    """Return a file by path, or one of those that come with nmtkit by bare name.
+
+    Args:
+        kind: What the file is: a recipe or a study.
+        name_or_path: A path ends in .toml or has a separator.
+        bundled: The files that come with nmtkit.
+        listing: The beginning of a sentence that tells which these are.
+
+    Raises:
+        UserError: There is none.
+    """
     path = Path(name_or_path)
     if path.suffix == ".toml" or os.sep in name_or_path:
         if not path.is_file():
             raise UserError(
-                f"there is no recipe file {name_or_path!r}; give a path that exists or a bare name"
+                f"there is no {kind} file {name_or_path!r}; give a path that exists or a bare name"
             )
         return path
-    known = {recipe.stem: recipe for recipe in bundled_recipes()}
+    known = {file.stem: file for file in bundled}
     if name_or_path not in known:
         raise UserError(
-            f"there is no recipe {name_or_path!r}{did_you_mean(name_or_path, known)}; `nmtkit "
-            "recipes` lists those that come with nmtkit, and your own file is named by its path, "
-            "such as ./mine.toml"
+            f"there is no {kind} {name_or_path!r}{did_you_mean(name_or_path, known)}; {listing} "
+            "that come with nmtkit, and your own file is named by its path, such as ./mine.toml"
         )
     return known[name_or_path]
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import NAME, Positive, Section, did_you_mean
-from nmtkit.recipe_file import checked, read_toml, recipes_dir
+from nmtkit.recipe_file import checked, find_file, read_toml, recipes_dir
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `--set`
 
@@ -87,7 +87,9 @@ def load_study(name_or_path: str) -> Study:
     Raises:
         UserError: The study does not exist, is not TOML, or does not fit the schema.
     """
-    path = _study_path(name_or_path)
+    bundled = bundled_studies()
+    names = ", ".join(path.stem for path in bundled)
+    path = find_file("study", name_or_path, bundled, f"{names} are those")
     study = checked(Study, read_toml(path), (), origin=str(path))
     rows = tuple(
         row.model_copy(update={"recipe": row.recipe and _beside(row.recipe, path)})
@@ -100,21 +102,3 @@ def _beside(recipe: str, study: Path) -> str:
     """Return a recipe that a study names, as it is named elsewhere."""
     is_path = recipe.endswith(".toml") or os.sep in recipe
     return str(study.parent / recipe) if is_path else recipe
-
-
-def _study_path(name_or_path: str) -> Path:
-    path = Path(name_or_path)
-    if path.suffix == ".toml" or os.sep in name_or_path:
-        if not path.is_file():
-            raise UserError(
-                f"there is no study file {name_or_path!r}; give a path that exists or a bare name"
-            )
-        return path
-    known = {study.stem: study for study in bundled_studies()}
-    if name_or_path not in known:
-        raise UserError(
-            f"there is no study {name_or_path!r}{did_you_mean(name_or_path, known)}; those that "
-            f"come with nmtkit are {', '.join(known)}, and your own file is named by its path, "
-            "such as ./mine.toml"
-        )
-    return known[name_or_path]

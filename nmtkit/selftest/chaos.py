@@ -181,7 +181,7 @@ def chaos(
         can_convert: CTranslate2 is installed.
 
     Raises:
-        UserError: A step fails without being killed, or the log is no such file.
+        UserError: A step fails without being killed, or `log` is not a log of kills.
     """
     artifacts.versions()  # hashes the code: once, and not in each fork
     done = _read(log) if log is not None and log.exists() else []

@@ -141,7 +141,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
             files if there is none.
 
     Raises:
-        UserError: there is no such file, or a section has none.
+        UserError: `place` does not exist, or it has no file of one of the sections.
     """
     if place.is_dir():
         paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
