@@ -697,6 +697,14 @@ def replace_file(new: Path, place: Path) -> None:
     sync(place.parent)
 
 
+def move_folder(new: Path, place: Path) -> None:
+    """Move the folder `new` to `place`, which must not exist, atomically and durably."""
+    for path in [*new.rglob("*"), new]:
+        sync(path)
+    new.rename(place)
+    sync(place.parent)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)

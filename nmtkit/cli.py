@@ -903,12 +903,18 @@ def gc(
 
 @app.command()
 def recipes(as_json: Json = False) -> None:
-    """List the recipes that come with nmtkit."""
+    """List the recipes and studies that come with nmtkit."""
     from nmtkit.recipe_file import bundled_recipes, load_recipe
     from nmtkit.reporting.tables import print_recipes
+    from nmtkit.study import bundled_studies, load_study
 
-    known = {str(path): load_recipe(str(path)) for path in bundled_recipes()}
-    rows = [(recipe.name, recipe.description, path) for path, recipe in known.items()]
+    rows = []
+    for path in bundled_recipes():
+        recipe = load_recipe(str(path))
+        rows.append(("recipe", recipe.name, recipe.description, str(path)))
+    for path in bundled_studies():
+        study = load_study(str(path))
+        rows.append(("study", study.name, study.description, str(path)))
     print_recipes(rows, as_json=as_json)
 
 

@@ -163,6 +163,20 @@ def test_the_manifest_is_written_after_every_file_is_synced(
     assert names[-1] == KIND
 
 
+def test_a_moved_folder_gets_its_name_after_every_file_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, place = tmp_path / "draft", tmp_path / "place"
+    (draft / "folder").mkdir(parents=True)
+    (draft / "folder" / "file").write_bytes(b"content")
+    synced: list[tuple[str, bool]] = []
+    monkeypatch.setattr(artifacts, "sync", lambda path: synced.append((path.name, place.exists())))
+    artifacts.move_folder(draft, place)
+    assert sorted(synced[:-1]) == [("draft", False), ("file", False), ("folder", False)]
+    assert synced[-1] == (tmp_path.name, True)
+    assert (place / "folder" / "file").read_bytes() == b"content"
+
+
 def test_a_file_too_large_for_the_disk_leaves_nothing_half_done(store: Store) -> None:
     """The system itself cuts a write short, at 4,096 bytes."""
     writer = f"""

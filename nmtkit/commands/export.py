@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from nmtkit.artifacts import move_folder
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.decoding.bundle import Bundle, open_bundle
@@ -49,7 +50,7 @@ def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
     for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
         shutil.copyfile(path, draft / path.name)
     (draft / README).write_text(page, encoding="utf-8", newline="\n")
-    draft.rename(folder)
+    move_folder(draft, folder)
     return folder
 
 

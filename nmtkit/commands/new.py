@@ -310,7 +310,7 @@ def _write_sets(
         for side, file in enumerate((files[kind].src, files[kind].tgt)):
             text = "".join(f"{one.pair[side]}\n" for one in some)
             (draft / Path(file).name).write_text(text, encoding="utf-8", newline="\n")
-    draft.rename(folder)
+    artifacts.move_folder(draft, folder)
 
 
 def _recipe(name: str, langs: tuple[str, str], sources: dict[str, OwnText], survey: _Survey) -> str:

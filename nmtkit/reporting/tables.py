@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from rich.cells import cell_len
@@ -87,16 +88,17 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
     _console().print(table)
 
 
-def print_recipes(recipes: Sequence[tuple[str, str, str]], *, as_json: bool) -> None:
-    """Print the name of each recipe, what it is, and its file."""
+def print_recipes(recipes: Sequence[tuple[str, str, str, str]], *, as_json: bool) -> None:
+    """Print each recipe and study: its name, what it is, and its file."""
     if as_json:
-        keys = ("name", "description", "path")
+        keys = ("kind", "name", "description", "path")
         print_json([dict(zip(keys, recipe, strict=True)) for recipe in recipes])
         return
-    table = _table(None, "recipe", "what it is", "file")
-    for row in recipes:
-        table.add_row(*row)
-    _console().print(table)
+    for kind, group in groupby(recipes, key=itemgetter(0)):
+        table = _table(None, kind, "what it is", "file")
+        for _, *row in group:
+            table.add_row(*row)
+        _console().print(table)
 
 
 def print_corpora(corpora: Sequence[CorpusEntry], *, as_json: bool) -> None:

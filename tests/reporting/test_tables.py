@@ -108,9 +108,9 @@ def test_json_of_status_and_plan_holds_every_value(capsys: pytest.CaptureFixture
 def test_json_of_recipes_and_of_a_run_holds_every_value(
     scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_recipes([("mine", "what it is", "./mine.toml")], as_json=True)
+    print_recipes([("recipe", "mine", "what it is", "./mine.toml")], as_json=True)
     assert json.loads(capsys.readouterr().out) == [
-        {"name": "mine", "description": "what it is", "path": "./mine.toml"}
+        {"kind": "recipe", "name": "mine", "description": "what it is", "path": "./mine.toml"}
     ]
     stage, sample = StageResult("train", "done", LONG), Sample("a", None, "c")
     print_results(Results([stage], [sample], scores), as_json=True)
@@ -135,7 +135,10 @@ def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
     monkeypatch.setenv("COLUMNS", "40")
     sample = Sample(f"source {LONG}", f"reference {LONG}", f"ours {LONG}")
     results = Results([StageResult("train", f"done {LONG}", LONG)], [sample], scores)
-    recipes = [("mine", f"what it is {LONG}", "./mine.toml"), ("other", "another", LONG)]
+    recipes = [
+        ("recipe", "mine", f"what it is {LONG}", "./mine.toml"),
+        ("study", "other", "another", LONG),
+    ]
     prints: list[tuple[Callable[[], None], list[str]]] = [
         (lambda: print_status("mine", STATES, as_json=False), [LONG, f"not made yet {LONG}"]),
         (
@@ -146,7 +149,10 @@ def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
             lambda: print_results(results, as_json=False),
             [sample.src, str(sample.reference), sample.hypothesis, f"done {LONG}"],
         ),
-        (lambda: print_recipes(recipes, as_json=False), [each for row in recipes for each in row]),
+        (
+            lambda: print_recipes(recipes, as_json=False),
+            [each for _, *row in recipes for each in row],
+        ),
     ]
     for show, texts in prints:
         show()

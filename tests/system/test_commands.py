@@ -73,7 +73,7 @@ def test_damaged_artifact_is_told_and_run_refuses_it_by_the_name_of_the_file(
     assert name in sentence(nmtkit(complete, "run", RECIPE))
 
 
-def test_recipes_lists_each_recipe_that_comes_with_nmtkit(tmp_path: Path) -> None:
+def test_recipes_lists_each_recipe_and_study_that_comes_with_nmtkit(tmp_path: Path) -> None:
     shown = done(nmtkit(tmp_path, "recipes")).out
     for name in (
         "demo",
@@ -82,6 +82,8 @@ def test_recipes_lists_each_recipe_that_comes_with_nmtkit(tmp_path: Path) -> Non
         "wmt14-en-de-big",
         "wmt14-en-fr-base",
         "wmt14-en-fr-big",
+        "table-3",
+        "table-3-multi30k",
     ):
         assert f"│ {name} " in shown
 
