@@ -255,6 +255,23 @@ def test_a_damaged_sentencepiece_model_is_refused(tmp_path: Path) -> None:
             SentencePieceSubword.load(tmp_path)
 
 
+def test_a_sentencepiece_model_with_an_endless_piece_is_refused(tmp_path: Path) -> None:
+    sentencepiece_subword().save(tmp_path)
+    path = tmp_path / "sentencepiece.model"
+    text = b"a" * 1_000_000  # sentencepiece 0.2.1 overflowed the stack of the whole process
+    piece = b"\x0a" + varint(len(text)) + text  # field 1 of a piece; pieces are field 1 of a model
+    path.write_bytes(path.read_bytes() + b"\x0a" + varint(len(piece)) + piece)
+    with pytest.raises(UserError, match=r"sentencepiece\.model is not a sentencepiece model"):
+        SentencePieceSubword.load(tmp_path)
+
+
+def varint(number: int) -> bytes:
+    """A number as Protocol Buffers write it."""
+    if number < 128:
+        return bytes([number])
+    return bytes([number % 128 + 128]) + varint(number // 128)
+
+
 def test_a_sentencepiece_model_with_flipped_bits_is_refused_or_works(tmp_path: Path) -> None:
     sentencepiece_subword().save(tmp_path)
     path = tmp_path / "sentencepiece.model"
