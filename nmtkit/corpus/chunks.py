@@ -10,7 +10,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -158,17 +158,21 @@ def _told_if_killed(message: str) -> Iterator[None]:
 
 
 def _work(connection: Connection) -> None:
-    """Be a worker: receive the function, then chunk after chunk."""
-    try:
-        end_with_parent()
+    """Be a worker: receive the function, then chunk after chunk, until the parent is gone."""
+    end_with_parent()
+    with suppress(EOFError, ConnectionError):
         function = connection.recv()
         while True:
-            connection.send((function(connection.recv()), None))
-    except EOFError:  # the parent is gone
-        pass
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is raised in the parent
+            connection.send(_outcome(function, connection.recv()))
+
+
+def _outcome(function: Callable[[Any], Result], chunk: object) -> tuple[Result | None, Any]:
+    """Return the result for a chunk, or what is to be raised in the parent."""
+    try:
+        return function(chunk), None
+    except Exception as error:  # noqa: BLE001 - whatever it is
         error.add_note(traceback.format_exc())
-        connection.send((None, error))
+        return None, error
 
 
 def end_with_parent() -> None:

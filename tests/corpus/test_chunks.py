@@ -7,12 +7,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmtkit.corpus import chunks
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.errors import UserError
 
@@ -166,6 +169,21 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline, "a worker outlives its parent"
         time.sleep(0.05)
+
+
+def test_a_worker_whose_parent_died_before_it_read_a_result_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The system tells it of a reset connection then, and not of an end."""
+    monkeypatch.setattr(chunks, "end_with_parent", lambda: None)  # here, the parent is this process
+    parents, workers = get_context("spawn").Pipe()
+    parents.send(abs)
+    parents.send(-7)
+    with ThreadPoolExecutor(1) as thread:
+        work = thread.submit(chunks._work, workers)
+        assert parents.poll(10)
+        parents.close()
+        work.result(10)
 
 
 INTERRUPTED = """
