@@ -1,7 +1,7 @@
 """Incremental decoding: one target token at a time, with cached keys and values.
 
 Dimensions: B sentences, W beams per sentence, C entries of a sentence's cache, Ls the longest
-source; D = d_model, H = n_heads, K = d_k, U = d_v, V rows of the output matrix.
+source, filled up; D = d_model, H = n_heads, K = d_k, U = d_v, V rows of the output matrix.
 """
 
 import torch
@@ -13,6 +13,12 @@ from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer, split_heads
 
 STEPS = 8  # of which the cache has room for the entries before it is compacted
+# Attention looks at a multiple of so many keys, the last of them hidden. On a CPU, torch's softmax
+# of 15 float32 numbers takes 12 times as long as one of 16.
+KEYS = 16
+# Beams whose logits are computed at a time. On a CPU, a few MiB stay in the cache, and oneDNN
+# compiles the product for fewer numbers of rows.
+LOGIT_ROWS = {"cpu": 128, "cuda": 4_096}
 
 
 class IncrementalDecoder:
@@ -40,10 +46,14 @@ class IncrementalDecoder:
         self._model = model
         self._forbidden = forbidden
         (sources,) = src_layout.rectangles
-        self._src_mask = sources.mask[:, None, None, :]  # (B, 1, 1, Ls)
+        n_sentences, longest = sources.mask.shape
+        src_mask = pad(sources.mask, (0, _whole(longest) - longest))
+        self._src_bias = _bias(src_mask[:, None, None, :], memory.dtype)  # (B, 1, 1, Ls)
         self._length = 0
         self._caches = [LayerCache(layer, memory, src_layout) for layer in _layers(model)]
-        self._seen = memory.new_empty(len(sources.mask), 1, 0, dtype=torch.bool)  # (B, W, C)
+        self._seen = memory.new_zeros(n_sentences, 1, KEYS, dtype=torch.bool)  # (B, W, room)
+        self._n_entries = 0  # C
+        self._log_probs = memory.new_empty(0)  # (rows, V), of which a step uses the first B W
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append the newest token of each beam.
@@ -52,45 +62,62 @@ class IncrementalDecoder:
             tokens: Token ids (B, W).
 
         Returns:
-            Log-probabilities (B, W, V) of the next token, float32.
+            Log-probabilities (B, W, V) of the next token, float32. The next step overwrites them.
         """
-        n_sentences, n_beams = tokens.shape
-        if self._seen.shape[2] + n_beams > self._caches[0].room:
+        n_beams = tokens.shape[1]
+        if self._n_entries + n_beams > self._seen.shape[2]:
             self._compact(STEPS * n_beams)
-        itself = torch.eye(n_beams, dtype=torch.bool, device=tokens.device)
-        self._seen = torch.cat([self._seen, itself.expand(n_sentences, -1, -1)], 2)
+        newest = slice(self._n_entries, self._n_entries + n_beams)
+        self._seen[:, :, newest] = torch.eye(n_beams, dtype=torch.bool, device=tokens.device)
+        self._n_entries += n_beams
         if neighbourhood := self._model.config.neighbourhood:
             # A beam sees one entry for each step, in this order.
             n_since = self._seen.flip(2).cumsum(2).flip(2)
             self._seen &= n_since <= neighbourhood
+        n_keys = _whole(self._n_entries)
+        bias = _bias(self._seen[:, None, :, :n_keys], self._src_bias.dtype)
         position = torch.full_like(tokens, self._length)
         self._length += 1
         x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)
         for layer, cache in zip(_layers(self._model), self._caches, strict=True):
-            x = _layer_step(layer, x, cache, self._seen[:, None], self._src_mask)
-        logits = self._model.logits(self._model.decoder_norm(x)).float()
-        # In place, because the logits are by far the largest tensor here.
-        log_probs = torch.log_softmax(logits, dim=-1, out=logits)
-        return log_probs.index_fill_(-1, self._forbidden, -torch.inf)
+            x = _layer_step(layer, x, cache, newest, bias, self._src_bias)
+        log_probs = self._next_token(self._model.decoder_norm(x).flatten(0, 1))
+        return torch.unflatten(log_probs, 0, tokens.shape)
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
         """Keep the places `sentences` (B',) and of each its `beams` (B', W'), in this order."""
         self._seen = self._seen[sentences[:, None], beams]
-        if len(sentences) < len(self._src_mask):
-            self._src_mask = self._src_mask[sentences]
+        if len(sentences) < len(self._src_bias):
+            self._src_bias = self._src_bias[sentences]
             places = torch.arange(len(sentences), device=sentences.device)
             moved = (sentences != places).nonzero().squeeze(1)
             for cache in self._caches:
                 cache.keep(len(sentences), moved, sentences[moved])
 
+    def _next_token(self, x: Tensor) -> Tensor:
+        """Return log-probabilities (B W, V) for the decoder output `x` (B W, D).
+
+        They are by far the largest tensor here. Memory of its size would be taken from the system
+        and cleared at each step, so one tensor serves all steps.
+        """
+        n_rows = LOGIT_ROWS[x.device.type]
+        for start in range(0, len(x), n_rows):
+            logits = self._model.logits(x[start : start + n_rows]).float()
+            if len(self._log_probs) < len(x):
+                self._log_probs = logits.new_empty(len(x), logits.shape[1])
+            out = self._log_probs[start : start + len(logits)]
+            torch.log_softmax(logits, dim=-1, out=out)
+        return self._log_probs[: len(x)].index_fill_(-1, self._forbidden, -torch.inf)
+
     def _compact(self, room: int) -> None:
         """Remove the entries that no beam sees, and make room for others."""
         is_used = self._seen.any(1)  # (B, C)
-        n_used = int(is_used.sum(1).max()) if is_used.numel() else 0
-        used = is_used.byte().argsort(dim=1, descending=True, stable=True)[:, :n_used]
-        self._seen = self._seen.take_along_dim(used[:, None], 2)
+        self._n_entries = int(is_used.sum(1).max())
+        used = is_used.byte().argsort(dim=1, descending=True, stable=True)[:, : self._n_entries]
+        n_more = _whole(self._n_entries + room) - self._n_entries
+        self._seen = pad(self._seen.take_along_dim(used[:, None], 2), (0, n_more))
         for cache in self._caches:
-            cache.select(pad(used, (0, room)))
+            cache.select(pad(used, (0, n_more)))
 
 
 class LayerCache:
@@ -99,31 +126,18 @@ class LayerCache:
     def __init__(self, layer: DecoderLayer, memory: Tensor, src_layout: Layout) -> None:
         (sources,) = src_layout.rectangles
         n_sentences = len(src_layout.lengths)
+        longest = src_layout.max_seqlen
+        n_more = _whole(longest) - longest
         # (B, H, Ls, K) and (B, H, Ls, U) of the source
         self.src_keys, self.src_values = (
-            torch.unflatten(sources.pad(each), 0, (n_sentences, -1))
+            torch.unflatten(pad(sources.pad(each), (0, 0, 0, n_more)), 0, (n_sentences, -1))
             for each in layer.cross_attention.keys_values(memory)
         )
         heads = self.src_keys.shape[1]
-        # (B, H, room, K) and (B, H, room, U) of the target; the first C are in use
-        self.keys = memory.new_empty(n_sentences, heads, STEPS, layer.self_attention.d_k)
-        self.values = memory.new_empty(n_sentences, heads, STEPS, layer.self_attention.d_v)
-
-    @property
-    def room(self) -> int:
-        """Return the number of entries per sentence for which there is memory."""
-        return self.keys.shape[2]
-
-    def append(self, n: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append to `n` entries the keys (B, H, W, K) and values (B, H, W, U) of W beams.
-
-        Returns:
-            Keys (B, H, C, K) and values (B, H, C, U) of all entries.
-        """
-        end = n + keys.shape[2]
-        self.keys[:, :, n:end] = keys
-        self.values[:, :, n:end] = values
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        # (B, H, room, K) and (B, H, room, U) of the target; the first C are in use, and the others
+        # are finite
+        self.keys = memory.new_zeros(n_sentences, heads, KEYS, layer.self_attention.d_k)
+        self.values = memory.new_zeros(n_sentences, heads, KEYS, layer.self_attention.d_v)
 
     def keep(self, n: int, places: Tensor, sentences: Tensor) -> None:
         """Move `sentences` to `places`, then keep the first `n` places."""
@@ -143,24 +157,46 @@ class LayerCache:
         self.values = torch.unflatten(values.index_select(0, rows), 0, shape)
 
 
+def _whole(n_keys: int) -> int:
+    """Return the next multiple of `KEYS`."""
+    return n_keys + -n_keys % KEYS
+
+
+def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 0 where the `mask` is True and -inf elsewhere."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+
+
 def _layers(model: Transformer) -> list[DecoderLayer]:
     return [layer for layer in model.decoder if isinstance(layer, DecoderLayer)]
 
 
 def _layer_step(
-    layer: DecoderLayer, x: Tensor, cache: LayerCache, seen: Tensor, src_mask: Tensor
+    layer: DecoderLayer, x: Tensor, cache: LayerCache, newest: slice, bias: Tensor, src_bias: Tensor
 ) -> Tensor:
-    """Apply a DecoderLayer to the newest position: (B, W, D) to (B, W, D)."""
-    n_entries = seen.shape[-1] - x.shape[1]  # before this step
+    """Apply a DecoderLayer to the newest position: (B, W, D) to (B, W, D).
+
+    Args:
+        layer: The layer.
+        x: Its input.
+        cache: Its cache.
+        newest: The entries of the cache that this step fills.
+        bias: What is added to the scores of entries (B, 1, W, n_keys).
+        src_bias: What is added to the scores of source tokens (B, 1, 1, Ls).
+    """
+    n_keys = bias.shape[-1]
 
     def attend(y: Tensor) -> Tensor:
         q, k, v = (each.transpose(1, 2) for each in layer.self_attention.project(y))
-        attended = attention(q, *cache.append(n_entries, k, v), seen)  # (B, H, W, U)
+        cache.keys[:, :, newest] = k
+        cache.values[:, :, newest] = v
+        keys, values = cache.keys[:, :, :n_keys], cache.values[:, :, :n_keys]
+        attended = attention(q, keys, values, bias)  # (B, H, W, U)
         return layer.self_attention.out(attended.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
     def look(y: Tensor) -> Tensor:
         q = split_heads(layer.cross_attention.q(y), layer.cross_attention.heads).transpose(1, 2)
-        attended = attention(q, cache.src_keys, cache.src_values, src_mask)
+        attended = attention(q, cache.src_keys, cache.src_values, src_bias)
         return layer.cross_attention.out(attended.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
     residual_attend, residual_look, residual_feed = layer.residuals

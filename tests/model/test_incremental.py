@@ -104,6 +104,6 @@ def test_two_searches_over_one_memory_do_not_disturb_each_other() -> None:
     first, second = (
         IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN)) for _ in range(2)
     )
-    expected = first.step(torch.tensor([[1], [1]]))
+    expected = first.step(torch.tensor([[1], [1]])).clone()
     first.step(torch.tensor([[5], [6]]))
     assert torch.equal(second.step(torch.tensor([[1], [1]])), expected)

@@ -7,6 +7,7 @@ import torch
 from models import tiny
 from torch import Tensor
 
+from nmtkit.model import incremental, inference
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.inference import ROWS, FixedLinear, prepare_for_inference
 from nmtkit.model.packing import Layout
@@ -29,7 +30,8 @@ def three_steps(model: Transformer) -> Tensor:
     layout = Layout.of_lengths([3, 2])
     memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
     decoder = IncrementalDecoder(model, memory, layout, torch.tensor([1]))
-    return torch.stack([decoder.step(torch.tensor([[id_], [8]]))[:, 0, :V] for id_ in (1, 5, 6)])
+    steps = [decoder.step(torch.tensor([[id_], [8]]))[:, 0, :V].clone() for id_ in (1, 5, 6)]
+    return torch.stack(steps)
 
 
 CONFIGS: list[dict[str, Any]] = [
@@ -39,8 +41,12 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("min_packed", [0, inference.MIN_PACKED])
 @pytest.mark.parametrize("changes", CONFIGS)
-def test_outputs_are_those_of_the_plain_model(changes: dict[str, Any]) -> None:
+def test_outputs_are_those_of_the_plain_model(
+    changes: dict[str, Any], min_packed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "MIN_PACKED", min_packed)
     model = random_model(**changes)
     expected = three_steps(model)
     prepare_for_inference(model, torch.float32)
@@ -73,6 +79,7 @@ def test_rows_that_fill_up_the_output_matrix_have_no_probability() -> None:
 def test_weights_are_used_unpacked_where_there_is_no_onednn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(inference, "MIN_PACKED", 0)
     linear = torch.nn.Linear(6, 5)
     x = torch.randn(2, 3, 6)
     packed = FixedLinear(linear.weight, linear.bias, torch.float32)
@@ -82,3 +89,11 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
     assert not plain.is_packed
     torch.testing.assert_close(packed(x), linear(x))
     torch.testing.assert_close(plain(x), linear(x))
+
+
+@torch.inference_mode()
+def test_logits_computed_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model()
+    expected = three_steps(model)
+    monkeypatch.setitem(incremental.LOGIT_ROWS, "cpu", 1)
+    torch.testing.assert_close(three_steps(model), expected, atol=1e-6, rtol=1e-6)
