@@ -35,6 +35,7 @@ from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
+from nmtkit.training.heap import keep_freed_memory
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
@@ -204,6 +205,8 @@ def trainer_of(
 ) -> Trainer:
     """Return a trainer of the recipe's model, before its first step."""
     recipe = chain.recipe
+    if group.device.type == "cpu":
+        keep_freed_memory()
     torch.manual_seed(recipe.training.seed)
     model = Transformer(recipe.model, n_rows, acceleration.dtype).to(group.device)
     max_tokens = most_tokens(chain, group)

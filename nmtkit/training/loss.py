@@ -13,6 +13,8 @@ from torch.autograd.function import FunctionCtx
 # can hold. A GPU takes an update of the paper at once, 1.9 GB in bfloat16, and writes the gradient
 # of the matrix once.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
+# Rows whose 16-bit gradient a CPU adds to the sum in float32 at a time, while it is in the cache.
+SUMMED_ROWS = 8_192
 FILLER = -1  # the target where there is none, because a row has a constant length
 
 
@@ -59,6 +61,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
+        summed = SUMMED_ROWS if hidden.is_cpu else n_rows
         is_real = targets != FILLER
         hidden = hidden * is_real[:, None]  # all logits of a filler are zero then
         weight = matrix.to(hidden.dtype)
@@ -81,12 +84,17 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             nll += token_nll.sum(dtype=torch.float64)
             smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
             if wants_gradient:
-                p.scatter_(1, y, p.gather(1, y) + (eps - 1))
+                # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
+                p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
                 torch.mm(p, weight, out=grad_hidden[some])
                 if weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
                 else:
-                    grad_matrix += p.t() @ h
+                    sums = zip(
+                        torch.split(grad_matrix, summed), torch.split(p, summed, 1), strict=True
+                    )
+                    for grad, columns in sums:
+                        grad.add_(columns.t() @ h)
         if wants_gradient:
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))

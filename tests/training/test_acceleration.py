@@ -473,16 +473,20 @@ def test_gradients_in_bfloat16_point_where_those_in_float32_do() -> None:
 
 
 def test_training_in_bfloat16_learns_as_well(tmp_path: Path) -> None:
-    final = []
+    curves = []
     for dtype in (torch.float32, torch.bfloat16):
         torch.manual_seed(1)
         model = layers_of(1, dtype)
         directory = tmp_path / str(dtype)
         config = config_of(max_steps=100, warmup_steps=30, learning_rate_scale=0.5)
         run(directory, model, config, pairs=corpus(copy=True), how=Acceleration(dtype))
-        final.append(np.mean([line["loss"] for line in losses(directory)[-10:]]))
-    assert final[0] < 2.6  # it begins at 3.1
-    assert final[1] == pytest.approx(final[0], abs=0.05)
+        of_steps = np.array([line["loss"] for line in losses(directory)])
+        curves.append(of_steps.reshape(-1, 10).mean(1))
+    exact, rounded = curves
+    assert exact[-1] < 2.6  # it begins at 3.1
+    assert rounded[:5] == pytest.approx(exact[:5], abs=0.03)
+    # Later on, four seeds lie 0.07 apart in float32 alone; in bfloat16 0.06 above to 0.06 below it.
+    assert rounded[-1] == pytest.approx(exact[-1], abs=0.1)
 
 
 def test_perplexity_in_bfloat16() -> None:
