@@ -46,11 +46,12 @@ MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
 STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "__init__": set(),
     "journal": set(),
+    "parts": set(),
     "parent": set(),
     "chain": {"parent"},
     "train": {"chain", "continuation"},
     "prepare": {"chain", "journal"},
-    "translate": {"chain", "journal"},
+    "translate": {"chain", "journal", "parts"},
 }
 
 

@@ -14,7 +14,7 @@ from nmtkit.errors import UserError
 from nmtkit.sources.arriving import in_growing_parts
 from nmtkit.sources.parallel import read_parallel
 from nmtkit.sources.text import TextFile
-from nmtkit.stages.translate import LINES_PER_PART
+from nmtkit.stages.parts import LINES_PER_PART
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
 

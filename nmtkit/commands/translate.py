@@ -16,7 +16,7 @@ from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.stages.translate import LINES_PER_PART, tell_pieces
+from nmtkit.stages.parts import LINES_PER_PART, tell_pieces
 from nmtkit.translator import Translator
 
 

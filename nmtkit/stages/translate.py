@@ -10,14 +10,12 @@ from typing import Any
 from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
-from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
-
-LINES_PER_PART = {"cpu": 512, "cuda": 16_384}  # a minute or so of the base model
+from nmtkit.stages.parts import LINES_PER_PART, tell_pieces
 
 
 def run(chain: Chain) -> Artifact:
@@ -101,13 +99,3 @@ def _translate_in_parts(
     finished = [Translation(**json.loads(line)) for line in path.read_bytes().split(b"\n")[:-1]]
     by_line = dict(zip(by_length, finished, strict=True))
     return [by_line[i] for i in range(len(lines))], told["seconds"]
-
-
-def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
-    """Warn of a line that was not translated at once."""
-    if translation.n_pieces > 1:
-        progress.say(
-            f"translate: {line} is too long to be translated at once (more than "
-            f"{translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
-            f"{translation.n_pieces:,} pieces were translated one by one"
-        )

@@ -318,6 +318,23 @@ def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("_three_threads")
+def test_a_single_batch_is_computed_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_threads: list[int] = []
+
+    class Counting(IncrementalDecoder):
+        """A decoder that notes how many threads torch has."""
+
+        def step(self, tokens: Tensor) -> Tensor:
+            n_threads.append(torch.get_num_threads())
+            return super().step(tokens)
+
+    monkeypatch.setattr(translator, "IncrementalDecoder", Counting)
+    translate(peaked_model(), random_sources(1))
+    assert set(n_threads) == {1}
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("_three_threads")
 def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 30)
     model, sources = peaked_model(), random_sources(40)

@@ -19,6 +19,7 @@ from nmtkit.recipe_file import load_recipe
 from nmtkit.selftest.contents import contents
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.parts import LINES_PER_PART
 from system.command import (
     RECIPE,
     artifact,
@@ -155,9 +156,9 @@ def test_kill_between_the_last_step_and_publishing_loses_nothing(
 KILLED_IN_ITS_FOURTH_PART = """
 import os, signal, sys
 from nmtkit.cli import main
-from nmtkit.stages import translate
 from nmtkit.decoding.lines import Translator
-translate.LINES_PER_PART["cpu"] = 8
+from nmtkit.stages.parts import LINES_PER_PART
+LINES_PER_PART["cpu"] = 8
 whole, parts = Translator.translate, []
 def translate_three(*args):
     if len(parts) == 3:
@@ -207,7 +208,7 @@ def _translate_in_parts_of_eight(
     whole = Translator.translate
     machine = Machine(folder / "runs", device="cpu", workers=1)
     with monkeypatch.context() as patch:
-        patch.setitem(translate.LINES_PER_PART, "cpu", 8)
+        patch.setitem(LINES_PER_PART, "cpu", 8)
         patch.setattr(Translator, "translate", translate_part)
         made = translate.run(Chain(load_recipe(str(folder / RECIPE)), machine, RECIPE))
     shutil.copytree(made.path, copy)
