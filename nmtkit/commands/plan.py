@@ -8,7 +8,13 @@ from nmtkit.reporting.facts import Download, Plan
 from nmtkit.reporting.tables import print_plan
 from nmtkit.sources.download import is_here, known_bytes
 from nmtkit.stages.chain import Chain, states
-from nmtkit.stages.train import acceleration_of, most_tokens, start_processes, trainer_of
+from nmtkit.stages.train import (
+    acceleration_of,
+    most_tokens,
+    say_if_bfloat16_is_faster,
+    start_processes,
+    trainer_of,
+)
 from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group, join
 from nmtkit.training.trainer import enough_memory
@@ -72,6 +78,7 @@ def _measure(chain: Chain, group: Group, text: TrialText, n_rows: int) -> float:
         f"plan: measuring the speed of training on {_devices(group)}, for at most "
         f"{TRIAL_SECONDS:.0f} s after a first step"
     )
+    say_if_bfloat16_is_faster(chain, group)
     with enough_memory(group.device, most_tokens(chain, group)):
         acceleration = acceleration_of(chain, group)
         trainer = trainer_of(chain, group, text.pairs, n_rows, acceleration)

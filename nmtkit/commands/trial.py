@@ -94,7 +94,8 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
             smaller, timed = _typical(timed), []
         timed.append(step())
     largest = _typical(timed)
-    if smaller is None or n_tokens == whole:
+    # The updates of a tiny corpus do not grow.
+    if smaller is None or n_tokens == whole or largest.tgt_tokens <= smaller.tgt_tokens:
         return largest.tgt_tokens / largest.seconds
     per_token = (largest.seconds - smaller.seconds) / (largest.tgt_tokens - smaller.tgt_tokens)
     return whole / (largest.seconds + max(0.0, per_token) * (whole - largest.tgt_tokens))

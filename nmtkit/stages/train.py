@@ -19,10 +19,10 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
-from nmtkit.machine import OF_PREPARE
+from nmtkit.machine import OF_PREPARE, Precision
 from nmtkit.model.description import Description
 from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak
+from nmtkit.model.peak import bfloat16_gain, measured_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, Recipe
@@ -54,6 +54,11 @@ SLACK = 1.05
 
 
 PEAK_SECONDS = 0.2  # of products on a GPU, for MFU; each takes milliseconds
+GAIN_SECONDS = 0.1  # of products on a CPU, in two precisions
+MOST_WIDTH = 512  # of these products; those of wider matrices take longer than that
+# A product in bfloat16 this many times as fast makes a whole step faster too: on a processor where
+# it is 2.1 times as fast, steps are 1.6 times as fast at d_model = 256.
+WORTHWHILE_GAIN = 1.5
 
 
 def run(chain: Chain) -> Artifact:
@@ -131,6 +136,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             _set_up(draft, recipe, trainer.model, n_rows)
         group.wait()
         _say_what_begins(trainer)
+        say_if_bfloat16_is_faster(chain, group)
         _say_what_is_unusual(trainer)
         _say_rows(chain, n_tokens)
         with (
@@ -262,6 +268,21 @@ def say_what_is_missing(acceleration: Acceleration) -> None:
         progress.say(
             f"note: layers are not compiled, which would be faster: {missing_compiler()} is "
             "missing; install it (the packages are often named gcc and python3-dev)"
+        )
+
+
+def say_if_bfloat16_is_faster(chain: Chain, group: Group) -> None:
+    """Say that this CPU has instructions for bfloat16, if the user has not chosen a precision.
+
+    A result must not depend on the processor unless the user asks for it.
+    """
+    if chain.machine.dtype != Precision.AUTO or group.device.type != "cpu":
+        return
+    gain = bfloat16_gain(min(chain.recipe.model.d_model, MOST_WIDTH), GAIN_SECONDS)
+    if gain >= WORTHWHILE_GAIN:
+        progress.say(
+            "note: `--dtype bfloat16` would be faster on this processor: its matrix products take "
+            f"1 / {gain:.1f} of the time; results differ by rounding"
         )
 
 

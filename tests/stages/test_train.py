@@ -118,6 +118,35 @@ def test_what_may_be_a_slip_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     ]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "device", "gain", "is_said"),
+    [
+        (Precision.AUTO, "cpu", 2.14, True),
+        (Precision.AUTO, "cpu", 1.2, False),
+        (Precision.AUTO, "cuda", 2.14, False),
+        (Precision.FLOAT32, "cpu", 2.14, False),
+        (Precision.BFLOAT16, "cpu", 2.14, False),
+    ],
+)
+def test_bfloat16_is_suggested_where_it_is_faster(
+    dtype: Precision,
+    device: str,
+    gain: float,
+    is_said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(train, "bfloat16_gain", lambda width, _seconds: gain * (width == 512))
+    chain = Chain(load_recipe("wmt14-en-de-base"), Machine(tmp_path, dtype=dtype), "a")
+    train.say_if_bfloat16_is_faster(chain, Group(0, 1, torch.device(device)))
+    said = " ".join(capsys.readouterr().err.split())
+    assert said == is_said * (
+        "note: `--dtype bfloat16` would be faster on this processor: its matrix products "
+        "take 1 / 2.1 of the time; results differ by rounding"
+    )
+
+
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:
     found = []
     for runs, dtype in (("1", Precision.AUTO), ("2", Precision.BFLOAT16), ("3", Precision.FLOAT32)):
