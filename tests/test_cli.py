@@ -1,5 +1,6 @@
 """What the command line makes of its arguments."""
 
+import gc
 import inspect
 import sys
 from dataclasses import fields
@@ -162,3 +163,9 @@ def test_options_of_translate_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(UserError, match=says):
         cli.app(["translate", *options], standalone_mode=False)
+
+
+def test_garbage_is_collected_again_after_loading() -> None:
+    with cli._no_garbage():
+        assert not gc.isenabled()
+    assert gc.isenabled()
