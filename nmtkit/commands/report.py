@@ -62,12 +62,13 @@ def gather(machine: Machine, names: Sequence[str] = (), studies: Sequence[str] =
             if names:
                 raise
             progress.say(f"report: this run is left out: {error}")
+    tables = list(_studies(machine, studies))
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=artifacts.versions(),
         runs_dir=str(machine.runs_dir),
-        runs=sorted(_labelled(runs), key=lambda run: run.label),
-        studies=list(_studies(machine, studies)),
+        runs=sorted(_labelled(runs, tables), key=lambda run: run.label),
+        studies=tables,
         exhibits={key: read_exhibit(machine.runs_dir, key) for key in KEYS},
     )
 
@@ -132,17 +133,23 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
     )
 
 
-def _labelled(runs: Sequence[RunFacts]) -> Iterator[RunFacts]:
-    """Label each run with the overrides that not all runs of its recipe have."""
+def _labelled(runs: Sequence[RunFacts], studies: Sequence[StudyTable]) -> Iterator[RunFacts]:
+    """Label each run with its row of a study, or the overrides that not all such runs have."""
+    rows = {row.scored: f"{study.name}: {row.name}" for study in studies for row in study.rows}
     overrides = {}
     for run in runs:
         of_run = [str(each) for each in run.stages[-1].run.get("overrides", ())]
         overrides[run.id] = {each.partition("=")[0]: each for each in of_run}  # the last one holds
     for run in runs:
-        others = [set(overrides[each.id].values()) for each in runs if each.name == run.name]
+        others = [
+            set(overrides[each.id].values())
+            for each in runs
+            if each.name == run.name and each.id not in rows
+        ]
         common = set.intersection(*others) if len(others) > 1 else set()
         own = [each for each in overrides[run.id].values() if each not in common]
-        yield replace(run, label=" ".join([run.name, *(each.split(".", 1)[-1] for each in own)]))
+        label = " ".join([run.name, *(each.split(".", 1)[-1] for each in own)])
+        yield replace(run, label=rows.get(run.id, label))
 
 
 def _stage(stage: str, path: Path) -> StageFacts:

@@ -42,7 +42,7 @@ class RunFacts:
     """A scored run."""
 
     id: str  # the fingerprint of its scores
-    label: str  # the recipe, and the overrides that not all of its runs have
+    label: str  # the study and its row, or the recipe and what not all of its runs override
     command: str
     name: str
     description: str

@@ -58,6 +58,18 @@ def test_runs_are_chosen_by_name(complete: Path) -> None:
         gather(machine, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
 
+def test_run_that_is_a_row_of_a_study_has_its_name(complete: Path) -> None:
+    study = complete / "study.toml"
+    study.write_text(
+        f'name = "mine"\ndescription = "One row"\nrecipe = "./{RECIPE}"\nbleu = "sacrebleu"\n'
+        'rows = [{ name = "base" }, { name = "N1", set = ["model.n_layers=7"] }]\n',
+        encoding="utf-8",
+        newline="\n",
+    )
+    (run,) = gather(Machine(complete / "runs", device="cpu"), studies=[str(study)]).runs
+    assert (run.name, run.label) == ("tiny", "mine: base")
+
+
 def test_what_was_freed_is_said_and_the_rest_is_reported(complete: Path) -> None:
     shutil.rmtree(artifact(complete, "train"))
     (run,) = gather(Machine(complete / "runs"), studies=["table-3"]).runs
