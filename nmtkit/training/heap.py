@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
 
     By default, glibc returns large blocks to the kernel at once, which clears them page by page
     when the next step asks for them again. A step of base in float32, with 1,600 target tokens,
-    has 80,000 page faults then, and otherwise 14,000 and 3 % more speed.
+    has 80,000 page faults then, and otherwise 14,000 and 3 to 4 % more speed.
     """
     if sys.platform != "linux":
         return
