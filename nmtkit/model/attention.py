@@ -143,19 +143,22 @@ def _in_rectangles(
     window: Window,
     dropout: float,
 ) -> Tensor:
-    dtype = _faster_dtype(q)
+    dtype = _faster_dtype(q, q_layout)
     wide = (each.to(dtype) for each in (q, k, v))
     attended: Tensor = _PackedAttention.apply(*wide, q_layout, k_layout, window, dropout)  # type: ignore[no-untyped-call]
     return attended.to(q.dtype)
 
 
-def _faster_dtype(rows: Tensor) -> torch.dtype:
-    """Return the precision in which rectangles are processed: float32 for 16 bits on a CPU.
+def _faster_dtype(rows: Tensor, layout: Layout) -> torch.dtype:
+    """Return the precision in which rectangles are processed.
 
-    There, batched products of matrices this small are no faster in 16 bits, and oneDNN compiles
-    and keeps code for each new shape: in random updates, nearly all shapes are new.
+    On a CPU, oneDNN compiles and keeps code for each new shape of a batched product in 16 bits,
+    for 0.5 ms. That pays for the one large rectangle of a batch of like length (5 % of a step of
+    base), but not for the many small ones of other batches, which are processed in float32.
     """
-    return torch.promote_types(rows.dtype, torch.float32) if rows.is_cpu else rows.dtype
+    if rows.is_cpu and layout.cuts:
+        return torch.promote_types(rows.dtype, torch.float32)
+    return rows.dtype
 
 
 class _PackedAttention(torch.autograd.Function):

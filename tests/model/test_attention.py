@@ -119,10 +119,11 @@ def test_to_its_own_sentence_equals_torch_forward_and_backward(
     ("dtype", "atol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.04)], ids=["float32", "bfloat16"]
 )
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("cuts", [(2,), ()], ids=["two rectangles", "one rectangle"])
 def test_longest_and_shortest_sentences_together(
-    causal: bool, dtype: torch.dtype, atol: float
+    cuts: tuple[int, ...], causal: bool, dtype: torch.dtype, atol: float
 ) -> None:
-    layout = Layout.of_lengths([1, 2, 31, LONGEST, 1], cuts=(2,))
+    layout = Layout.of_lengths([1, 2, 31, LONGEST, 1], cuts)
     check(layout, layout, causal=causal, dtype=dtype, atol=atol)
 
 
