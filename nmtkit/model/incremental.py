@@ -16,9 +16,9 @@ STEPS = 8  # of which the cache has room for the entries before it is compacted
 # Attention looks at a multiple of so many keys, the last of them hidden. On a CPU, torch's softmax
 # of 15 float32 numbers takes 12 times as long as one of 16.
 KEYS = 16
-# Beams whose logits are computed at a time. On a CPU, a few MiB stay in the cache, and oneDNN
-# compiles the product for fewer numbers of rows.
-LOGIT_ROWS = {"cpu": 128, "cuda": 4_096}
+# Logits computed at a time, at most. On a CPU, these 16 MiB stay in the cache and are taken from
+# memory that the process has, and still make hundreds of rows.
+LOGITS = {"cpu": 2**22, "cuda": 2**27}
 
 
 class IncrementalDecoder:
@@ -48,7 +48,7 @@ class IncrementalDecoder:
         (sources,) = src_layout.rectangles
         n_sentences, longest = sources.mask.shape
         src_mask = pad(sources.mask, (0, _whole(longest) - longest))
-        self._src_bias = _bias(src_mask[:, None, None, :], memory.dtype)  # (B, 1, 1, Ls)
+        self._src_bias = _bias(src_mask[:, None, None, :], _cache_dtype(memory))  # (B, 1, 1, Ls)
         self._length = 0
         self._caches = [LayerCache(layer, memory, src_layout) for layer in _layers(model)]
         self._seen = memory.new_zeros(n_sentences, 1, KEYS, dtype=torch.bool)  # (B, W, room)
@@ -100,13 +100,14 @@ class IncrementalDecoder:
         They are by far the largest tensor here. Memory of its size would be taken from the system
         and cleared at each step, so one tensor serves all steps.
         """
-        n_rows = LOGIT_ROWS[x.device.type]
+        n_rows = max(1, LOGITS[x.device.type] // len(self._model.output_matrix))
         for start in range(0, len(x), n_rows):
-            logits = self._model.logits(x[start : start + n_rows]).float()
+            logits = self._model.logits(x[start : start + n_rows])
             if len(self._log_probs) < len(x):
-                self._log_probs = logits.new_empty(len(x), logits.shape[1])
+                self._log_probs = logits.new_empty(len(x), logits.shape[1], dtype=torch.float32)
             out = self._log_probs[start : start + len(logits)]
-            torch.log_softmax(logits, dim=-1, out=out)
+            wide = logits if logits.dtype == out.dtype else out.copy_(logits)
+            torch.log_softmax(wide, dim=-1, out=out)
         return self._log_probs[: len(x)].index_fill_(-1, self._forbidden, -torch.inf)
 
     def _compact(self, room: int) -> None:
@@ -127,17 +128,21 @@ class LayerCache:
         (sources,) = src_layout.rectangles
         n_sentences = len(src_layout.lengths)
         longest = src_layout.max_seqlen
+        dtype = _cache_dtype(memory)
         n_more = _whole(longest) - longest
         # (B, H, Ls, K) and (B, H, Ls, U) of the source
         self.src_keys, self.src_values = (
-            torch.unflatten(pad(sources.pad(each), (0, 0, 0, n_more)), 0, (n_sentences, -1))
+            torch.unflatten(
+                pad(sources.pad(each.to(dtype)), (0, 0, 0, n_more)), 0, (n_sentences, -1)
+            )
             for each in layer.cross_attention.keys_values(memory)
         )
         heads = self.src_keys.shape[1]
         # (B, H, room, K) and (B, H, room, U) of the target; the first C are in use, and the others
         # are finite
-        self.keys = memory.new_zeros(n_sentences, heads, KEYS, layer.self_attention.d_k)
-        self.values = memory.new_zeros(n_sentences, heads, KEYS, layer.self_attention.d_v)
+        room = n_sentences, heads, KEYS
+        self.keys = memory.new_zeros(*room, layer.self_attention.d_k, dtype=dtype)
+        self.values = memory.new_zeros(*room, layer.self_attention.d_v, dtype=dtype)
 
     def keep(self, n: int, places: Tensor, sentences: Tensor) -> None:
         """Move `sentences` to `places`, then keep the first `n` places."""
@@ -157,6 +162,15 @@ class LayerCache:
         self.values = torch.unflatten(values.index_select(0, rows), 0, shape)
 
 
+def _cache_dtype(memory: Tensor) -> torch.dtype:
+    """Return the precision of keys and values: float32 for 16 bits on a CPU.
+
+    There, oneDNN compiles the products in 16 bits for each number of sentences and keys, and the
+    softmax takes up to 3 times as long.
+    """
+    return torch.promote_types(memory.dtype, torch.float32) if memory.is_cpu else memory.dtype
+
+
 def _whole(n_keys: int) -> int:
     """Return the next multiple of `KEYS`."""
     return n_keys + -n_keys % KEYS
@@ -165,6 +179,11 @@ def _whole(n_keys: int) -> int:
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return 0 where the `mask` is True and -inf elsewhere."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+
+
+def _merge_heads(x: Tensor) -> Tensor:
+    """Reshape (B, H, W, U) to (B, W, H U)."""
+    return x.transpose(1, 2).flatten(-2)
 
 
 def _layers(model: Transformer) -> list[DecoderLayer]:
@@ -191,13 +210,13 @@ def _layer_step(
         cache.keys[:, :, newest] = k
         cache.values[:, :, newest] = v
         keys, values = cache.keys[:, :, :n_keys], cache.values[:, :, :n_keys]
-        attended = attention(q, keys, values, bias)  # (B, H, W, U)
-        return layer.self_attention.out(attended.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        attended = attention(q.to(keys.dtype), keys, values, bias)  # (B, H, W, U)
+        return layer.self_attention.out(_merge_heads(attended).to(y.dtype))  # type: ignore[no-any-return]
 
     def look(y: Tensor) -> Tensor:
         q = split_heads(layer.cross_attention.q(y), layer.cross_attention.heads).transpose(1, 2)
-        attended = attention(q, cache.src_keys, cache.src_values, src_bias)
-        return layer.cross_attention.out(attended.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        attended = attention(q.to(src_bias.dtype), cache.src_keys, cache.src_values, src_bias)
+        return layer.cross_attention.out(_merge_heads(attended).to(y.dtype))  # type: ignore[no-any-return]
 
     residual_attend, residual_look, residual_feed = layer.residuals
     x = residual_attend(x, attend)
