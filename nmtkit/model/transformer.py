@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.dropout import Dropout
 from nmtkit.model.packing import Layout
+from nmtkit.model.products import linear
 from nmtkit.recipe import ModelConfig
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
@@ -102,7 +103,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (..., in)."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        return nn.functional.linear(x, self.weight.to(x.dtype), bias)
+        return linear(x, self.weight.to(x.dtype), bias)
 
 
 class LayerNorm(nn.LayerNorm):

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from nmtkit.model.products import linear
+
 # Rows of logits in memory at a time. On a CPU 512 rows of 10,000 are 20 MB, which its last cache
 # can hold. A GPU takes an update of the paper at once, 1.9 GB in bfloat16, and writes the gradient
 # of the matrix once.
@@ -70,11 +72,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         nll = hidden.new_zeros((), dtype=torch.float64)
         if wants_gradient:
             grad_hidden, grad_matrix = torch.empty_like(hidden), torch.zeros_like(matrix)
-        buffer = hidden.new_empty(min(chunk, len(hidden)), n_rows)
         for start in range(0, len(hidden), chunk):
             some = slice(start, start + chunk)
             h, y = hidden[some], targets[some, None].clamp_min(0)
-            z = torch.mm(h, weight.t(), out=buffer[: len(h)])
+            z = linear(h, weight)
             z_y = z.gather(1, y).squeeze(1)
             z_max = z.amax(1)
             p = torch.softmax(z, 1, out=z)
@@ -95,6 +96,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     )
                     for grad, columns in sums:
                         grad.add_(columns.t() @ h)
+            del z, p  # before the next chunk's
         if wants_gradient:
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])
             grad_matrix.sub_((eps / n_rows) * hidden.sum(0, dtype=matrix.dtype))

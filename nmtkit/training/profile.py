@@ -16,6 +16,7 @@ PARTS = {
     "aten::_fused_adam": "optimizer",
     "aten::mm": "other GEMMs",
     "aten::addmm": "other GEMMs",
+    "mkldnn::_linear": "other GEMMs",
 }
 OTHER, GAPS = "elementwise", "gaps"
 NAMES = ("attention", "other GEMMs", "loss", OTHER, "optimizer", GAPS)

@@ -1,0 +1,30 @@
+"""Products with wide weights against torch's own."""
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from nmtkit.model.products import MIN_WIDTH, linear
+
+
+@pytest.mark.parametrize("d_out", [MIN_WIDTH, MIN_WIDTH + 8])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_wide_product_equals_torchs_forward_and_backward(has_bias: bool, d_out: int) -> None:
+    x, weight = torch.randn(7, MIN_WIDTH + 16), torch.randn(d_out, MIN_WIDTH + 16)
+    bias = torch.randn(d_out) if has_bias else None
+    inputs = [each.requires_grad_() for each in (x, weight, bias) if each is not None]
+    grad = torch.randn(7, d_out)
+    actual, expected = (each(x, weight, bias) for each in (linear, F.linear))
+    assert type(actual.grad_fn) is not type(expected.grad_fn)
+    torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-5)
+    found = (torch.autograd.grad(each, inputs, grad) for each in (actual, expected))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-3, rtol=1e-5)
+
+
+def test_other_products_are_torchs() -> None:
+    x, weight = torch.randn(7, MIN_WIDTH), torch.randn(MIN_WIDTH - 8, MIN_WIDTH)
+    assert torch.equal(linear(x, weight), F.linear(x, weight))
+    half = torch.randn(MIN_WIDTH, MIN_WIDTH, requires_grad=True).bfloat16()
+    actual, expected = (each(x.bfloat16(), half) for each in (linear, F.linear))
+    assert type(actual.grad_fn) is type(expected.grad_fn)
