@@ -16,8 +16,8 @@ STEPS = 8  # of which the cache has room for the entries before it is compacted
 # Attention looks at a multiple of so many keys, the last of them hidden. On a CPU, torch's softmax
 # of 15 float32 numbers takes 12 times as long as one of 16.
 KEYS = 16
-# Logits computed at a time, at most. On a CPU, these 16 MiB stay in the cache and are taken from
-# memory that the process has, and still make hundreds of rows.
+# Logits computed at a time, at most. On a CPU, these are 16 MiB in float32: hundreds of rows, and
+# too few for malloc to take fresh memory from the system each time.
 LOGITS = {"cpu": 2**22, "cuda": 2**27}
 
 
