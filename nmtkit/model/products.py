@@ -13,9 +13,9 @@ MIN_WIDTH = 512
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Compute x W^T + b for `x` (T, in) and `weight` (out, in).
 
-    In float32 on a CPU, torch's own products are those of MKL. Of the 105 GFLOP/s of a Zen 4 core,
-    they reach 85 to 100 with the matrices of base, and oneDNN's 105 to 110. A step of base takes
-    10 % less processor time.
+    In float32 on a CPU, torch's own products are those of MKL. On a Zen 4 core, they reach 80 to
+    103 GFLOP/s with the matrices of base, and oneDNN's 102 to 111. A step of base takes 7 % less
+    processor time.
     """
     if not _is_for_onednn(x, weight):
         return F.linear(x, weight, bias)
