@@ -16,9 +16,8 @@ STEPS = 8  # of which the cache has room for the entries before it is compacted
 # Attention looks at a multiple of so many keys, the last of them hidden. On a CPU, torch's softmax
 # of 15 float32 numbers takes 12 times as long as one of 16.
 KEYS = 16
-# Logits computed at a time, at most. On a CPU, these are 16 MiB in float32: hundreds of rows, and
-# too few for malloc to take fresh memory from the system each time.
-LOGITS = {"cpu": 2**22, "cuda": 2**27}
+# Beams whose logits are computed at a time. On a CPU, more are not faster, and take more memory.
+LOGIT_ROWS = {"cpu": 128, "cuda": 4_096}
 
 
 class IncrementalDecoder:
@@ -100,7 +99,7 @@ class IncrementalDecoder:
         They are by far the largest tensor here. Memory of its size would be taken from the system
         and cleared at each step, so one tensor serves all steps.
         """
-        n_rows = max(1, LOGITS[x.device.type] // len(self._model.output_matrix))
+        n_rows = LOGIT_ROWS[x.device.type]
         for start in range(0, len(x), n_rows):
             logits = self._model.logits(x[start : start + n_rows])
             if len(self._log_probs) < len(x):

@@ -14,7 +14,7 @@ ROWS = 64  # the output matrix is filled up to a multiple of so many
 MIN_PACKED = 2**17
 
 # oneDNN compiles a product for each number of rows, and by default keeps the last 1,024. With 32, a
-# process that translates 2,000 lines takes 236 MB less, in the same time.
+# process that translates 2,000 lines takes 594 MB instead of 830, in the same time.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read at the first product
 
 
