@@ -69,8 +69,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """Compute softmax(Q K^T / sqrt(d_k)): (..., Lq, Lk), each row of which sums to 1."""
-    products = _scaled_product(q.flatten(0, -3), k.flatten(0, -3).mT, k.shape[-1])
-    scores = torch.unflatten(products, 0, q.shape[:-2])
+    scores: Tensor = (q * k.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     if mask is not None and mask.dtype == torch.bool:
         scores.masked_fill_(~mask, -math.inf)
     elif mask is not None:
