@@ -9,11 +9,14 @@ from nmtkit.model.products import MIN_WIDTH, linear
 
 @pytest.mark.parametrize("d_out", [MIN_WIDTH, MIN_WIDTH + 8])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_a_wide_product_equals_torchs_forward_and_backward(has_bias: bool, d_out: int) -> None:
-    x, weight = torch.randn(7, MIN_WIDTH + 16), torch.randn(d_out, MIN_WIDTH + 16)
+@pytest.mark.parametrize("shape", [(7,), (3, 5)])
+def test_a_wide_product_equals_torchs_forward_and_backward(
+    shape: tuple[int, ...], has_bias: bool, d_out: int
+) -> None:
+    x, weight = torch.randn(*shape, MIN_WIDTH + 16), torch.randn(d_out, MIN_WIDTH + 16)
     bias = torch.randn(d_out) if has_bias else None
     inputs = [each.requires_grad_() for each in (x, weight, bias) if each is not None]
-    grad = torch.randn(7, d_out)
+    grad = torch.randn(*shape, d_out)
     actual, expected = (each(x, weight, bias) for each in (linear, F.linear))
     assert type(actual.grad_fn) is not type(expected.grad_fn)
     torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-5)
