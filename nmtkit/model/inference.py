@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from nmtkit.model.products import onednn_linear
 from nmtkit.model.transformer import Embedding, LayerNorm, Linear, Transformer
 
 ROWS = 64  # the output matrix is filled up to a multiple of so many
@@ -62,5 +63,4 @@ class FixedLinear(nn.Module):
         """Transform `x` (..., in)."""
         if not self.is_packed:
             return linear(x, self.weight, self.bias)
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return out
+        return onednn_linear(x, self.weight, self.bias)

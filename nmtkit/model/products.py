@@ -1,4 +1,4 @@
-"""Products with the weights of a model that is trained."""
+"""Products with the weights of a model."""
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class _OneDNNLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return onednn_linear(x, weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -40,10 +40,12 @@ class _OneDNNLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
         rows = grad.flatten(0, -2)
         grad_bias = rows.sum(0) if ctx.needs_input_grad[2] else None  # type: ignore[attr-defined]
+        grad_x = onednn_linear(grad, weight.t(), None)
         # The gradient of the weight is as fast with MKL.
-        return _product(grad, weight.t(), None), rows.t() @ x.flatten(0, -2), grad_bias
+        return grad_x, rows.t() @ x.flatten(0, -2), grad_bias
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def onednn_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute x W^T + b for `x` (..., in) with oneDNN, whose packed `weight` it also takes."""
     out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return out
