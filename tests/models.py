@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.recipe import ModelConfig
 
 # The size of the paper's base model (Table 3).
@@ -32,3 +36,8 @@ def tiny(**changes: Any) -> ModelConfig:
         "vocabulary_multiple": 1,
     }
     return ModelConfig(**{**values, **changes})
+
+
+def step_of(decoder: IncrementalDecoder, tokens: Tensor) -> Tensor:
+    """Log-probabilities (B, W, V) of what follows `tokens` (B, W)."""
+    return torch.cat([part.clone() for part in decoder.step(tokens)])

@@ -5,30 +5,33 @@ V vocabulary. Empty slots have log-probability -inf. Ties are broken by beam, th
 every device.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
 
-BLOCK = 64  # tokens; see _best_continuations
+BLOCK = 64  # tokens; see _continuations
+LOWER_HALF = 0xFFFF_FFFF  # of a key
 
 
 class StepModel(Protocol):
     """A model that has encoded its source sentences, as the search needs it."""
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
         """Append the newest token of each beam.
 
         Args:
             tokens: Token ids (B, K), int64.
 
         Returns:
-            Log-probabilities (B, K, V) of the next token, float32, none above 0. A V that is a
-            multiple of `BLOCK` saves a copy.
+            Log-probabilities of the next token, float32, none above 0: (b, K, V) of the first b
+            sentences, then of the next ones. Each may overwrite the one before, so that the
+            processor's cache holds it. A V that is a multiple of `BLOCK` saves a copy.
         """
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
@@ -70,15 +73,14 @@ def beam_search(
     assert length_penalty >= 0
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
     penalties = _penalties(max_lengths, length_penalty)
+    shortest = min(max_lengths.tolist(), default=0)
     trellis = _Trellis(len(max_lengths), len(penalties), beam_size, max_lengths.device)
     state = _start(max_lengths, n_best, bos_id)
     length = 0  # of all hypotheses in progress
     while len(state.sentences):
-        log_probs = model.step(state.live.tokens)
-        assert log_probs.dtype == torch.float32
-        must_end = state.max_lengths <= length
-        candidates = _continuations(
-            state.live.log_probs, log_probs, 2 * beam_size, must_end, eos_id
+        must_end = state.max_lengths <= length if shortest <= length else None
+        candidates = _candidates(
+            state.live.log_probs, model.step(state.live.tokens), 2 * beam_size, must_end, eos_id
         )
         ended = candidates.tokens == eos_id
         penalty = penalties[length + 1]
@@ -217,43 +219,60 @@ def _start(max_lengths: Tensor, n_best: int, bos_id: int) -> _State:
     )
 
 
-def _continuations(
-    live: Tensor, log_probs: Tensor, n: int, must_end: Tensor, eos_id: int
+def _candidates(
+    live: Tensor, log_probs: Iterable[Tensor], n: int, must_end: Tensor | None, eos_id: int
 ) -> _Beams:
     """Return the `n` most probable continuations of each sentence, or all if there are fewer.
 
-    They are in the n blocks of tokens with the greatest maxima. One pass over `log_probs` finds
-    these blocks, after which only n * BLOCK values of a sentence are compared.
-
     Args:
         live: Log-probabilities of the beams (B, K).
-        log_probs: Log-probabilities of the next token (B, K, V).
+        log_probs: Log-probabilities of the next token, those of a few sentences at a time.
         n: How many to return.
-        must_end: Sentences at their maximum length (B,), where only the EOS may follow.
+        must_end: Sentences at their maximum length (B,), where only the EOS may follow; None if
+            there are none.
         eos_id: Id of the EOS.
     """
-    if n_more := -log_probs.shape[2] % BLOCK:
+    keys = []
+    n_done = 0
+    for part in log_probs:
+        assert part.dtype == torch.float32
+        rows = slice(n_done, n_done := n_done + len(part))
+        ends = None if must_end is None else must_end[rows]
+        keys.append(_continuations(live[rows], part, n, ends, eos_id))
+        n_tokens = _whole(part.shape[2])
+    values, places = _values_places(torch.cat(keys))
+    parents = places // n_tokens
+    return _Beams(tokens=places - parents * n_tokens, log_probs=values, parents=parents)
+
+
+def _continuations(
+    live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | None, eos_id: int
+) -> Tensor:
+    """Return keys (b, C) of the most probable continuations of a few sentences.
+
+    They are in the n blocks of tokens with the greatest maxima. One pass over `log_probs` finds
+    these blocks, after which only n * BLOCK values of a sentence are compared. A continuation's
+    place is beam * _whole(V) + token.
+    """
+    if n_more := _whole(log_probs.shape[2]) - log_probs.shape[2]:
         log_probs = pad(log_probs, (0, n_more), value=-torch.inf)
     blocks = torch.unflatten(log_probs, 2, (-1, BLOCK))
-    n_blocks = blocks.shape[2]
-    ids = torch.arange(n_blocks * BLOCK, device=live.device).view(n_blocks, BLOCK)
-    no_end = ids != eos_id
+    n_sentences, n_beams, n_blocks, _ = blocks.shape
 
-    maxima = (live[:, :, None] + blocks.amax(3)).masked_fill_(
-        must_end[:, None, None] & no_end.all(1), -torch.inf
-    )
-    best = _top(maxima.flatten(1), n).sort().values  # (B, C) ordered by beam, then by token
-    beams, best_blocks = best // n_blocks, best % n_blocks
-    values = blocks.flatten(1, 2).take_along_dim(best[:, :, None], 1)  # (B, C, BLOCK)
-    totals = (live.gather(1, beams)[:, :, None] + values).masked_fill_(
-        must_end[:, None, None] & no_end[best_blocks], -torch.inf
-    )
-    places = _top(totals.flatten(1), n)
-    return _Beams(
-        tokens=ids[best_blocks].flatten(1).gather(1, places),
-        log_probs=totals.flatten(1).gather(1, places),
-        parents=beams.gather(1, places // BLOCK),
-    )
+    maxima = live[:, :, None] + blocks.amax(3)
+    if must_end is not None:
+        no_end = torch.arange(n_blocks, device=live.device) != eos_id // BLOCK
+        maxima.masked_fill_(must_end[:, None, None] & no_end, -torch.inf)
+    n_of_sentence = n_beams * n_blocks
+    best = _top(maxima.flatten(1), n)  # (b, C)
+    firsts = torch.arange(0, n_sentences * n_of_sentence, n_of_sentence, device=live.device)
+    totals = embedding(best + firsts[:, None], blocks.flatten(0, 2))  # (b, C, BLOCK)
+    totals += live.gather(1, best // n_blocks)[:, :, None]
+    places = torch.arange(BLOCK, device=live.device).add(best[:, :, None], alpha=BLOCK)
+    if must_end is not None:
+        no_end = places % (n_blocks * BLOCK) != eos_id
+        totals.masked_fill_(must_end[:, None, None] & no_end, -torch.inf)
+    return _least(_keys(totals, places).flatten(1), n)
 
 
 def _survivors(candidates: _Beams, ended: Tensor, beam_size: int) -> _Beams:
@@ -309,13 +328,31 @@ def _remaining(goes_on: Tensor) -> Tensor:
 
 
 def _top(values: Tensor, n: int) -> Tensor:
-    """Return the indices of the `n` greatest values along the last dimension, in a stable order.
+    """Return the indices of the `n` greatest `values` (B, ...), greatest first; see `_keys`."""
+    places = torch.arange(values.shape[-1], device=values.device)
+    return _least(_keys(values, places), n) & LOWER_HALF
 
-    `values` are float32, none above 0. Without the sign, their bit patterns grow as the values
-    decrease. The lower half of each key is the index, because torch.topk breaks ties differently
-    for different devices and shapes. NaN comes last.
+
+def _keys(values: Tensor, places: Tensor) -> Tensor:
+    """Return integers that grow as `values` decrease, and where these are equal, with `places`.
+
+    torch.topk breaks ties differently for different devices and shapes. `values` are float32, none
+    above 0. Without the sign, their bit patterns grow as the values decrease, and make the upper
+    half of each key. NaN comes last.
     """
-    size = values.shape[-1]
-    magnitudes = values.view(torch.int32).long() & 0x7FFFFFFF
-    keys = (magnitudes << 32) | torch.arange(size, device=values.device)
-    return keys.topk(min(n, size), largest=False).indices
+    return torch.add(places, values.abs().view(torch.int32), alpha=1 << 32)
+
+
+def _least(keys: Tensor, n: int) -> Tensor:
+    """Return the `n` least `keys` along the last dimension, or all if there are fewer."""
+    return keys.topk(min(n, keys.shape[-1]), largest=False).values
+
+
+def _values_places(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what `_keys` made the `keys` of."""
+    return 0 - (keys >> 32).int().view(torch.float32), keys & LOWER_HALF
+
+
+def _whole(n_tokens: int) -> int:
+    """Return the next multiple of `BLOCK`."""
+    return n_tokens + -n_tokens % BLOCK

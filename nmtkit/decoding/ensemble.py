@@ -1,7 +1,7 @@
 """Ensembles: several models with one vocabulary search together."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -32,9 +32,10 @@ class Ensemble:
     def __init__(self, models: Sequence[StepModel]) -> None:
         self._models = models
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Append the newest token (B, K) of each beam; return log-probabilities (B, K, V)."""
-        return log_mean_probability([model.step(tokens) for model in self._models])
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
+        """Append the newest token (B, K) of each beam; return log-probabilities (b, K, V)."""
+        parts = zip(*[model.step(tokens) for model in self._models], strict=True)
+        return map(log_mean_probability, parts)
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
         """Keep the places `sentences` (B',) and of each its `beams` (B', K'), in this order."""

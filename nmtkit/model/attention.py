@@ -59,7 +59,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         k: Keys (..., Lk, K).
         v: Values (..., Lk, U).
         mask: Broadcastable to (..., Lq, Lk), True where a query may attend. None means everywhere.
-            Numbers are added to the scores, which is faster where several layers share them.
 
     Returns:
         Attended values (..., Lq, U).
@@ -70,10 +69,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 def attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """Compute softmax(Q K^T / sqrt(d_k)): (..., Lq, Lk), each row of which sums to 1."""
     scores: Tensor = (q * k.shape[-1] ** -0.5) @ k.transpose(-1, -2)
-    if mask is not None and mask.dtype == torch.bool:
+    if mask is not None:
         scores.masked_fill_(~mask, -math.inf)
-    elif mask is not None:
-        scores.add_(mask)
     return scores.softmax(-1)
 
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -33,7 +33,7 @@ class PrefixModel:
     def __post_init__(self) -> None:
         self.prefixes = [[()] for _ in self.sentences]
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
         self.batch_sizes.append(len(tokens))
         if not self.batch_sizes[1:]:
             assert tokens.tolist() == [[BOS]] * len(self.sentences)
@@ -42,12 +42,11 @@ class PrefixModel:
                 [(*prefix, token) for prefix, token in zip(beams, newest, strict=True)]
                 for beams, newest in zip(self.prefixes, tokens.tolist(), strict=True)
             ]
-        return torch.tensor(
-            [
-                [self.next_log_probs(sentence, prefix) for prefix in beams]
-                for sentence, beams in zip(self.sentences, self.prefixes, strict=True)
-            ]
-        )
+        log_probs = [
+            [self.next_log_probs(sentence, prefix) for prefix in beams]
+            for sentence, beams in zip(self.sentences, self.prefixes, strict=True)
+        ]
+        return iter(torch.split(torch.tensor(log_probs), 2))
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
         kept = sentences.tolist()

@@ -1,6 +1,7 @@
 """Ensembles against the mean of probabilities that whole prefixes have in each model."""
 
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -38,10 +39,10 @@ class MeanOfWholePrefixes:
         self.models, self.source = models, source
         self.prefixes: list[list[int]] = [[]]
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
         newest = tokens[0].tolist()
         self.prefixes = [[*old, new] for old, new in zip(self.prefixes, newest, strict=True)]
-        return torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]
+        return iter([torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]])
 
     def next_token(self, prefix: list[int]) -> Tensor:
         src, tgt = (Layout.of_lengths([len(ids)]) for ids in (self.source, prefix))
@@ -104,8 +105,8 @@ def test_all_models_are_reordered() -> None:
         def __init__(self) -> None:
             self.kept: list[list[int]] = []
 
-        def step(self, tokens: Tensor) -> Tensor:
-            return torch.zeros(*tokens.shape, 2)
+        def step(self, tokens: Tensor) -> Iterator[Tensor]:
+            return iter([torch.zeros(*tokens.shape, 2)])
 
         def reorder(self, sentences: Tensor, beams: Tensor) -> None:
             self.kept.append([*sentences.tolist(), *beams.flatten().tolist()])

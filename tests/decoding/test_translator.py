@@ -106,11 +106,11 @@ class Uncached:
         self.memory = model.encode(torch.tensor(source), self.layout)
         self.prefixes: list[list[int]] = [[]]
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
         newest = tokens[0].tolist()
         pairs = zip(self.prefixes, newest, strict=True)
         self.prefixes = [[*prefix, token] for prefix, token in pairs]
-        return torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]
+        return iter([torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]])
 
     def next_token(self, prefix: list[int]) -> Tensor:
         layout = Layout.of_lengths([len(prefix)])
@@ -223,7 +223,7 @@ class Cramped(IncrementalDecoder):
     error: Exception
     refused: ClassVar[list[int]] = []  # sentences of each batch that did not fit
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
         if len(tokens) > self.room and self._length > 0:
             self.refused.append(len(tokens))
             raise self.error
@@ -304,7 +304,7 @@ def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPat
     class Meeting(IncrementalDecoder):
         """A decoder that waits in its first step until three of its kind are at work."""
 
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens: Tensor) -> Iterator[Tensor]:
             if threading.get_ident() not in threads:
                 threads.add(threading.get_ident())
                 together.wait()
@@ -324,7 +324,7 @@ def test_a_single_batch_is_computed_on_one_core(monkeypatch: pytest.MonkeyPatch)
     class Counting(IncrementalDecoder):
         """A decoder that notes how many threads torch has."""
 
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens: Tensor) -> Iterator[Tensor]:
             n_threads.append(torch.get_num_threads())
             return super().step(tokens)
 
@@ -344,7 +344,7 @@ def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPat
     class Failing(IncrementalDecoder):
         """A decoder of which one fails soon, while the others have 10,000 steps to go."""
 
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens: Tensor) -> Iterator[Tensor]:
             steps.append(threading.get_ident())
             if steps.count(steps[0]) == 50 and steps[0] == threading.get_ident():
                 raise RuntimeError("broken")

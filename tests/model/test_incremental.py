@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import tiny
+from models import step_of, tiny
 from torch import Tensor
 
 from nmtkit.model.incremental import IncrementalDecoder
@@ -65,7 +65,7 @@ def test_each_step_gives_what_the_whole_decoder_gives(
     for step in range(STEPS):
         prefixes = [[[*prefix, rng.randrange(V)] for prefix in beams] for beams in prefixes]
         newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
-        log_probs = decoder.step(newest)
+        log_probs = step_of(decoder, newest)
         assert log_probs.dtype == torch.float32
         for ours, source, beams in zip(log_probs, sources, prefixes, strict=True):
             torch.testing.assert_close(ours, uncached(model, source, beams), atol=1e-5, rtol=1e-5)
@@ -90,7 +90,7 @@ def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
     with_all = IncrementalDecoder(model, memory, layout, torch.tensor([], dtype=torch.int64))
     without = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
     newest = torch.tensor([[1]])
-    expected, log_probs = with_all.step(newest)[0, 0], without.step(newest)[0, 0]
+    expected, log_probs = step_of(with_all, newest)[0, 0], step_of(without, newest)[0, 0]
     torch.testing.assert_close(expected.exp().sum(), torch.tensor(1.0))
     for token in range(V):
         assert log_probs[token] == (-torch.inf if token in FORBIDDEN else expected[token])
@@ -104,6 +104,6 @@ def test_two_searches_over_one_memory_do_not_disturb_each_other() -> None:
     first, second = (
         IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN)) for _ in range(2)
     )
-    expected = first.step(torch.tensor([[1], [1]])).clone()
-    first.step(torch.tensor([[5], [6]]))
-    assert torch.equal(second.step(torch.tensor([[1], [1]])), expected)
+    expected = step_of(first, torch.tensor([[1], [1]]))
+    step_of(first, torch.tensor([[5], [6]]))
+    assert torch.equal(step_of(second, torch.tensor([[1], [1]])), expected)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import tiny
+from models import step_of, tiny
 from torch import Tensor
 
 from nmtkit.model import incremental, inference
@@ -30,7 +30,7 @@ def three_steps(model: Transformer) -> Tensor:
     layout = Layout.of_lengths([3, 2])
     memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
     decoder = IncrementalDecoder(model, memory, layout, torch.tensor([1]))
-    steps = [decoder.step(torch.tensor([[id_], [8]]))[:, 0, :V].clone() for id_ in (1, 5, 6)]
+    steps = [step_of(decoder, torch.tensor([[id_], [8]]))[:, 0, :V] for id_ in (1, 5, 6)]
     return torch.stack(steps)
 
 
