@@ -53,6 +53,7 @@ class IncrementalDecoder:
         self._caches = [LayerCache(layer, memory, src_layout) for layer in _layers(model)]
         self._seen = memory.new_zeros(n_sentences, 1, KEYS, dtype=torch.bool)  # (B, W, room)
         self._n_entries = 0  # C
+        self._wide = memory.new_empty(0)  # see _next_token
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
         """Append the newest token of each beam.
@@ -100,11 +101,16 @@ class IncrementalDecoder:
     def _next_token(self, x: Tensor) -> Iterator[Tensor]:
         """Yield log-probabilities (b, W, V) for the decoder output `x` (B, W, D).
 
-        Those of all beams are by far the largest tensor here, and would be read from memory again.
+        Those of all beams would not fit into the processor's cache. Logits of 16 bits are widened
+        into one tensor, since the system takes and clears memory of this size for a new one.
         """
         n = max(1, LOGIT_ROWS[x.device.type] // x.shape[1])
         for few in torch.split(x, n):
-            logits = self._model.logits(few.flatten(0, 1)).float()
+            logits = self._model.logits(few.flatten(0, 1))
+            if logits.dtype != torch.float32:
+                if len(self._wide) < len(logits):
+                    self._wide = torch.empty_like(logits, dtype=torch.float32)
+                logits = self._wide[: len(logits)].copy_(logits)
             torch.log_softmax(logits, -1, out=logits).index_fill_(-1, self._forbidden, -torch.inf)
             yield torch.unflatten(logits, 0, few.shape[:2])
 
