@@ -1,7 +1,5 @@
 """A model prepared for inference: weights cast once, and laid out as matrix products read them."""
 
-import os
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
@@ -13,10 +11,6 @@ ROWS = 64  # the output matrix is filled up to a multiple of so many
 # Weights of a matrix that is worth packing in float32. Products with smaller ones are as fast
 # without, and need not be compiled for each number of rows, which takes about 0.2 ms.
 MIN_PACKED = 2**17
-
-# oneDNN compiles a product for each number of rows, and by default keeps the last 1,024. With 32, a
-# process that translates 2,000 lines takes 594 MB instead of 830, in the same time.
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")  # read at the first product
 
 
 def prepare_for_inference(model: Transformer, dtype: torch.dtype) -> None:

@@ -1,4 +1,8 @@
-"""Products with wide weights against torch's own."""
+"""Products with wide weights against torch's own, and how many of them oneDNN keeps."""
+
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -31,3 +35,29 @@ def test_other_products_are_torchs() -> None:
     half = torch.randn(MIN_WIDTH, MIN_WIDTH, requires_grad=True).bfloat16()
     actual, expected = (each(x.bfloat16(), half) for each in (linear, F.linear))
     assert type(actual.grad_fn) is type(expected.grad_fn)
+
+
+MANY = """
+import torch
+from nmtkit.model.products import MIN_WIDTH, linear
+weight = torch.zeros(MIN_WIDTH, MIN_WIDTH)
+for n_rows in [*range(1, 101), 1]:
+    linear(torch.zeros(n_rows, MIN_WIDTH), weight)
+"""
+
+
+@pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
+    reason="this torch is built without oneDNN",
+)
+def test_few_compiled_products_are_kept() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "ONEDNN_PRIMITIVE_CACHE_CAPACITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", MANY],
+        env=environment | {"ONEDNN_VERBOSE": "profile_create"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    # The first of 100 numbers of rows has to be compiled again.
+    assert done.stdout.count("create:cache_miss") == 101
