@@ -119,11 +119,10 @@ class IncrementalDecoder:
         is_used = self._seen.any(1)  # (B, C)
         self._n_entries = int(is_used.sum(1).max())
         used = is_used.byte().argsort(dim=1, descending=True, stable=True)[:, : self._n_entries]
-        n_whole = max(self._seen.shape[2], _whole(self._n_entries + room))
-        seen = self._seen.take_along_dim(used[:, None], 2)
-        self._seen = pad(seen, (0, n_whole - self._n_entries))
+        n_more = _whole(self._n_entries + room) - self._n_entries
+        self._seen = pad(self._seen.take_along_dim(used[:, None], 2), (0, n_more))
         for cache in self._caches:
-            cache.select(used, n_whole)
+            cache.select(pad(used, (0, n_more)))
 
 
 class LayerCache:
@@ -156,20 +155,15 @@ class LayerCache:
             cached[places] = cached[sentences]
             setattr(self, name, cached[:n])
 
-    def select(self, entries: Tensor, n_whole: int) -> None:
-        """Move the `entries` (B, C) of each sentence to the front; have room for `n_whole`."""
+    def select(self, entries: Tensor) -> None:
+        """Keep the `entries` (B, C') of each sentence, in this order."""
         n_sentences, heads, room = self.keys.shape[:3]
         starts = torch.arange(0, n_sentences * heads * room, room, device=entries.device)
         rows = (starts.view(n_sentences, heads, 1) + entries[:, None]).flatten()
-        for name in ("keys", "values"):
-            cached = getattr(self, name)
-            selected = cached.flatten(0, 2).index_select(0, rows)
-            if room < n_whole:
-                cached = cached.new_zeros(n_sentences, heads, n_whole, cached.shape[3])
-                setattr(self, name, cached)
-            cached[:, :, : entries.shape[1]] = selected.view(
-                n_sentences, heads, -1, cached.shape[3]
-            )
+        shape = n_sentences, heads, -1
+        keys, values = self.keys.flatten(0, 2), self.values.flatten(0, 2)
+        self.keys = torch.unflatten(keys.index_select(0, rows), 0, shape)
+        self.values = torch.unflatten(values.index_select(0, rows), 0, shape)
 
 
 def _cache_dtype(memory: Tensor) -> torch.dtype:
