@@ -33,7 +33,7 @@ class Ensemble:
         self._models = models
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token (B, K) of each beam; return log-probabilities (b, K, V)."""
+        """Append the newest token (B, K) of each beam; return log-probabilities in parts."""
         parts = zip(*[model.step(tokens) for model in self._models], strict=True)
         return map(log_mean_probability, parts)
 
