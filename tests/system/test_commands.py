@@ -382,9 +382,10 @@ def test_checkpoints_alone_average_to_the_bundle_of_their_recipe(
     bundle = finished.artifact("average")
     for name in ("model.safetensors", "model.json", "codes.bpe", "tokenization.json"):
         assert (tmp_path / "mean" / name).read_bytes() == (bundle / name).read_bytes()
-    lines = b"a b\nc\n"
-    ended = done(nmtkit(tmp_path, "translate", "--bundle", "mean", stdin=lines))
-    assert ended.out == "ein zwo\ndrei\n"
+    test = (finished.folder / "test.en").read_bytes()
+    ended = done(nmtkit(tmp_path, "translate", "--bundle", "mean", stdin=test))
+    hypotheses = read_lines(finished.artifact("translate") / "test/hypotheses.txt")
+    assert ended.out == "".join(f"{line}\n" for line in hypotheses)
     shutil.copytree(checkpoints[0], tmp_path / "copy")
     refused = nmtkit(tmp_path, "average", "copy", "-o", "more")
     assert "copy is not in the folder of its training" in sentence(refused)
