@@ -26,6 +26,9 @@ BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}
 # Sentences that make a batch worth a thread of its own. Two threads with half as many are slower
 # than one with 128-wide models, since each waits for the other's Python.
 MIN_SENTENCES = 16
+# Sentences times beams in a batch that is worth its steps, although other threads may have to wait
+# for its end: with few rows, a sentence takes twice as long.
+MIN_ROWS = 384
 
 Found = list[list[Hypothesis]]  # of each sentence, best first
 
@@ -118,6 +121,8 @@ class _Waiting:
         self._max_tokens = BATCH_TOKENS[device.type]
         n_threads = torch.get_num_threads() if device.type == "cpu" else 1
         self.n_threads = max(1, min(n_threads, len(sources) // MIN_SENTENCES))
+        quarter = len(sources) // (4 * self.n_threads)
+        self._min_sentences = max(MIN_SENTENCES, min(MIN_ROWS // beam_size, quarter))
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -127,11 +132,12 @@ class _Waiting:
         """Take the numbers of the sentences of the next batch, the longest that there are.
 
         Their tokens are at most a thread's share, so that all threads end at about the same time.
+        The last batches would be of a few sentences each; these are not divided any further.
         """
         lengths = [self._lengths[i] for i in self._numbers]
         n_fit = self._max_tokens // lengths[0]
         share = bisect(list(accumulate(lengths)), sum(lengths) / self.n_threads)
-        n = max(1, min(self._max_sentences, n_fit, max(share, MIN_SENTENCES)))
+        n = max(1, min(self._max_sentences, n_fit, max(share, self._min_sentences)))
         taken = self._numbers[:n]
         del self._numbers[:n]
         return taken

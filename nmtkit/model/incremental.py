@@ -54,7 +54,7 @@ class IncrementalDecoder:
         self._caches = [LayerCache(layer, memory, src_layout) for layer in _layers(model)]
         self._seen = memory.new_zeros(n_sentences, 1, KEYS, dtype=torch.bool)  # (B, W, room)
         self._n_entries = 0  # C
-        self._wide = memory.new_empty(0)  # see _next_token
+        self._logits = memory.new_empty(0)  # see _next_token
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
         """Append the newest token of each beam.
@@ -102,16 +102,16 @@ class IncrementalDecoder:
     def _next_token(self, x: Tensor) -> Iterator[Tensor]:
         """Yield log-probabilities (b, W, V) for the decoder output `x` (B, W, D).
 
-        Those of all beams would not fit into the processor's cache. Logits of 16 bits are widened
-        into one tensor, since the system takes and clears memory of this size for a new one.
+        Those of all beams would not fit into the processor's cache. For the same reason, the logits
+        of some beams overwrite those of others.
         """
         n = max(1, LOGIT_ROWS[x.device.type] // x.shape[1])
         for few in torch.split(x, n):
-            logits = self._model.logits(few.flatten(0, 1))
-            if logits.dtype != torch.float32:
-                if len(self._wide) < len(logits):
-                    self._wide = torch.empty_like(logits, dtype=torch.float32)
-                logits = self._wide[: len(logits)].copy_(logits)
+            rows = few.flatten(0, 1)
+            out = self._logits[: len(rows)] if len(rows) <= len(self._logits) else None
+            logits = self._model.logits(rows, out)
+            if out is None:
+                self._logits = logits
             torch.log_softmax(logits, -1, out=logits).index_fill_(-1, self._forbidden, -torch.inf)
             yield torch.unflatten(logits, 0, few.shape[:2])
 

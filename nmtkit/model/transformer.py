@@ -68,14 +68,15 @@ class Transformer(nn.Module):
             x = layer(x, src_layout)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Multiply `x` (..., D) with the pre-softmax matrix: (..., V).
+    def logits(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Multiply `x` (R, D) with the pre-softmax matrix: float32 (R, V).
 
-        In a model prepared for inference, there are more rows, with logits of -inf.
+        In a model prepared for inference, there are more rows, with logits of -inf, and `out` may
+        be a former result of R rows to overwrite.
         """
         if self.inference_output is not None:
-            return self.inference_output(x)  # type: ignore[no-any-return]
-        return nn.functional.linear(x, self.output_matrix.to(x.dtype))
+            return self.inference_output(x, out)  # type: ignore[no-any-return]
+        return nn.functional.linear(x, self.output_matrix.to(x.dtype)).float()
 
     def decode(
         self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout

@@ -209,6 +209,18 @@ def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence(
     assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2], [1]]
 
 
+@pytest.mark.usefixtures("_three_threads")
+def test_threads_get_shares_of_what_is_left_but_no_batch_of_few_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = [[5, 6, EOS_ID]] * 60
+    sizes = [len(batch) for batch in batches_of(peaked_model(), sources)]
+    assert sorted(sizes) == [2, 5, 5, 6, 9, 13, 20]  # a quarter of the first share is 5
+    monkeypatch.setattr(translator, "MIN_ROWS", 9)  # 3 beams
+    sizes = [len(batch) for batch in batches_of(peaked_model(), sources)]
+    assert sorted(sizes) == [2, 3, 3, 4, 6, 9, 13, 20]
+
+
 OUT_OF_MEMORY = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't all.."),

@@ -11,6 +11,7 @@ from nmtkit.model import incremental, inference
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.inference import ROWS, FixedLinear, prepare_for_inference
 from nmtkit.model.packing import Layout
+from nmtkit.model.products import MIN_WIDTH
 from nmtkit.model.transformer import Linear, Transformer
 
 V = 29
@@ -41,12 +42,12 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("min_packed", [0, inference.MIN_PACKED])
+@pytest.mark.parametrize("min_width", [0, MIN_WIDTH])
 @pytest.mark.parametrize("changes", CONFIGS)
 def test_outputs_are_those_of_the_plain_model(
-    changes: dict[str, Any], min_packed: int, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], min_width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference, "MIN_PACKED", min_packed)
+    monkeypatch.setattr(inference, "MIN_WIDTH", min_width)
     model = random_model(**changes)
     expected = three_steps(model)
     prepare_for_inference(model, torch.float32)
@@ -79,7 +80,7 @@ def test_rows_that_fill_up_the_output_matrix_have_no_probability() -> None:
 def test_weights_are_used_unpacked_where_there_is_no_onednn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inference, "MIN_PACKED", 0)
+    monkeypatch.setattr(inference, "MIN_WIDTH", 0)
     linear = torch.nn.Linear(6, 5)
     x = torch.randn(2, 3, 6)
     packed = FixedLinear(linear.weight, linear.bias, torch.float32)
@@ -92,8 +93,30 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
 
 
 @torch.inference_mode()
-def test_logits_computed_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("min_width", [0, MIN_WIDTH])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.bfloat16])
+def test_logits_computed_in_parts_are_the_same(
+    dtype: torch.dtype | None, min_width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inference, "MIN_WIDTH", min_width)
     model = random_model()
+    if dtype is not None:
+        prepare_for_inference(model, dtype)
     expected = three_steps(model)
     monkeypatch.setitem(incremental.LOGIT_ROWS, "cpu", 1)
-    torch.testing.assert_close(three_steps(model), expected, atol=1e-6, rtol=1e-6)
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(three_steps(model), expected, atol=tolerance, rtol=tolerance)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_overwrite_former_ones(dtype: torch.dtype) -> None:
+    model = random_model()
+    prepare_for_inference(model, dtype)
+    former, x = torch.randn(2, 4, model.config.d_model, dtype=dtype)
+    expected = model.logits(x)
+    out = model.logits(former)
+    assert not torch.equal(out, expected)
+    assert model.logits(x, out).data_ptr() == out.data_ptr()
+    assert torch.equal(out, expected)
+    assert out.dtype == torch.float32
