@@ -49,11 +49,12 @@ class FixedLinear(nn.Module):
         self.weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
         is_worth_it = dtype != torch.float32 or min(weight.shape) >= MIN_WIDTH
-        has_onednn = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        is_on_cpu = weight.device.type == "cpu"
+        has_onednn = is_on_cpu and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
         self.is_packed = is_worth_it and has_onednn
         if self.is_packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
-        else:
+        elif is_on_cpu:
             self.weight = self.weight.t().contiguous().t()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -76,7 +77,7 @@ class FixedOutput(FixedLinear):
     def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         """Compute logits, float32, of `x` (R, D); see `Transformer.logits`."""
         if self.is_packed or x.dtype != torch.float32:
-            logits = super().forward(x)
+            logits = super().forward(x)  # a new tensor: oneDNN's product cannot overwrite one
             if logits.dtype == torch.float32:
                 return logits
             return logits.float() if out is None else out.copy_(logits)
