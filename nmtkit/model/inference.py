@@ -4,10 +4,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from nmtkit.model.products import MIN_WIDTH, onednn_linear
+from nmtkit.model.products import MIN_WIDTH, is_intel, onednn_linear
 from nmtkit.model.transformer import Embedding, LayerNorm, Linear, Transformer
 
 ROWS = 64  # the output matrix is filled up to a multiple of so many
+MIN_PACKED = 2**17  # weights of a matrix that are worth packing where MKL is slow
 
 
 def prepare_for_inference(model: Transformer, dtype: torch.dtype) -> None:
@@ -34,13 +35,13 @@ def _prepare(module: nn.Module, dtype: torch.dtype) -> None:
 class FixedLinear(nn.Module):
     """x W^T + b with weights that do not change.
 
-    On a CPU, plain products lay out weights and activations anew each time. With weights that
-    oneDNN has packed, products of 512 rows in float32 are 1.1 times as fast in layers of base, and
-    1.2 times with its output matrix; with 16 rows 1.2 and 2.6 times (one core of a Zen 4
-    processor). oneDNN compiles a product for each number of rows, which takes about 0.2 ms. Plain
-    products are not compiled, and need no copies of weights that are stored by columns: in 256-wide
-    layers, 1,024 rows take as long as with packed weights, 128 rows 0.8 to 0.9 times and 4 rows 0.4
-    to 0.9 times (one core of an Intel Emerald Rapids processor).
+    On a CPU, plain products lay out weights and activations anew each time. Those with weights that
+    oneDNN has packed do not, but are compiled for each number of rows, which takes about 0.2 ms.
+    They are also faster in themselves where MKL is slow: on a Zen 4 core, 128 rows times the output
+    matrix of a 128-wide model take 3.1 ms, with MKL 3.8, and 16 rows times that of a 256-wide one
+    1.0 and 2.4. On an Intel Emerald Rapids core, it is MKL that is faster with weights of less than
+    512 columns, 16.4 ms instead of 20 for 1,024 rows of that output matrix, and it need not copy
+    weights that are stored by columns.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
@@ -48,10 +49,10 @@ class FixedLinear(nn.Module):
         super().__init__()
         self.weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
-        is_worth_it = dtype != torch.float32 or min(weight.shape) >= MIN_WIDTH
+        is_large = min(weight.shape) >= MIN_WIDTH if is_intel() else weight.numel() >= MIN_PACKED
         is_on_cpu = weight.device.type == "cpu"
         has_onednn = is_on_cpu and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        self.is_packed = is_worth_it and has_onednn
+        self.is_packed = has_onednn and (is_large or dtype != torch.float32)
         if self.is_packed:
             self.weight = torch.ops.mkldnn._reorder_linear_weight(self.weight)
         elif is_on_cpu:

@@ -42,12 +42,16 @@ CONFIGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("min_width", [0, MIN_WIDTH])
+@pytest.fixture(params=["packed", "by columns"])
+def layout_of_weights(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Store weights as oneDNN or as MKL reads them, whatever processor the test runs on."""
+    monkeypatch.setattr(inference, "is_intel", lambda: request.param == "by columns")
+    monkeypatch.setattr(inference, "MIN_PACKED", 0)
+
+
+@pytest.mark.usefixtures("layout_of_weights")
 @pytest.mark.parametrize("changes", CONFIGS)
-def test_outputs_are_those_of_the_plain_model(
-    changes: dict[str, Any], min_width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inference, "MIN_WIDTH", min_width)
+def test_outputs_are_those_of_the_plain_model(changes: dict[str, Any]) -> None:
     model = random_model(**changes)
     expected = three_steps(model)
     prepare_for_inference(model, torch.float32)
@@ -80,7 +84,8 @@ def test_rows_that_fill_up_the_output_matrix_have_no_probability() -> None:
 def test_weights_are_used_unpacked_where_there_is_no_onednn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inference, "MIN_WIDTH", 0)
+    monkeypatch.setattr(inference, "is_intel", lambda: False)
+    monkeypatch.setattr(inference, "MIN_PACKED", 0)
     linear = torch.nn.Linear(6, 5)
     x = torch.randn(2, 3, 6)
     packed = FixedLinear(linear.weight, linear.bias, torch.float32)
@@ -92,13 +97,31 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
     torch.testing.assert_close(plain(x), linear(x))
 
 
+@pytest.mark.parametrize(
+    ("shape", "on_intel", "elsewhere"),
+    [
+        ((256, 320), False, False),
+        ((256, 512), False, True),
+        ((9_792, 128), False, True),
+        ((MIN_WIDTH, MIN_WIDTH), True, True),
+    ],
+)
+def test_weights_are_packed_where_the_processor_multiplies_them_faster(
+    shape: tuple[int, int], on_intel: bool, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = torch.zeros(shape)
+    for intel, packed in ((True, on_intel), (False, elsewhere)):
+        monkeypatch.setattr(inference, "is_intel", lambda intel=intel: intel)
+        assert FixedLinear(weight, None, torch.float32).is_packed == packed
+        assert FixedLinear(weight, None, torch.bfloat16).is_packed
+
+
 @torch.inference_mode()
-@pytest.mark.parametrize("min_width", [0, MIN_WIDTH])
+@pytest.mark.usefixtures("layout_of_weights")
 @pytest.mark.parametrize("dtype", [None, torch.float32, torch.bfloat16])
 def test_logits_computed_in_parts_are_the_same(
-    dtype: torch.dtype | None, min_width: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference, "MIN_WIDTH", min_width)
     model = random_model()
     if dtype is not None:
         prepare_for_inference(model, dtype)

@@ -3,12 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from nmtkit.model.products import MIN_WIDTH, linear
+from nmtkit.model.products import MIN_WIDTH, is_intel, linear
 
 
 @pytest.mark.parametrize("d_out", [MIN_WIDTH, MIN_WIDTH + 8])
@@ -61,3 +62,21 @@ def test_few_compiled_products_are_kept() -> None:
     )
     # The first of 100 numbers of rows has to be compiled again.
     assert done.stdout.count("create:cache_miss") == 101
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "expected"),
+    [
+        (b"processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\xff\n", True),
+        (b"processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: EPYC\n", False),
+        (b"processor\t: 0\nCPU implementer\t: 0x41\n", False),
+        (None, False),
+    ],
+)
+def test_processors_of_intel_are_told_from_others(
+    cpuinfo: bytes | None, expected: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if cpuinfo is not None:
+        path.write_bytes(cpuinfo)
+    assert is_intel(path) == expected
