@@ -49,7 +49,7 @@ class IncrementalDecoder:
         (sources,) = src_layout.rectangles
         n_sentences, longest = sources.mask.shape
         src_mask = pad(sources.mask, (0, _whole(longest) - longest))
-        self._src_bias = _bias(src_mask[:, None, :], _cache_dtype(memory))  # (B, 1, Ls)
+        self._src_bias = _bias(src_mask[:, None, :], memory.dtype)  # (B, 1, Ls)
         self._length = 0
         self._caches = [LayerCache(layer, memory, src_layout) for layer in _layers(model)]
         self._seen = memory.new_zeros(n_sentences, 1, KEYS, dtype=torch.bool)  # (B, W, room)
@@ -133,21 +133,18 @@ class LayerCache:
         (sources,) = src_layout.rectangles
         n_sentences = len(src_layout.lengths)
         longest = src_layout.max_seqlen
-        dtype = _cache_dtype(memory)
         n_more = _whole(longest) - longest
         # (B, H, Ls, K) and (B, H, Ls, U) of the source
         self.src_keys, self.src_values = (
-            torch.unflatten(
-                pad(sources.pad(each.to(dtype)), (0, 0, 0, n_more)), 0, (n_sentences, -1)
-            )
+            torch.unflatten(pad(sources.pad(each), (0, 0, 0, n_more)), 0, (n_sentences, -1))
             for each in layer.cross_attention.keys_values(memory)
         )
         heads = self.src_keys.shape[1]
         # (B, H, room, K) and (B, H, room, U) of the target; the first C are in use, and the others
         # are finite
         room = n_sentences, heads, KEYS
-        self.keys = memory.new_zeros(*room, layer.self_attention.d_k, dtype=dtype)
-        self.values = memory.new_zeros(*room, layer.self_attention.d_v, dtype=dtype)
+        self.keys = memory.new_zeros(*room, layer.self_attention.d_k)
+        self.values = memory.new_zeros(*room, layer.self_attention.d_v)
 
     def keep(self, n: int, places: Tensor, sentences: Tensor) -> None:
         """Move `sentences` to `places`, then keep the first `n` places."""
@@ -165,15 +162,6 @@ class LayerCache:
         keys, values = self.keys.flatten(0, 2), self.values.flatten(0, 2)
         self.keys = torch.unflatten(keys.index_select(0, rows), 0, shape)
         self.values = torch.unflatten(values.index_select(0, rows), 0, shape)
-
-
-def _cache_dtype(memory: Tensor) -> torch.dtype:
-    """Return the precision of keys and values: float32 for 16 bits on a CPU.
-
-    There, oneDNN compiles the products in 16 bits for each number of sentences and keys, and the
-    softmax takes up to 3 times as long.
-    """
-    return torch.promote_types(memory.dtype, torch.float32) if memory.is_cpu else memory.dtype
 
 
 def _whole(n_keys: int) -> int:
@@ -202,9 +190,7 @@ def _attention(q: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
         Attended values (B, W, H U).
     """
     k, v = keys.flatten(0, 1), values.flatten(0, 1)
-    scores = torch.baddbmm(
-        bias, q.to(k.dtype).flatten(0, 1), k.transpose(1, 2), alpha=q.shape[-1] ** -0.5
-    )
+    scores = torch.baddbmm(bias, q.flatten(0, 1), k.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
     attended = torch.bmm(torch.softmax(scores, -1, out=scores), v)
     return torch.unflatten(attended, 0, q.shape[:2]).transpose(1, 2).flatten(2)
 
@@ -233,12 +219,12 @@ def _layer_step(
         cache.keys[:, :, newest] = k
         cache.values[:, :, newest] = v
         attended = _attention(q, cache.keys[:, :, :n_keys], cache.values[:, :, :n_keys], bias)
-        return layer.self_attention.out(attended.to(y.dtype))  # type: ignore[no-any-return]
+        return layer.self_attention.out(attended)  # type: ignore[no-any-return]
 
     def look(y: Tensor) -> Tensor:
         q = split_heads(layer.cross_attention.q(y), layer.cross_attention.heads).transpose(1, 2)
         attended = _attention(q, cache.src_keys, cache.src_values, src_bias)
-        return layer.cross_attention.out(attended.to(y.dtype))  # type: ignore[no-any-return]
+        return layer.cross_attention.out(attended)  # type: ignore[no-any-return]
 
     residual_attend, residual_look, residual_feed = layer.residuals
     x = residual_attend(x, attend)

@@ -8,9 +8,10 @@ import torch
 from models import step_of, tiny
 from torch import Tensor
 
-from nmtkit.model.incremental import IncrementalDecoder
+from nmtkit.model.incremental import IncrementalDecoder, LayerCache
+from nmtkit.model.inference import prepare_for_inference
 from nmtkit.model.packing import Layout
-from nmtkit.model.transformer import Transformer
+from nmtkit.model.transformer import DecoderLayer, Transformer
 
 V = 29
 FORBIDDEN = [0, 3, 27, 28]
@@ -94,6 +95,20 @@ def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
     torch.testing.assert_close(expected.exp().sum(), torch.tensor(1.0))
     for token in range(V):
         assert log_probs[token] == (-torch.inf if token in FORBIDDEN else expected[token])
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_keys_and_values_have_the_precision_of_the_model(dtype: torch.dtype) -> None:
+    model = random_model()
+    prepare_for_inference(model, dtype)
+    layout = Layout.of_lengths([3])
+    memory = model.encode(torch.tensor([9, 8, 2]), layout)
+    (layer, *_) = model.decoder
+    assert isinstance(layer, DecoderLayer)
+    cache = LayerCache(layer, memory, layout)
+    cached = cache.keys, cache.values, cache.src_keys, cache.src_values
+    assert {each.dtype for each in cached} == {dtype}
 
 
 @torch.inference_mode()
