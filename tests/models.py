@@ -2,11 +2,19 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.recipe import ModelConfig
+
+# On a CPU without AVX-512, `nmtkit translate` refuses bfloat16.
+needs_bfloat16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    reason="oneDNN does not compute in bfloat16 on this processor",
+)
+BFLOAT16 = pytest.param(torch.bfloat16, marks=needs_bfloat16)
 
 # The size of the paper's base model (Table 3).
 BASE: dict[str, Any] = {

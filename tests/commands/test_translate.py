@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import _best_combinations
 from nmtkit.errors import UserError
+from nmtkit.machine import EnginePrecision
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
 LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
@@ -130,6 +132,14 @@ def test_bundles_with_different_vocabularies_are_refused(bundle: Path, tmp_path:
     artifacts.publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
     with pytest.raises(UserError, match=r"changed and .* have different vocabularies"):
         nmtkit.Translator(bundle, tmp_path / "changed", device="cpu")
+
+
+def test_bfloat16_is_refused_where_the_processor_does_not_compute_in_it(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    with pytest.raises(UserError, match=r"^--dtype bfloat16 needs a processor with AVX-512; use "):
+        nmtkit.Translator(bundle, device="cpu", dtype=EnginePrecision.BFLOAT16)
 
 
 def test_n_best_list_longer_than_the_beam_is_refused(

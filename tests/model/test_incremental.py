@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import step_of, tiny
+from models import BFLOAT16, step_of, tiny
 from torch import Tensor
 
 from nmtkit.model.incremental import IncrementalDecoder, LayerCache
@@ -98,7 +98,7 @@ def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
 def test_keys_and_values_have_the_precision_of_the_model(dtype: torch.dtype) -> None:
     model = random_model()
     prepare_for_inference(model, dtype)

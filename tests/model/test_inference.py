@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import step_of, tiny
+from models import BFLOAT16, needs_bfloat16, step_of, tiny
 from torch import Tensor
 
 from nmtkit.model import incremental, inference
@@ -59,6 +59,7 @@ def test_outputs_are_those_of_the_plain_model(changes: dict[str, Any]) -> None:
     assert not any(isinstance(module, Linear) for module in model.modules())
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("changes", CONFIGS)
 def test_outputs_in_bfloat16_are_near_those_in_float32(changes: dict[str, Any]) -> None:
     model = random_model(**changes)
@@ -113,12 +114,18 @@ def test_weights_are_packed_where_the_processor_multiplies_them_faster(
     for intel, packed in ((True, on_intel), (False, elsewhere)):
         monkeypatch.setattr(inference, "is_intel", lambda intel=intel: intel)
         assert FixedLinear(weight, None, torch.float32).is_packed == packed
-        assert FixedLinear(weight, None, torch.bfloat16).is_packed
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("intel", [False, True])
+def test_weights_in_bfloat16_are_packed(intel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "is_intel", lambda: intel)
+    assert FixedLinear(torch.zeros(5, 6), None, torch.bfloat16).is_packed
 
 
 @torch.inference_mode()
 @pytest.mark.usefixtures("layout_of_weights")
-@pytest.mark.parametrize("dtype", [None, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [None, torch.float32, BFLOAT16])
 def test_logits_computed_in_parts_are_the_same(
     dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +139,7 @@ def test_logits_computed_in_parts_are_the_same(
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
 def test_logits_overwrite_former_ones(dtype: torch.dtype) -> None:
     model = random_model()
     prepare_for_inference(model, dtype)
