@@ -1175,7 +1175,7 @@ def _explain(error: OSError) -> str:
     where = visible(
         f"({error.filename})"
         if error.filename
-        else "(in --runs-dir, or where standard output goes)"
+        else "(in --runs-dir, or where the output goes)"
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full {where}; free some space and {AGAIN}"
