@@ -1173,9 +1173,7 @@ def _fill_closed_streams() -> None:
 def _explain(error: OSError) -> str:
     # The system does not name a file that is open already.
     where = visible(
-        f"({error.filename})"
-        if error.filename
-        else "(in --runs-dir, or where the output goes)"
+        f"({error.filename})" if error.filename else "(in --runs-dir, or where the output goes)"
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"the disk is full {where}; free some space and {AGAIN}"
