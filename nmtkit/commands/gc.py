@@ -1,6 +1,6 @@
 """Free what no recipe needs any more, and nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,7 +22,9 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
     """Sort what there is into what is needed, what is kept all the same, and what can be freed.
 
     A recipe needs what it would find today. The recipes are those that come with nmtkit, and those
-    that the artifacts themselves name, with the overrides that they were run with.
+    that the artifacts themselves name, with the overrides that they were run with. Where such a
+    recipe is gone, it may have been renamed, so that the others in its folder count too; where its
+    folder is gone, it may have been moved, or be on a disk that is not mounted.
 
     Args:
         keep: runs that are needed besides, as one types them, or paths of artifacts.
@@ -41,6 +43,9 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
     for recipe in bundled_recipes():
         with suppress(UserError):  # a download has to come for its hash to be known
             needed |= _needs_of(Chain(load_recipe(recipe.stem), machine, recipe.stem))
+    for recipe in _renamed(runs.values()):
+        with suppress(UserError):  # another TOML file
+            needed |= _needs_of(Chain(load_recipe(str(recipe)), machine, str(recipe)))
     for named in keep:
         needed |= _named(named, machine)
     why: dict[str, str] = {}
@@ -104,13 +109,23 @@ def _decide(
 
 def _needs(run: Provenance, machine: Machine) -> set[Place] | str:
     """Return what a recorded run would find today, or why that is not known."""
-    if Path(run.recipe).is_absolute() and not Path(run.recipe).exists():
-        return GONE
+    path = Path(run.recipe)
+    if path.is_absolute() and not path.exists():
+        if path.parent.is_dir():
+            return GONE
+        return f"there is no folder {path.parent}; was it moved?"
     try:
         recipe = load_recipe(run.recipe, run.overrides)
         return _needs_of(Chain(recipe, machine, run.recipe, run.overrides))
     except UserError as error:
         return str(error)
+
+
+def _renamed(runs: Iterable[Provenance | None]) -> set[Path]:
+    """Return the recipes that are where a recorded one was."""
+    paths = (Path(run.recipe) for run in runs if run is not None)
+    folders = {path.parent for path in paths if path.is_absolute() and not path.exists()}
+    return {recipe for folder in folders for recipe in folder.glob("*.toml")}
 
 
 def _needs_of(chain: Chain) -> set[Place]:

@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from nmtkit.artifacts import first_problem, read_utf8
+from nmtkit.artifacts import DamagedError, first_problem, read_utf8
 from nmtkit.corpus.bpe import VERSION_LINE, Pair, read_codes
 from nmtkit.errors import UserError, shown
 from nmtkit.interchange.pickles import Made
@@ -360,6 +360,14 @@ class _Reader:
                 raise UserError(f"{self.file.path} has {shown(key)}, which our model has not")
 
 
+def _read_text(path: Path, option: str) -> str:
+    """Read a file of the user's, which is no artifact of ours to be deleted and made again."""
+    try:
+        return read_utf8(path, MAX_TEXT_BYTES)
+    except DamagedError as error:
+        raise UserError(f"{error.reason}; name the right one with {option}") from None
+
+
 def read_dictionary(path: Path) -> Dictionary:
     """Read a dictionary, dict.LANG.txt.
 
@@ -367,7 +375,7 @@ def read_dictionary(path: Path) -> Dictionary:
         UserError: It is missing, too large or malformed.
     """
     pieces: dict[str, int] = {}
-    lines = read_utf8(path, MAX_TEXT_BYTES).removesuffix("\n").split("\n")
+    lines = _read_text(path, "--data").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         piece, _, count = line.rstrip().rpartition(" ")
         if not piece or not count.isdecimal() or len(count) > MAX_DIGITS:
@@ -387,11 +395,11 @@ def read_merges(path: Path) -> list[Pair]:
     Raises:
         UserError: The file is missing, too large or malformed.
     """
-    first = read_utf8(path, MAX_TEXT_BYTES).partition("\n")[0]
-    if first.startswith("#version"):
+    text = _read_text(path, "--codes")
+    if text.startswith("#version"):
         return read_codes(path)
     merges = []
-    lines = read_utf8(path, MAX_TEXT_BYTES).removesuffix("\n").split("\n")
+    lines = text.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         match line.strip("\r\n ").split(" "):
             case [one, other, count] if one and other and count.isdecimal():

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import save_tensors
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
@@ -99,7 +99,7 @@ def write_model(
     }
     artifacts.write_json(folder / "generation_config.json", generation)
     weights = {name: tensor.contiguous() for name, tensor in _weights(model, n_positions)}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    save_tensors(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def write_tokenizer(

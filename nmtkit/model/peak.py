@@ -21,8 +21,11 @@ def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> f
 def bfloat16_gain(width: int, seconds: float) -> float:
     """Return how many times as fast as in float32 a CPU multiplies matrices of `width` in bfloat16.
 
-    It takes about `seconds`.
+    It takes about `seconds`. It is 0 without instructions for it, which oneDNN has from AVX-512 on:
+    there, products in float32 that wait for a busy core could make it seem faster.
     """
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return 0.0
     half, single = (
         _fastest(width, torch.device("cpu"), seconds / 2, dtype)
         for dtype in (torch.bfloat16, torch.float32)

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from nmtkit.errors import UserError
 
 
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(
+    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
+) -> None:
     """Write a safetensors file with the default permissions of a new file.
 
     Raises:
@@ -20,7 +22,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     path.touch()
     mode = path.stat().st_mode
     try:
-        save_file(tensors, path)
+        save_file(tensors, path, metadata)
     except SafetensorError as error:  # it has no errno
         raise UserError(
             f"{path} can't be written: {error}; fix this (is the disk full?) and run the same "

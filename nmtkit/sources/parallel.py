@@ -213,13 +213,7 @@ class TreebankCorpus(Corpus):
     def _own_files(self) -> list[TextFile]:
         if self.place is None:
             return []
-        place = Path(os.path.expandvars(self.place))
-        if place.parts[0].startswith("$"):
-            raise UserError(
-                f"the recipe reads {self.place}, and the environment has no "
-                f"{place.parts[0][1:]}; set it to the folder"
-            )
-        return files_of(place, self.sections)
+        return files_of(_own_path(self.place), self.sections)
 
     @cached_property
     def _own_sha256s(self) -> dict[Path, str]:
@@ -284,7 +278,25 @@ def _of_catalog(entry: CatalogCorpus) -> Corpus:
 
 
 def _own_files(*paths: str) -> tuple[CatalogText, ...]:
-    return tuple(CatalogText(file=Path(path), member=None) for path in paths)
+    return tuple(CatalogText(file=_own_path(path), member=None) for path in paths)
+
+
+def _own_path(path: str) -> Path:
+    """Resolve a variable of the environment that `path` begins with.
+
+    Raises:
+        UserError: The environment has no such variable, or it is empty.
+    """
+    if not path.startswith("$"):
+        return Path(path)
+    variable, _, rest = path.partition("/")
+    folder = os.path.expandvars(variable)
+    if not folder or folder.startswith("$"):
+        raise UserError(
+            f"the recipe reads {path}, and the environment has no {variable[1:]}; set it to the "
+            "folder"
+        )
+    return Path(folder, rest)
 
 
 def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:

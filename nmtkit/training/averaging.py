@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.model.shapes import WEIGHTS
-from nmtkit.model.weights import check_shapes, load_tensors
+from nmtkit.errors import UserError
+from nmtkit.model.weights import load_tensors
 from nmtkit.training.checkpoint import checkpoints, read_progress, verified_weights
 
 
@@ -41,7 +41,22 @@ def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     for path in checkpoints:
         weights = load_tensors(verified_weights(path))
-        check_shapes(path / WEIGHTS, weights, total or weights)
+        if total:
+            _check_same_shapes(checkpoints[0], total, path, weights)
         for name, weight in weights.items():
             total[name] = weight.double() + total.get(name, torch.zeros((), dtype=torch.float64))
     return {name: (weight / len(checkpoints)).float() for name, weight in total.items()}
+
+
+def _check_same_shapes(
+    first: Path, expected: dict[str, Tensor], path: Path, found: dict[str, Tensor]
+) -> None:
+    for name in sorted(expected.keys() | found.keys()):
+        here, there = (
+            tuple(side[name].shape) if name in side else None for side in (found, expected)
+        )
+        if here != there:
+            raise UserError(
+                f"{path} is of another model than {first}: {name} has shape {here}, there {there}; "
+                "average checkpoints of one model"
+            )
