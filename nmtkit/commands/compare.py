@@ -13,7 +13,8 @@ from nmtkit.commands.score import TestSet, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
-from nmtkit.evaluation.significance import TESTS, paired_test, seed, translation_metrics
+from nmtkit.evaluation.seed import seed
+from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import ComparedSystem, Comparison, Difference

@@ -20,6 +20,7 @@ from operator import or_
 from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.errors import UserError
+from nmtkit.evaluation.seed import seed
 from nmtkit.languages import has_spaces, short_code
 
 MAX_ORDER = 4
@@ -140,9 +141,10 @@ def sacre_bleu(
 
     Raises:
         UserError: There are no lines, the numbers of hypotheses and references differ, or the
-            tokenizer of the language is not installed.
+            tokenizer of the language is not installed, or SACREBLEU_SEED is not a number.
     """
     _check_counts(hyps, *references)
+    seed()  # sacreBLEU itself raises ValueError
     metric = bleu_metric(lang, lowercase=lowercase)
     result = metric.corpus_score(hyps, references, n_bootstrap=n_bootstrap)
     mean, half_width = result._mean, result._ci

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from sacrebleu.metrics.base import Metric, Score, Signature
 
 from nmtkit.errors import UserError
+from nmtkit.evaluation.seed import seed
 
 N_BOOTSTRAP = 1000
 _NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
@@ -248,6 +249,7 @@ def bracket_f1(
             f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same test "
             "set"
         )
+    seed()
     metric = BracketF1()
     score = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
     assert isinstance(score, BracketScore)

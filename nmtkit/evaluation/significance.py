@@ -1,32 +1,17 @@
 """Whether systems differ by more than chance: sacreBLEU's own paired tests."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
-from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import bleu_metric
 from nmtkit.evaluation.chrf_ter import chrf_metric
 
-SEED, DEFAULT_SEED = "SACREBLEU_SEED", "12345"  # as in sacreBLEU
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
 # What sacreBLEU calls each metric in its results, with our names.
 METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
-
-
-def seed() -> str:
-    """Return the seed that sacreBLEU's tests take: that of SACREBLEU_SEED, or its default.
-
-    Raises:
-        UserError: it is not one.
-    """
-    found = os.environ.get(SEED, DEFAULT_SEED).lower()
-    if found != "none" and not (found.isascii() and found.isdigit()):
-        raise UserError(f"{SEED} is {found!r}; give a whole number, or None for a random seed")
-    return found
 
 
 def paired_test(

@@ -95,6 +95,16 @@ def test_a_file_that_changes_between_hashing_and_reading_is_refused(
     assert pair.identity(tmp_path) == before
 
 
+def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "src").write_text("a\n", encoding="utf-8")
+    (tmp_path / "tgt").write_text("b\n", encoding="utf-8")
+    monkeypatch.setenv("OWN_TEXT", str(tmp_path))
+    corpus = find_corpus(FilePair(src="$OWN_TEXT/src", tgt="$OWN_TEXT/tgt"), "en", "de")
+    assert list(corpus.pairs(no_download)) == [("a", "b")]
+    with pytest.raises(UserError, match="the environment has no NO_SUCH_VARIABLE"):
+        find_corpus(FilePair(src="$NO_SUCH_VARIABLE/src", tgt="tgt"), "en", "de")
+
+
 def test_a_dataset_is_known_by_its_commit(tmp_path: Path) -> None:
     hub = HubSource(huggingface="wmt/wmt14", subset="de-en", split="train", revision=COMMIT)
     assert found(hub).identity(tmp_path) == ["huggingface", "wmt/wmt14", "de-en", "train", COMMIT]

@@ -159,11 +159,17 @@ def test_one_file_may_be_compressed(tmp_path: Path) -> None:
         ("nowhere", (), "there is no folder or file"),
         ("empty", (), "has no file of trees"),
         ("$NO_SUCH_VARIABLE/wsj", (), r"the environment has no NO_SUCH_VARIABLE"),
+        ("$EMPTY_VARIABLE", (), r"the environment has no EMPTY_VARIABLE"),
     ],
 )
 def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
-    tmp_path: Path, name: str, sections: tuple[str, ...], message: str
+    tmp_path: Path,
+    name: str,
+    sections: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("EMPTY_VARIABLE", "")
     zipped(tmp_path)
     (tmp_path / "empty").mkdir()
     place = name if name.startswith("$") else str(tmp_path / name)

@@ -218,6 +218,16 @@ def test_what_does_not_tell_its_recipe_is_kept_with_all_it_was_made_from(complet
     assert freed(complete) == ["translate", "score"]
 
 
+def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
+    (complete / "pyproject.toml").write_text("[tool]\n", encoding="utf-8")
+    (complete / RECIPE).rename(complete / "renamed.toml")
+    assert freed(complete) == []
+    moved = complete.rename(complete.with_name("moved"))
+    assert freed(moved) == []
+    assert "was it moved?" in done(nmtkit(moved, "gc")).out
+    moved.rename(complete)
+
+
 def test_recipe_that_cannot_be_read_keeps_its_artifacts(complete: Path) -> None:
     (complete / RECIPE).write_text("name = ", encoding="utf-8")
     assert freed(complete) == []
