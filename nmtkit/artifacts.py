@@ -52,7 +52,11 @@ class DamagedError(UserError):
     def __init__(self, reason: str, way_out: str) -> None:
         """Take why, and what to do; a caller that knows better what to do uses `reason` alone."""
         super().__init__(f"{reason}; {way_out}")
-        self.reason = reason
+        self.reason, self.way_out = reason, way_out
+
+    def __reduce__(self) -> tuple[type["DamagedError"], tuple[str, str]]:
+        """Let another process raise it again."""
+        return DamagedError, (self.reason, self.way_out)
 
 
 class BusyError(UserError):
@@ -670,16 +674,34 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 def draft_of_file(place: Path) -> Iterator[Path]:
     """Provide a path to write, which becomes the file `place` at the end of the `with` block.
 
-    If the block raises, the draft stays. A link is followed; a device or a pipe, such as /dev/null,
-    is written directly.
+    If the block raises, the draft stays, if anything is in it. A link is followed; a device or a
+    pipe, such as /dev/null, is written directly.
+
+    Raises:
+        BusyError: Another process is writing the file.
+        UserError: The file is one that this process has open, such as its standard output.
     """
     if place.exists() and not place.is_file():
         yield place
         return
+    if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        raise UserError(f"{place} is a file that is open already, and would be replaced; name it")
     place = Path(os.path.realpath(place))
     draft = place.with_name(f"{place.name}.partial")
-    yield draft
-    replace_file(draft, place)
+    with draft.open("ab") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError(
+                f"another process is writing {place}; wait for it, or name another file"
+            ) from None
+        try:
+            yield draft
+        except BaseException:
+            if draft.exists() and not draft.stat().st_size:
+                draft.unlink()
+            raise
+        replace_file(draft, place)
 
 
 def share_file(file: Path, place: Path) -> None:

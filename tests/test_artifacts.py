@@ -1,5 +1,6 @@
 """Artifacts: whole or not there at all, found again, never overwritten."""
 
+import copy
 import errno
 import json
 import os
@@ -570,3 +571,30 @@ def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
     with store.draft(KIND, FINGERPRINT, note={"run": "demo"}):
         lines = (store.folder / KIND / f"{FINGERPRINT}.lock").read_text(encoding="utf-8")
     assert lines == f'process {os.getpid()} on {os.uname()[1]}\n{{"run": "demo"}}\n'
+
+
+def test_a_file_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
+    place = tmp_path / "text"
+    with artifacts.draft_of_file(place) as draft:
+        draft.write_text("first\n", encoding="utf-8")
+        with (
+            pytest.raises(artifacts.BusyError, match=r"another process is writing .*text; wait"),
+            artifacts.draft_of_file(place),
+        ):
+            pass
+    assert place.read_text(encoding="utf-8") == "first\n"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_standard_stream_is_not_replaced() -> None:
+    with (
+        pytest.raises(UserError, match="is open already"),
+        artifacts.draft_of_file(Path("/proc/self/status")),
+    ):
+        pass
+
+
+def test_damage_is_told_by_another_process() -> None:
+    error = artifacts.DamagedError("it was altered", "delete it")
+    again = copy.copy(error)  # as pickle does
+    assert (str(again), again.reason) == ("it was altered; delete it", "it was altered")

@@ -1,5 +1,6 @@
 """translate --bundle: a text through a bundle, line by line."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +51,8 @@ def translate(
         interactive: Whether to ask for each line at a prompt.
 
     Raises:
-        UserError: A line is not UTF-8, or the beam is too narrow for the n-best list.
+        UserError: A line is not UTF-8, the beam is too narrow for the n-best list, or the text is
+            the draft of `target`.
     """
     beam_size = translator.decoding.beam_size
     if output.n_best > beam_size:
@@ -58,11 +60,17 @@ def translate(
             f"--n-best {output.n_best:,} is more than the beam of {beam_size:,}; add --beam "
             f"{output.n_best}"
         )
+    if source and target and os.path.realpath(source) == f"{os.path.realpath(target)}.partial":
+        raise UserError(
+            f"--output {target} is written to {target}.partial until it is whole, which is the "
+            "--input; name another --output"
+        )
     most = LINES_PER_PART[translator.engine.device]
     n_lines = None
     if source is not None:
         text = TextFile(source)
-        n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
+        if source.is_file():  # a pipe can be read only once
+            n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
         chunks = read_chunks(read_lines(text), most)
     elif interactive:
         chunks = _typed_lines(f"{translator.text.src.lang}> ")
@@ -104,10 +112,11 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
     while True:
         try:
             line = input(prompt)
+            line.encode("utf-8")
         except EOFError:
             sys.stdout.write("\n")
             return
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise UserError("the line is not valid UTF-8; set the terminal to UTF-8") from None
         yield [line]
 

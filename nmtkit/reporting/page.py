@@ -45,7 +45,14 @@ def write_page(inspection: Inspection, path: Path) -> None:
 
 
 def replace_page(path: Path, page: str) -> None:
-    """Write a page to `path`, whole or not at all."""
+    """Write a page to `path`, whole or not at all.
+
+    A link is followed; a device or a pipe is written directly.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        path.write_text(page, encoding="utf-8", newline="\n")
+        return
+    path = path.resolve()
     draft = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         draft.write_text(page, encoding="utf-8", newline="\n")

@@ -79,13 +79,9 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     codes = checkpoint.with_name("bpecodes")
     with pytest.raises(UserError, match="is there already"):
         import_fairseq(checkpoint, tmp_path, None, codes, EN_DE)
-    with pytest.raises(
-        UserError, match=r"nothere cannot be read .* with --codes$"
-    ):
+    with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
         import_fairseq(checkpoint, ours, None, codes.with_name("nothere"), EN_DE)
-    with pytest.raises(
-        UserError, match=r"dict.fr.txt cannot be read .* with --data$"
-    ):
+    with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* with --data$"):
         import_fairseq(checkpoint, ours, None, codes, TextOptions("en-fr"))
     with pytest.raises(UserError, match="is not SRC-TGT"):
         import_fairseq(checkpoint, ours, None, codes, TextOptions("ende"))

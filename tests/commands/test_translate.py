@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -56,6 +58,27 @@ def test_python_and_the_command_give_the_same_text(
     assert output_of(translator, Output(Format.TEXT, 1, align=False), tmp_path) == texts
     assert texts[1] == texts[4] == ""
     assert len(set(texts)) == 5
+
+
+def test_a_pipe_is_translated_like_a_file(translator: nmtkit.Translator, tmp_path: Path) -> None:
+    texts = [translation.text for translation in translator.translate(LINES)]
+    pipe, target = tmp_path / "pipe", tmp_path / "target"
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_text, args=("".join(f"{line}\n" for line in LINES),))
+    writer.start()
+    translate(translator, Output(Format.TEXT, 1, align=False), pipe, target)
+    writer.join()
+    assert target.read_text(encoding="utf-8").removesuffix("\n").split("\n") == texts
+
+
+def test_a_source_that_is_the_draft_of_the_target_is_refused(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    source = tmp_path / "text.partial"
+    source.write_text("A cat.\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"which is the --input; name another --output$"):
+        translate(translator, Output(Format.TEXT, 1, align=False), source, tmp_path / "text")
+    assert source.read_text(encoding="utf-8") == "A cat.\n"
 
 
 @pytest.mark.parametrize("n", [1, 3])
