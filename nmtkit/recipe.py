@@ -380,7 +380,7 @@ class DecodingConfig(Section):
     # The paper uses 4; beams of hundreds translate worse, and soon exhaust memory.
     beam_size: Annotated[int, Field(ge=1, le=1_024)]
     # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
-    # With 100, all penalties are infinite in float32.
+    # With 100, the penalties of 10 tokens and more are infinite in float32.
     length_penalty: Annotated[float, Field(ge=0, le=10)]
     # Maximum length of a translation beyond that of its source.
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]

@@ -140,7 +140,7 @@ def sacre_bleu(
     """Compute sacreBLEU of plain text, with a confidence interval from `n_bootstrap` resamples.
 
     Raises:
-        UserError: There are no lines, the numbers of hypotheses and references differ, or the
+        UserError: There are no lines, the numbers of hypotheses and references differ, the
             tokenizer of the language is not installed, or SACREBLEU_SEED is not a number.
     """
     _check_counts(hyps, *references)
