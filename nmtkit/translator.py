@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from nmtkit import artifacts
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
@@ -54,7 +55,18 @@ class Translator(lines.Translator):
                 )
         loaded = load_engine(first, Machine(RUNS, device=device), engine, dtype, rest)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
-        super().__init__(first.text, loaded, decoding, min(each.max_subwords for each in bundles))
+        fingerprint = artifacts.fingerprint(
+            "translator",
+            {
+                "bundles": [each.fingerprint for each in bundles],
+                "decoding": decoding.model_dump(),
+                "engine": loaded.name,
+                "device": loaded.device,
+                "dtype": dtype,
+            },
+        )
+        longest = min(each.max_subwords for each in bundles)
+        super().__init__(first.text, loaded, decoding, longest, fingerprint)
 
 
 def load_engine(
@@ -112,10 +124,11 @@ def _faster_engine(bundle: Bundle, machine: Machine, n_models: int) -> EngineNam
     if is_large or n_models > 1:
         return EngineName.TORCH
     try:
-        from nmtkit.decoding.ctranslate2_engine import device_of
+        from nmtkit.decoding.ctranslate2_engine import cache_folder, device_of
         from nmtkit.interchange.ctranslate2_limits import check_supported
 
         check_supported(config)
+        cache_folder()
         kind, _ = device_of(machine.device)
     except (ModuleNotFoundError, UserError):
         return EngineName.TORCH

@@ -1,20 +1,24 @@
 """translate --bundle: a text through a bundle, line by line."""
 
+import hashlib
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from uuid import uuid4
 
 from nmtkit import artifacts, progress
+from nmtkit.commands.text_draft import text_draft
 from nmtkit.corpus.chunks import read_chunks
 from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
+from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.parts import LINES_PER_PART, tell_pieces
@@ -41,7 +45,7 @@ def translate(
     """Translate a text.
 
     Lines of standard input that have arrived are translated together; a line that comes alone is
-    answered at once.
+    answered at once. A file that is translated to a file is resumed where a stopped command was.
 
     Args:
         translator: A bundle.
@@ -51,8 +55,8 @@ def translate(
         interactive: Whether to ask for each line at a prompt.
 
     Raises:
-        UserError: A line is not UTF-8, the beam is too narrow for the n-best list, or the text is
-            the draft of `target`.
+        UserError: A line is not UTF-8, the beam is too narrow for the n-best list, the text is
+            the draft of `target`, or `target` can't be written.
     """
     beam_size = translator.decoding.beam_size
     if output.n_best > beam_size:
@@ -65,24 +69,51 @@ def translate(
             f"--output {target} is written to {target}.partial until it is whole, which is the "
             "--input; name another --output"
         )
+    if target and target.suffix and is_compressed(target.name):
+        raise UserError(
+            f"--output {target} would not be compressed; name it without {target.suffix}, and "
+            "compress it afterwards"
+        )
+    # A pipe can be read only once. A damaged file is refused at once.
+    text = _Text.measured(source) if source and source.is_file() else _Text()
+
+    def written(n_done: int) -> Iterator[tuple[int, str]]:
+        if source is not None:
+            chunks = read_chunks(islice(read_lines(TextFile(source)), n_done, None), most)
+        elif interactive:
+            chunks = _typed_lines(f"{translator.text.src.lang}> ")
+        else:
+            chunks = arriving_lines(sys.stdin.fileno())
+        return _written(translator, output, in_growing_parts(chunks, most), n_done)
+
     most = LINES_PER_PART[translator.engine.device]
-    n_lines = None
-    if source is not None:
-        text = TextFile(source)
-        if source.is_file():  # a pipe can be read only once
-            n_lines = sum(1 for _ in read_lines(text))  # a damaged file is refused at once
-        chunks = read_chunks(read_lines(text), most)
-    elif interactive:
-        chunks = _typed_lines(f"{translator.text.src.lang}> ")
-    else:
-        chunks = arriving_lines(sys.stdin.fileno())
-    written = _written(translator, output, in_growing_parts(chunks, most))
     if target is not None:
-        _write_file(written, target, n_lines)
+        _write_file(written, target, text, _made_from(translator, output, text))
         return
-    for _, lines in written:
-        sys.stdout.writelines(lines)
+    for _, lines in written(0):
+        sys.stdout.write(lines)
         sys.stdout.flush()
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What is known of a text before it is translated."""
+
+    n_lines: int | None = None
+    sha256: str | None = None  # of its lines
+
+    @classmethod
+    def measured(cls, path: Path) -> "_Text":
+        """Read a whole text.
+
+        Raises:
+            UserError: It is damaged or not UTF-8.
+        """
+        n_lines, sha256 = 0, hashlib.sha256()
+        for line in read_lines(TextFile(path)):
+            sha256.update(f"{line}\n".encode())
+            n_lines += 1
+        return cls(n_lines, sha256.hexdigest())
 
 
 @contextmanager
@@ -121,11 +152,30 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
         yield [line]
 
 
+def _made_from(translator: Translator, output: Output, text: _Text) -> str:
+    """Return the fingerprint of what is written. No two texts that are not known have the same."""
+    return artifacts.fingerprint(
+        "translated text",
+        {
+            "text": text.sha256 or uuid4().hex,
+            "translator": translator.fingerprint,
+            "output": asdict(output),
+            "made_by": artifacts.versions(),
+        },
+    )
+
+
 def _written(
-    translator: Translator, output: Output, parts: Iterable[list[str]]
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of lines of each part, and what is written of them."""
-    number = 0
+    translator: Translator, output: Output, parts: Iterable[list[str]], number: int
+) -> Iterator[tuple[int, str]]:
+    """Yield the number of lines of each part, and what is written of them.
+
+    Args:
+        translator: The bundle.
+        output: What is written of each line.
+        parts: The lines.
+        number: That of the first line, counted from 0.
+    """
     for part in parts:
         found = translator.n_best(part, output.n_best)
         known = iter(_details(translator, output, found))
@@ -135,7 +185,7 @@ def _written(
             of_line = list(islice(known, len(translations)))
             written += _format(output.how, number, line, translations, of_line)
             number += 1
-        yield len(part), [f"{line}\n" for line in written]
+        yield len(part), "".join(f"{line}\n" for line in written)
 
 
 def _details(
@@ -166,18 +216,28 @@ def _format(
             return as_fairseq(number, translations, details)
 
 
-def _write_file(parts: Iterable[tuple[int, list[str]]], target: Path, n_lines: int | None) -> None:
-    """Write a file that is whole or not there; a draft of it keeps what was done."""
+def _write_file(
+    written: Callable[[int], Iterable[tuple[int, str]]], target: Path, text: _Text, made_from: str
+) -> None:
+    """Write a file that is whole or not there.
+
+    Args:
+        written: Returns what is written of the lines after so many.
+        target: The file.
+        text: What is translated.
+        made_from: What determines the translation.
+    """
     with (
-        artifacts.draft_of_file(target) as draft,
-        progress.task(f"translate: {target}", unit="lines", total=n_lines) as task,
+        text_draft(target, made_from) as draft,
+        progress.task(f"translate: {target}", unit="lines", total=text.n_lines) as task,
     ):
+        task.advance(draft.n_lines)
         try:
-            with draft.open("w", encoding="utf-8", newline="\n") as file:
-                for n, lines in parts:
-                    file.writelines(lines)
-                    file.flush()
-                    task.advance(n)
+            for n, lines in written(draft.n_lines):
+                draft.append(lines, n)
+                task.advance(n)
         except KeyboardInterrupt:
-            told = f"stopped; what has been translated is in {draft}"
+            told = f"stopped; what has been translated is in {draft.path}"
+            if text.n_lines is not None:
+                told += ", and the same command resumes"
             raise Stopped(told, exit_code=128 + signal.SIGINT) from None

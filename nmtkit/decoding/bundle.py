@@ -47,6 +47,13 @@ class Bundle:
         check_weights(path, self.description.config, self.description.n_rows)
         return path
 
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of all its files, wherever it lies."""
+        files = self.artifact.manifest.files
+        hashes = {name: file.sha256 for name, file in files.items()}
+        return artifacts.fingerprint("bundle", hashes)
+
     def reads_as(self, other: "Bundle") -> bool:
         """Return whether both have the same vocabulary and the same tokenization."""
         ours, theirs = (

@@ -1,6 +1,6 @@
 """Lines of raw text in, translations out, whatever engine runs the model. No torch here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -111,9 +111,10 @@ class Translator:
     engine: Engine
     decoding: DecodingConfig
     max_subwords: int  # of a source, EOS included, that are translated at a time
+    fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
 
     def translate(
-        self, lines: Sequence[str], progress: Callable[[int], None] = _unseen
+        self, lines: Iterable[str], progress: Callable[[int], None] = _unseen
     ) -> list[Translation]:
         """Translate raw lines one by one; an empty line stays empty.
 
@@ -127,11 +128,14 @@ class Translator:
 
         Returns:
             The best translation of each line, in their order.
+
+        Raises:
+            TypeError: `lines` is a single string.
         """
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
     def n_best(
-        self, lines: Sequence[str], n: int, progress: Callable[[int], None] = _unseen
+        self, lines: Iterable[str], n: int, progress: Callable[[int], None] = _unseen
     ) -> list[list[Translation]]:
         """Find the `n` best translations of each line, best first, as `translate` does.
 
@@ -140,7 +144,11 @@ class Translator:
 
         Raises:
             ValueError: `n` is more than the size of the beam.
+            TypeError: `lines` is a single string.
         """
+        if isinstance(lines, str):
+            raise TypeError("lines is a string; give a list of lines")
+        lines = list(lines)
         if not 1 <= n <= self.decoding.beam_size:
             raise ValueError(f"n = {n} is not from 1 to beam_size = {self.decoding.beam_size}")
         encode, max_subwords = self.text.encode, self.max_subwords

@@ -98,11 +98,12 @@ def list_zip(path: Path) -> list[str]:
 def text_suffix(name: str) -> str:
     """Return the suffix without that of the compression: ".sgm" of "a.sgm.gz" and of "a.SGM"."""
     path = Path(name)
-    return Path(path.stem if _is_compression(path.suffix) else name).suffix.lower()
+    return Path(path.stem if is_compressed(name) else name).suffix.lower()
 
 
-def _is_compression(suffix: str) -> bool:
-    return suffix.lower() in _DECOMPRESSORS
+def is_compressed(name: str) -> bool:
+    """Return whether a file of this name is decompressed when it is read."""
+    return Path(name).suffix.lower() in _DECOMPRESSORS
 
 
 def _blocks(stored: BufferedReader) -> Blocks:
@@ -203,7 +204,7 @@ def _unpack(packed: Blocks, suffix: str) -> Blocks:
     The file objects of gzip, bz2, lzma and zstandard are not used: one or another of them takes a
     truncated stream, or a damaged second stream, for the end of the text, or has no memory limit.
     """
-    if not _is_compression(suffix):
+    if suffix.lower() not in _DECOMPRESSORS:
         yield from packed
         return
     n_in, n_out, n_streams = 0, 0, 0

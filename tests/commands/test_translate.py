@@ -22,11 +22,11 @@ from system.command import environment
 
 import nmtkit
 from nmtkit import artifacts
-from nmtkit.commands.translate import Output, translate
+from nmtkit.commands.translate import Output, _made_from, _Text, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
-from nmtkit.decoding.lines import _best_combinations
-from nmtkit.errors import UserError
+from nmtkit.decoding.lines import Translation, _best_combinations
+from nmtkit.errors import Stopped, UserError
 from nmtkit.machine import EnginePrecision
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
@@ -79,6 +79,69 @@ def test_a_source_that_is_the_draft_of_the_target_is_refused(
     with pytest.raises(UserError, match=r"which is the --input; name another --output$"):
         translate(translator, Output(Format.TEXT, 1, align=False), source, tmp_path / "text")
     assert source.read_text(encoding="utf-8") == "A cat.\n"
+
+
+def test_stopped_translation_of_a_file_is_resumed(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Output(Format.MOSES, 2, align=False)
+    expected = output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
+    (tmp_path / "target").unlink()
+    seen: list[str] = []
+    n_best = nmtkit.Translator.n_best
+
+    def watched(self: nmtkit.Translator, lines: list[str], n: int) -> list[list[Translation]]:
+        if len(seen) == 3:
+            seen.append("stopped")
+            raise KeyboardInterrupt
+        seen.extend(lines)
+        return n_best(self, lines, n)
+
+    monkeypatch.setattr(nmtkit.Translator, "n_best", watched)
+    with pytest.raises(Stopped, match=r"target\.partial, and the same command resumes$"):
+        output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
+    assert not (tmp_path / "target").exists()
+    assert output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path) == expected
+    assert seen == [*LINES[:3], "stopped", *LINES[3:]]
+
+
+@pytest.mark.parametrize("change", ["beam", "length penalty", "format", "text", "bundle", "dtype"])
+def test_draft_of_another_translation_is_not_resumed(
+    change: str, bundle: Path, tmp_path: Path
+) -> None:
+    def made_from(changed: str = "") -> str:
+        translator = nmtkit.Translator(
+            publish_bundle(tmp_path / "other", tiny(), seed=4) if changed == "bundle" else bundle,
+            device="cpu",
+            beam_size=2 if changed == "beam" else 3,
+            length_penalty=0.5 if changed == "length penalty" else 0.6,
+            dtype=EnginePrecision.FLOAT32 if changed == "dtype" else EnginePrecision.AUTO,
+        )
+        output = Output(Format.JSON if changed == "format" else Format.TEXT, 1, align=False)
+        source = tmp_path / "source"
+        source.write_text("A cat.\nA dog.\n" if changed == "text" else "A cat.\n")
+        return _made_from(translator, output, _Text.measured(source))
+
+    assert made_from() == made_from()
+    assert made_from(change) != made_from()
+
+
+def test_output_that_would_not_be_compressed_is_refused(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"out\.GZ would not be compressed; name it without \.GZ"):
+        translate(
+            translator, Output(Format.TEXT, 1, align=False), tmp_path / "in", tmp_path / "out.GZ"
+        )
+
+
+def test_lines_may_come_from_anywhere_but_not_as_one_string(translator: nmtkit.Translator) -> None:
+    texts = [translation.text for translation in translator.translate(LINES)]
+    assert [each.text for each in translator.translate(line for line in LINES)] == texts
+    with pytest.raises(TypeError, match="give a list of lines"):
+        translator.translate("The cat sat.")
+    with pytest.raises(TypeError, match="give a list of lines"):
+        translator.n_best("The cat sat.", 2)
 
 
 @pytest.mark.parametrize("n", [1, 3])
