@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -343,6 +344,56 @@ def test_a_single_batch_is_computed_on_one_core(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(translator, "IncrementalDecoder", Counting)
     translate(peaked_model(), random_sources(1))
     assert set(n_threads) == {1}
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("_three_threads")
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_searches_at_the_same_time_leave_torch_its_cores(
+    first_ends_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_runs, may_end = threading.Event(), (threading.Event(), threading.Event())
+    model = peaked_model()
+    steps: list[int] = []
+
+    class Waiting(IncrementalDecoder):
+        """A decoder that waits in its first step; the second one begins when the first waits."""
+
+        waits = True
+
+        def step(self, tokens: Tensor) -> Iterator[Tensor]:
+            if self.waits:
+                self.waits = False
+                number = len(steps)
+                steps.append(number)
+                if number == 1:
+                    second_runs.set()
+                assert may_end[number].wait(60)
+            return super().step(tokens)
+
+    monkeypatch.setattr(translator, "IncrementalDecoder", Waiting)
+    cores: list[int] = []
+
+    def search() -> None:
+        translate(model, random_sources(1))
+        cores.append(torch.get_num_threads())
+
+    first, second = (threading.Thread(target=search) for _ in range(2))
+    first.start()
+    while not steps:
+        time.sleep(0.001)
+    assert first.is_alive()
+    second.start()
+    assert second_runs.wait(60)
+    order = [(first, may_end[0]), (second, may_end[1])]
+    for thread, event in order if first_ends_first else order[::-1]:
+        event.set()
+        thread.join(60)
+    assert cores == [3, 3]
+    later = threading.Thread(target=lambda: cores.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert cores == [3, 3, 3]
     assert torch.get_num_threads() == 3
 
 
