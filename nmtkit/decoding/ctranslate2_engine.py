@@ -4,15 +4,15 @@ Only the conversion imports torch.
 
 Deviation: this is not the paper's search to the letter. It finishes only those hypotheses whose EOS
 is among the best `beam_size` continuations of a step, not among twice as many, and it ends with
-`PATIENCE` times `beam_size` finished ones, not when no better one can follow. A translation may be
-as long as the longest sentence of its batch allows, and need not end there with an EOS. What it has
-found is ranked as our own search does.
+`PATIENCE` times `beam_size` finished ones, not when no better one can follow. What it has found is
+ranked as our own search does.
 """
 
 import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isnan
@@ -75,15 +75,18 @@ class CTranslate2Engine:
         if dtype not in offered:
             others = " or ".join(each for each in DTYPES if each in offered)
             raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
-        translator = ctranslate2.Translator(
-            str(_converted(bundle, dtype)),
-            kind,
-            device_index=index,
-            compute_type=dtype,
-            inter_threads=_n_threads() if kind == "cpu" else 1,
-            intra_threads=1,
-        )
-        return cls(translator, bundle.text.subword.n_tokens, bundle.description.n_rows)
+        # It changes the number of OpenMP threads of its caller, which torch would use.
+        with ThreadPoolExecutor(1) as apart:
+            loading = apart.submit(
+                ctranslate2.Translator,
+                str(_converted(bundle, dtype)),
+                kind,
+                device_index=index,
+                compute_type=dtype,
+                inter_threads=_n_threads() if kind == "cpu" else 1,
+                intra_threads=1,
+            )
+        return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
 
     def translate(
         self,
@@ -136,7 +139,11 @@ class CTranslate2Engine:
         forbidden: Sequence[int],
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each sentence, best first."""
+        """Return the hypotheses of each sentence, best first.
+
+        CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
+        longer than its own source allows is cut to that length and ends there, as in our search.
+        """
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
         patience = PATIENCE if beam_size > 1 else 1
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
@@ -156,12 +163,22 @@ class CTranslate2Engine:
                 return_end_token=True,
                 return_scores=True,
             )
-        ranked: dict[int, list[Hypothesis]] = {}
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        cut: dict[tuple[int, tuple[int, ...]], None] = {}  # the same only once
         for i, result in zip(by_length, results, strict=True):
-            found = result.result()
-            ranked[i] = _ranked(found.hypotheses, found.scores, alpha)
+            max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
+            of_one = result.result()
+            for tokens, score in zip(of_one.hypotheses, of_one.scores, strict=True):
+                ids = [int(token) for token in tokens if token != END]
+                if len(ids) == len(tokens) or len(ids) > max_length:
+                    cut[i, tuple(ids[:max_length])] = None
+                else:
+                    found[i].append(_hypothesis(ids, score * len(tokens) ** alpha, alpha))
             progress(1)
-        return [ranked[i] for i in range(len(sources))]
+        rated = self.force([sources[i] for i, _ in cut], [ids for _, ids in cut], align=False)
+        for (i, of_cut), forced in zip(cut, rated, strict=True):
+            found[i].append(_hypothesis(list(of_cut), sum(forced.log_probs), alpha))
+        return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
 
 
 def _batches(
@@ -175,23 +192,17 @@ def _batches(
         start += n
 
 
-def _ranked(hypotheses: list[list[str]], scores: list[float], alpha: float) -> list[Hypothesis]:
-    """Return the hypotheses of a sentence by their GNMT score, best first.
+def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
+    """Return a hypothesis with its GNMT score.
 
     Args:
-        hypotheses: The tokens of each one, with the EOS if it ended with one.
-        scores: Their log-probabilities over length ** alpha.
+        ids: Its tokens without the EOS.
+        log_prob: Its log-probability, the EOS counted.
         alpha: The length penalty.
     """
-    found = []
-    for tokens, score in zip(hypotheses, scores, strict=True):
-        length = len(tokens)
-        log_prob = score * length**alpha
-        if isnan(log_prob):
-            raise UserError(DIVERGED)
-        ids = [int(token) for token in tokens if token != END]
-        found.append(Hypothesis(ids, log_prob / gnmt_length_penalty(length, alpha), log_prob))
-    return sorted(found, key=lambda hypothesis: -hypothesis.score)
+    if isnan(log_prob):
+        raise UserError(DIVERGED)
+    return Hypothesis(ids, log_prob / gnmt_length_penalty(len(ids) + 1, alpha), log_prob)
 
 
 def _nothing(_: int) -> None:
@@ -224,9 +235,19 @@ def _n_threads() -> int:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept; it may be deleted at any time."""
+    """Return where converted models are kept; it may be deleted at any time.
+
+    Raises:
+        UserError: The user has no home.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "nmtkit" / "ctranslate2"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "nmtkit" / "ctranslate2"
+    except RuntimeError:
+        raise UserError(
+            "--engine ctranslate2 keeps converted models in the home folder, and there is none; "
+            "set XDG_CACHE_HOME to a folder, or use --engine torch"
+        ) from None
 
 
 def _converted(bundle: Bundle, dtype: str) -> Path:
@@ -238,15 +259,27 @@ def _converted(bundle: Bundle, dtype: str) -> Path:
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}
     place = cache_folder() / artifacts.fingerprint("ctranslate2", key)
-    if not place.is_dir():
+    if not _is_intact(place):
         with _locked(place.with_suffix(".lock")):
-            if not place.is_dir():  # another process may have made it meanwhile
+            if not _is_intact(place):  # another process may have made it meanwhile
                 draft = place.with_suffix(".partial")
                 shutil.rmtree(draft, ignore_errors=True)
+                if place.exists():  # damaged
+                    place.rename(draft)
+                    shutil.rmtree(draft)
                 draft.mkdir()
                 _convert(bundle, dtype, draft)
                 artifacts.publish_directory(draft, place, {"kind": "ctranslate2"})
-    return artifacts.verify(artifacts.open_directory(place)).path
+    return place
+
+
+def _is_intact(place: Path) -> bool:
+    """Return whether a conversion is there, every byte as it was written."""
+    try:
+        artifacts.verify(artifacts.open_directory(place))
+    except artifacts.DamagedError:
+        return False
+    return True
 
 
 def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:

@@ -174,18 +174,39 @@ def test_forbidden_tokens_are_never_produced(copying: Transformer, tmp_path: Pat
         assert sum(same) >= 48
 
 
-def test_translation_that_does_not_end_has_the_maximum_length(
-    copying: Transformer, tmp_path: Path
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
+    copying: Transformer, beam_size: int, tmp_path: Path
 ) -> None:
     model = copy.deepcopy(copying)
     with torch.no_grad():
         model.output_matrix[EOS_ID] = 0
     sources = [[5, 6, 7, EOS_ID], [5, EOS_ID]]
     engine = engine_of(model, tmp_path)
-    ((longest,), (other,)) = translate(engine, sources, beam_size=1, extra=4)
-    assert len(longest.tokens) == len(other.tokens) == 3 + 4
-    forced = force_ids(model, sources[:1], [longest.tokens], align=False)
-    assert longest.log_prob == pytest.approx(sum(forced[0].log_probs[:-1]), abs=1e-3)
+    both = translate(engine, sources, beam_size, n_best=beam_size, extra=4)
+    assert [len(best.tokens) for best, *_ in both] == [3 + 4, 1 + 4]
+    alone = [translate(engine, [source], beam_size, beam_size, extra=4)[0] for source in sources]
+    for source, found, found_alone in zip(sources, both, alone, strict=True):
+        assert found[0].tokens == found_alone[0].tokens
+        targets = [hypothesis.tokens for hypothesis in found]
+        assert len({tuple(target) for target in targets}) == len(targets)
+        assert found == sorted(found, key=lambda hypothesis: -hypothesis.score)
+        rated = force_ids(model, [source] * len(targets), targets, align=False)
+        for hypothesis, forced in zip(found, rated, strict=True):
+            log_prob = sum(forced.log_probs)  # that of the EOS too
+            assert hypothesis.log_prob == pytest.approx(log_prob, abs=1e-3)
+            penalty = ((5 + len(hypothesis.tokens) + 1) / 6) ** 0.6
+            assert hypothesis.score == pytest.approx(log_prob / penalty, abs=1e-3)
+
+
+def test_loading_and_translating_leave_torch_its_cores(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        translate(load(publish_bundle(tmp_path / "b", PAPERS)), [[5, EOS_ID]], beam_size=2)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_model_that_diverged_is_said_to_have(tmp_path: Path) -> None:
@@ -247,14 +268,29 @@ def test_what_a_killed_conversion_left_is_made_again(original: Path, cache: Path
     assert conversions(cache) == [made]
 
 
-def test_conversion_with_one_flipped_bit_is_refused(original: Path, cache: Path) -> None:
+def test_conversion_with_one_flipped_bit_is_made_again(original: Path, cache: Path) -> None:
     load(original)
     (made,) = conversions(cache)
-    content = bytearray((made / "model.bin").read_bytes())
+    intact = (made / "model.bin").read_bytes()
+    content = bytearray(intact)
     content[-3] ^= 1
     (made / "model.bin").write_bytes(content)
-    with pytest.raises(UserError, match=f"delete {made}"):
+    load(original)
+    assert conversions(cache) == [made]
+    assert (made / "model.bin").read_bytes() == intact
+
+
+def test_user_without_a_home_is_told_so(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+    with pytest.raises(UserError, match="set XDG_CACHE_HOME to a folder"):
         load(original)
+    machine = Machine(original, device="cpu")
+    auto = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
+    assert auto.name == "torch"
 
 
 def test_altered_bundle_is_not_converted(original: Path, cache: Path, tmp_path: Path) -> None:
