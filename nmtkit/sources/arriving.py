@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TypeVar
 
 from nmtkit.errors import UserError
-from nmtkit.sources.text import BYTE_ORDER_MARK
+from nmtkit.sources.text import BYTE_ORDER_MARK, whole_lines
 
 Item = TypeVar("Item")
 
@@ -20,12 +20,12 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
         descriptor: That of standard input.
 
     Raises:
-        UserError: A line is not UTF-8. The lines before it have been yielded.
+        UserError: A line is too long or not UTF-8. The lines before it have been yielded.
     """
     n_before = 0
-    for arrived in _arriving_bytes(descriptor):
+    for arrived in whole_lines(_arriving_blocks(descriptor), "standard input"):
         lines: list[str] = []
-        for line in arrived:
+        for line in arrived.split(b"\n"):
             try:
                 text = line.decode("utf-8").removesuffix("\r")
             except UnicodeDecodeError as error:
@@ -53,13 +53,6 @@ def in_growing_parts(chunks: Iterable[list[Item]], most: int) -> Iterator[list[I
             size = min(2 * size, most)
 
 
-def _arriving_bytes(descriptor: int) -> Iterator[list[bytes]]:
-    unfinished: list[bytes] = []  # what has come so far of a line
+def _arriving_blocks(descriptor: int) -> Iterator[bytes]:
     while block := os.read(descriptor, BLOCK_BYTES):
-        ended, newline, rest = block.rpartition(b"\n")
-        if newline:
-            yield b"".join([*unfinished, ended]).split(b"\n")
-            unfinished.clear()
-        unfinished.append(rest)
-    if last := b"".join(unfinished):
-        yield [last]
+        yield block

@@ -1,6 +1,6 @@
 """One text: a file or a member of an archive, and its lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,26 +57,45 @@ def read_lines(file: TextFile) -> Iterator[str]:
     yield from read_segments(lines, str(file)) if is_sgml else lines
 
 
-def _lines(file: TextFile) -> Iterator[str]:
-    """Split at line feeds alone."""
+def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
+    """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds.
+
+    Args:
+        blocks: The bytes of a text.
+        source: Where they are from, for messages.
+
+    Raises:
+        UserError: A line is too long. The lines before it have been yielded.
+    """
     n_lines = 0
     unended: list[bytes] = []  # the start of a line whose end has not been read yet
     n_unended = 0
-    for block in file.blocks():
+    for block in blocks:
         first_end = block.find(b"\n")
         n_unended += len(block) if first_end < 0 else first_end
         if n_unended > MAX_LINE_BYTES:
-            raise UserError(f"{file}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes")
+            raise UserError(
+                f"{source}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes; split it, "
+                "or leave it out"
+            )
         if first_end < 0:
             unended.append(block)
             continue
         head, _, tail = block.rpartition(b"\n")
-        lines = _decode(b"".join((*unended, head)), n_lines, file)
+        lines = b"".join((*unended, head))
         unended, n_unended = [tail], len(tail)
+        n_lines += lines.count(b"\n") + 1
+        yield lines
+    if n_unended:
+        yield b"".join(unended)
+
+
+def _lines(file: TextFile) -> Iterator[str]:
+    n_lines = 0
+    for content in whole_lines(file.blocks(), file):
+        lines = _decode(content, n_lines, file)
         n_lines += len(lines)
         yield from lines
-    if n_unended:
-        yield from _decode(b"".join(unended), n_lines, file)
 
 
 def _decode(content: bytes, n_before: int, file: TextFile) -> list[str]:
