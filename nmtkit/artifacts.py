@@ -38,6 +38,7 @@ NAMES = 16 * "[0-9a-f]"  # of artifacts: their fingerprints
 # What else may be beside an artifact, and ends in one of these.
 DRAFT = ".partial"  # not finished
 ASIDE = ".damaged"  # what a stage moved out of a draft
+DRAFT_MARK = ".nmtkit-draft"  # in what surrounds the draft of a folder that a user names
 DISCARDED = ".discarded"  # not deleted completely
 FORMAT = 2  # of manifests; any other is refused
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
@@ -702,6 +703,47 @@ def draft_of_file(place: Path) -> Iterator[Path]:
                 draft.unlink()
             raise
         replace_file(draft, place)
+
+
+@contextmanager
+def draft_of_folder(place: Path) -> Iterator[Path]:
+    """Provide a new folder to write, which the `with` block moves to `place`.
+
+    It lies in a folder that a mark tells from one of the user's. The mark is made first and deleted
+    last, so that a draft is known, and replaced, whenever its writer was killed.
+
+    Raises:
+        BusyError: Another process is writing the folder.
+        UserError: `place` exists, or something else is where its draft is to be.
+    """
+    if os.path.lexists(place):
+        raise UserError(f"{place} is there already; name another folder")
+    around = place.with_name(f"{place.name}{DRAFT}")
+    mark, draft = around / DRAFT_MARK, around / "draft"
+    if os.path.lexists(around) and not (around.is_dir() and (mark.exists() or _is_empty(around))):
+        raise UserError(
+            f"{around}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
+            "name another folder"
+        )
+    around.mkdir(parents=True, exist_ok=True)
+    with mark.open("a", encoding="utf-8") as held:
+        if not _try_lock(held, fcntl.LOCK_EX):
+            raise BusyError(
+                f"another process is writing {place}; wait for it, or name another folder"
+            )
+        try:
+            _delete(draft)
+            draft.mkdir()
+            yield draft
+        finally:
+            _delete(draft)
+            mark.unlink()
+            with suppress(OSError):  # something else was put there
+                around.rmdir()
+
+
+def _is_empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
 
 
 def share_file(file: Path, place: Path) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Store
 from nmtkit.errors import UserError
+from nmtkit.selftest.attempt import ORDERS, BeforeOperation, attempt
 
 KIND, FINGERPRINT = "prepare", "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
@@ -584,6 +585,61 @@ def test_a_file_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
             pass
     assert place.read_text(encoding="utf-8") == "first\n"
     assert list(tmp_path.iterdir()) == [place]
+
+
+def write_folder(folder: Path) -> None:
+    with artifacts.draft_of_folder(folder / "out") as draft:
+        write_files(draft)
+        artifacts.move_folder(draft, folder / "out")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_folder_is_written_wherever_earlier_writers_were_killed(
+    tmp_path: Path, order: str
+) -> None:
+    (tmp_path / "whole").mkdir()
+    n_operations = attempt(write_folder, tmp_path / "whole", order).operations
+    assert n_operations > 10
+    for number in range(1, n_operations + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert attempt(write_folder, folder, order, BeforeOperation(number)).killed
+        while not (folder / "out").exists():
+            number += 3  # noqa: PLW2901 - what clears the draft is killed too, later each time
+            ended = attempt(write_folder, folder, order, BeforeOperation(number))
+            assert ended.killed or ended.code == 0, ended.said
+        assert bytes_of(folder / "out") == FILES
+
+
+def test_a_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with artifacts.draft_of_folder(tmp_path / "out") as draft:
+        write_files(draft)
+        with (
+            pytest.raises(artifacts.BusyError, match=r"another process is writing .*out; wait"),
+            artifacts.draft_of_folder(tmp_path / "out"),
+        ):
+            pass
+        assert bytes_of(draft) == FILES
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(tmp_path: Path) -> None:
+    for name in ("folder", "file", "link"):
+        place, own = tmp_path / name, tmp_path / f"{name}.partial"
+        if name == "folder":
+            own.mkdir()
+            write_files(own)
+        elif name == "file":
+            own.write_bytes(b"")
+        else:
+            own.symlink_to("nowhere")
+        with (
+            pytest.raises(UserError, match=rf"{name}\.partial, where .* is not nmtkit's; move it"),
+            artifacts.draft_of_folder(place),
+        ):
+            pass
+    assert bytes_of(tmp_path / "folder.partial") == FILES
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_standard_stream_is_not_replaced() -> None:

@@ -1,6 +1,5 @@
 """average: the mean of any bundles and checkpoints, as a bundle."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,26 +35,22 @@ def average(folders: Sequence[Path], place: Path) -> Path:
     Raises:
         UserError: One of them is damaged or is of another model, or `place` exists.
     """
-    if place.exists():
-        raise UserError(f"{place} is there already; name another folder")
-    checkpoints = [
-        folder
-        for folder in folders
-        if artifacts.open_directory(folder).manifest.kind == "checkpoint"
-    ]
-    bundles = [open_bundle(folder) for folder in folders if folder not in checkpoints]
-    rest = _rest_of_bundles(bundles) if bundles else _rest_of_trainings(checkpoints)
-    weights = average_weights(folders)
-    draft = place.with_name(f"{place.name}.partial")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-    files = rest.text.files_of_a_bundle()
-    write_bundle(draft, files, rest.description, rest.decoding, weights)
-    origins = [artifacts.sha256_of(folder / artifacts.MANIFEST) for folder in folders]
-    artifacts.publish_directory(
-        draft, place, {"kind": "average", "depends_on": {"manifests": origins}}
-    )
+    with artifacts.draft_of_folder(place) as draft:
+        checkpoints = [
+            folder
+            for folder in folders
+            if artifacts.open_directory(folder).manifest.kind == "checkpoint"
+        ]
+        bundles = [open_bundle(folder) for folder in folders if folder not in checkpoints]
+        rest = _rest_of_bundles(bundles) if bundles else _rest_of_trainings(checkpoints)
+        weights = average_weights(folders)
+        artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
+        files = rest.text.files_of_a_bundle()
+        write_bundle(draft, files, rest.description, rest.decoding, weights)
+        origins = [artifacts.sha256_of(folder / artifacts.MANIFEST) for folder in folders]
+        artifacts.publish_directory(
+            draft, place, {"kind": "average", "depends_on": {"manifests": origins}}
+        )
     return place
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from nmtkit.artifacts import move_folder
+from nmtkit import artifacts
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.decoding.bundle import Bundle, open_bundle
@@ -32,29 +32,25 @@ def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
     Raises:
         UserError: `bundle` is none, the format can't express the model, or `folder` exists.
     """
-    if folder.exists():
-        raise UserError(f"{folder} is there already; name another folder")
-    opened = open_bundle(bundle)
-    if opened.text.tgt.is_of_trees:
-        raise UserError(
-            f"{bundle} is a parser: only nmtkit makes trees of its output and the words of the "
-            "source; use `nmtkit translate --bundle`"
-        )
-    draft = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    if how == ExportFormat.CTRANSLATE2:
-        page = _write_ctranslate2(opened, draft)
-    else:
-        page = _write_huggingface(opened, draft)
-    for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
-        shutil.copyfile(path, draft / path.name)
-    (draft / README).write_text(page, encoding="utf-8", newline="\n")
-    move_folder(draft, folder)
+    with artifacts.draft_of_folder(folder) as draft:
+        opened = open_bundle(bundle)
+        if opened.text.tgt.is_of_trees:
+            raise UserError(
+                f"{bundle} is a parser: only nmtkit makes trees of its output and the words of the "
+                "source; use `nmtkit translate --bundle`"
+            )
+        if how == ExportFormat.CTRANSLATE2:
+            page = _write_ctranslate2(opened, draft, folder.name)
+        else:
+            page = _write_huggingface(opened, draft, folder.name)
+        for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
+            shutil.copyfile(path, draft / path.name)
+        (draft / README).write_text(page, encoding="utf-8", newline="\n")
+        artifacts.move_folder(draft, folder)
     return folder
 
 
-def _write_ctranslate2(bundle: Bundle, folder: Path) -> str:
+def _write_ctranslate2(bundle: Bundle, folder: Path, name: str) -> str:
     try:
         from nmtkit.interchange.ctranslate2 import write_model
     except ModuleNotFoundError:
@@ -76,7 +72,7 @@ def _write_ctranslate2(bundle: Bundle, folder: Path) -> str:
 ```python
 import ctranslate2
 
-translator = ctranslate2.Translator("{folder.stem}")
+translator = ctranslate2.Translator("{name}")
 source = [*subwords, "</s>"]
 result = translator.translate_batch([source], beam_size={bundle.decoding.beam_size})
 result[0].hypotheses[0]  # subwords
@@ -87,7 +83,7 @@ The length penalty of this library divides by length ** alpha, not by ((5 + leng
 """
 
 
-def _write_huggingface(bundle: Bundle, folder: Path) -> str:
+def _write_huggingface(bundle: Bundle, folder: Path, name: str) -> str:
     from nmtkit.interchange.huggingface import write_model, write_tokenizer
 
     model, text = load_model(bundle, torch.device("cpu")), bundle.text
@@ -95,7 +91,7 @@ def _write_huggingface(bundle: Bundle, folder: Path) -> str:
     if isinstance(text.subword, SentencePieceSubword):
         langs = text.src.lang, text.tgt.lang
         write_tokenizer(folder, text.subword, langs, bundle.max_subwords)
-        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained("{folder.stem}")
+        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained("{name}")
 output = model.generate(**tokenizer(tokens, return_tensors="pt"))  # tokens: a string
 tokenizer.batch_decode(output, skip_special_tokens=True)"""
     else:
@@ -105,7 +101,7 @@ tokenizer.batch_decode(output, skip_special_tokens=True)"""
 import torch
 import transformers
 
-model = transformers.MarianMTModel.from_pretrained("{folder.stem}")
+model = transformers.MarianMTModel.from_pretrained("{name}")
 {usage}
 ```
 

@@ -1,6 +1,5 @@
 """import: a model that fairseq trained, as a bundle."""
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -59,47 +58,45 @@ def import_fairseq(
     Raises:
         UserError: `folder` exists, or a file is damaged or is not one that can be imported.
     """
-    if folder.exists():
-        raise UserError(f"{folder} is there already; name another folder")
-    dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
-    dictionary = _joined(dictionaries)
-    merges = read_merges(codes)
-    model = read_model(checkpoint, text.langs)
-    if dictionary.n_rows != model.n_rows:
-        raise UserError(
-            f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but the "
-            f"model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was trained "
-            "with"
+    with artifacts.draft_of_folder(folder) as draft:
+        dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
+        dictionary = _joined(dictionaries)
+        merges = read_merges(codes)
+        model = read_model(checkpoint, text.langs)
+        if dictionary.n_rows != model.n_rows:
+            raise UserError(
+                f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but "
+                f"the model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was "
+                "trained with"
+            )
+        hyphens = text.aggressive_hyphens
+        if hyphens is None:
+            hyphens = HYPHEN in dictionary.pieces
+            progress.say(
+                f"import: {HYPHEN} is {'' if hyphens else 'not '}in the dictionary, so words are "
+                f"{'' if hyphens else 'not '}split at hyphens"
+            )
+        sides = [
+            Tokenization(
+                known_code(lang),
+                normalize_punctuation=text.normalize_punctuation,
+                lowercase=text.lowercase,
+                tokenizer=text.tokenizer,
+                aggressive_hyphens=hyphens,
+            )
+            for lang in text.langs
+        ]
+        artifacts.check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
+        BpeSubword(merges, dictionary.pieces).save(draft)
+        Tokenizations(src=sides[0], tgt=sides[1]).save(draft)
+        description = Description(config=model.config, n_rows=model.n_rows)
+        write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
+        origin = {
+            path.name: artifacts.sha256_of(path) for path in {checkpoint, codes, *dictionaries}
+        }
+        artifacts.publish_directory(
+            draft, folder, {"kind": "import", "depends_on": {"fairseq": origin}}
         )
-    hyphens = text.aggressive_hyphens
-    if hyphens is None:
-        hyphens = HYPHEN in dictionary.pieces
-        progress.say(
-            f"import: {HYPHEN} is {'' if hyphens else 'not '}in the dictionary, so words are "
-            f"{'' if hyphens else 'not '}split at hyphens"
-        )
-    sides = [
-        Tokenization(
-            known_code(lang),
-            normalize_punctuation=text.normalize_punctuation,
-            lowercase=text.lowercase,
-            tokenizer=text.tokenizer,
-            aggressive_hyphens=hyphens,
-        )
-        for lang in text.langs
-    ]
-    draft = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    artifacts.check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
-    BpeSubword(merges, dictionary.pieces).save(draft)
-    Tokenizations(src=sides[0], tgt=sides[1]).save(draft)
-    description = Description(config=model.config, n_rows=model.n_rows)
-    write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
-    origin = {path.name: artifacts.sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
-    artifacts.publish_directory(
-        draft, folder, {"kind": "import", "depends_on": {"fairseq": origin}}
-    )
     return folder
 
 

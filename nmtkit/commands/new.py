@@ -304,13 +304,12 @@ def _write_sets(
     folder: Path, held_out: dict[str, list[Chosen]], files: dict[str, FilePair]
 ) -> None:
     """Write a folder with the sets, whole or not at all."""
-    draft = folder.with_name(f"{folder.name}.partial")
-    draft.mkdir(exist_ok=True)
-    for kind, some in held_out.items():
-        for side, file in enumerate((files[kind].src, files[kind].tgt)):
-            text = "".join(f"{one.pair[side]}\n" for one in some)
-            (draft / Path(file).name).write_text(text, encoding="utf-8", newline="\n")
-    artifacts.move_folder(draft, folder)
+    with artifacts.draft_of_folder(folder) as draft:
+        for kind, some in held_out.items():
+            for side, file in enumerate((files[kind].src, files[kind].tgt)):
+                text = "".join(f"{one.pair[side]}\n" for one in some)
+                (draft / Path(file).name).write_text(text, encoding="utf-8", newline="\n")
+        artifacts.move_folder(draft, folder)
 
 
 def _recipe(name: str, langs: tuple[str, str], sources: dict[str, OwnText], survey: _Survey) -> str:

@@ -48,6 +48,12 @@ def test_what_cannot_be_averaged_is_refused(bundles: list[Path], tmp_path: Path)
         average([bundles[0], other], tmp_path / "mean")
     with pytest.raises(UserError, match="is there already"):
         average(bundles, tmp_path)
+    own = tmp_path / "mean.partial" / "notes"
+    own.parent.mkdir()
+    own.touch()
+    with pytest.raises(UserError, match=r"mean\.partial, .* is not nmtkit's; move it away"):
+        average(bundles, tmp_path / "mean")
+    assert own.exists()
     assert not (tmp_path / "mean").exists()
 
 

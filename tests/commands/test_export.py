@@ -43,3 +43,9 @@ def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
 def test_existing_folder_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already"):
         export(publish_bundle(tmp_path / "b", tiny()), tmp_path, ExportFormat.HUGGINGFACE)
+    own = tmp_path / "out.partial" / "notes"
+    own.parent.mkdir()
+    own.touch()
+    with pytest.raises(UserError, match=r"out\.partial, .* is not nmtkit's; move it away"):
+        export(tmp_path / "b", tmp_path / "out", ExportFormat.HUGGINGFACE)
+    assert own.exists()

@@ -100,6 +100,11 @@ def test_nothing_is_overwritten() -> None:
     assert [path.name for path in sorted(Path().iterdir())] == [
         *("mine", "mine.toml", "train.de.gz", "train.en.gz")
     ]
+    Path("yours.partial").mkdir()
+    Path("yours.partial/dev.en").touch()
+    with pytest.raises(UserError, match=r"^yours\.partial, .* is not nmtkit's; move it away"):
+        new("yours", *FILES)
+    assert not Path("yours.partial/dev.en").stat().st_size
 
 
 def test_sets_that_are_given_are_not_held_out() -> None:
