@@ -17,7 +17,7 @@ import typer
 
 from nmtkit import __version__
 from nmtkit.decoding.formats import Format
-from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
+from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory, shown
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, Precision
 from nmtkit.training import lifeline
 from nmtkit.visible import visible
@@ -111,6 +111,15 @@ Alignment = Annotated[
     typer.Option("--alignment", help="Of json and fairseq: add the source words of each word."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _utf8(text: str | None) -> str | None:
+    try:
+        (text or "").encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{shown(text)} is not valid UTF-8; convert the text to UTF-8") from None
+    return text
+
 
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
@@ -397,14 +406,19 @@ def force(
 @app.command()
 def attention(
     sentence: Annotated[
-        str | None, typer.Argument(metavar="[SENTENCE]", help="A sentence, or --input and --line.")
+        str | None,
+        typer.Argument(
+            metavar="[SENTENCE]", callback=_utf8, help="A sentence, or --input and --line."
+        ),
     ] = None,
     bundle: Annotated[
         Path, typer.Option("--bundle", metavar="DIR", help="The bundle.", show_default=False)
     ] = ...,  # type: ignore[assignment]
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Its translation; by default, the bundle's own."),
+        typer.Option(
+            metavar="TEXT", callback=_utf8, help="Its translation; by default, the bundle's own."
+        ),
     ] = None,
     source: Annotated[
         Path | None, typer.Option("--input", "-i", metavar="FILE", help="Take a line of a text,")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Store
 from nmtkit.errors import UserError
-from nmtkit.selftest.attempt import ORDERS, BeforeOperation, attempt
+from nmtkit.selftest.attempt import BeforeOperation, attempt
 
 KIND, FINGERPRINT = "prepare", "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
@@ -593,7 +593,7 @@ def write_folder(folder: Path) -> None:
         artifacts.move_folder(draft, folder / "out")
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", ["sorted", "reversed"])
 def test_a_folder_is_written_wherever_earlier_writers_were_killed(
     tmp_path: Path, order: str
 ) -> None:
@@ -604,9 +604,10 @@ def test_a_folder_is_written_wherever_earlier_writers_were_killed(
         folder = tmp_path / str(number)
         folder.mkdir()
         assert attempt(write_folder, folder, order, BeforeOperation(number)).killed
+        again = 0
         while not (folder / "out").exists():
-            number += 3  # noqa: PLW2901 - what clears the draft is killed too, later each time
-            ended = attempt(write_folder, folder, order, BeforeOperation(number))
+            again += 2  # what clears the draft is killed too, later each time
+            ended = attempt(write_folder, folder, order, BeforeOperation(again))
             assert ended.killed or ended.code == 0, ended.said
         assert bytes_of(folder / "out") == FILES
 

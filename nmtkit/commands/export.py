@@ -72,7 +72,7 @@ def _write_ctranslate2(bundle: Bundle, folder: Path, name: str) -> str:
 ```python
 import ctranslate2
 
-translator = ctranslate2.Translator("{name}")
+translator = ctranslate2.Translator({name!r})
 source = [*subwords, "</s>"]
 result = translator.translate_batch([source], beam_size={bundle.decoding.beam_size})
 result[0].hypotheses[0]  # subwords
@@ -91,7 +91,7 @@ def _write_huggingface(bundle: Bundle, folder: Path, name: str) -> str:
     if isinstance(text.subword, SentencePieceSubword):
         langs = text.src.lang, text.tgt.lang
         write_tokenizer(folder, text.subword, langs, bundle.max_subwords)
-        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained("{name}")
+        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained({name!r})
 output = model.generate(**tokenizer(tokens, return_tensors="pt"))  # tokens: a string
 tokenizer.batch_decode(output, skip_special_tokens=True)"""
     else:
@@ -101,7 +101,7 @@ tokenizer.batch_decode(output, skip_special_tokens=True)"""
 import torch
 import transformers
 
-model = transformers.MarianMTModel.from_pretrained("{name}")
+model = transformers.MarianMTModel.from_pretrained({name!r})
 {usage}
 ```
 

@@ -162,9 +162,10 @@ def new(
     if not re.fullmatch(SET_NAME, name):
         raise UserError(f"{name!r} cannot name a recipe: use letters, digits, '-', '_' and '.'")
     needed = {"dev": dev is None, "test": test is None}
-    paths = [each for source in (train, dev, test) if source for each in dict(source).values()]
-    if odd := next((path for path in paths if not str(path).isprintable()), None):
-        raise UserError(f"{odd!r} cannot stand in a recipe; rename the file")
+    given = [each for source in (train, dev, test) if source for each in dict(source).values()]
+    names = [name for each in given for name in (each if isinstance(each, tuple) else [each])]
+    if odd := next((name for name in (*langs, *names) if not str(name).isprintable()), None):
+        raise UserError(f"{odd!r} cannot stand in a recipe, which is plain text; rename it")
     for place in (recipe, *([folder] if any(needed.values()) else ())):
         if place.exists():
             raise UserError(f"{place} exists already; choose another name, or move it away")

@@ -49,8 +49,14 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file.
 
     Raises:
-        UserError: The file is not a safetensors file.
+        UserError: The file is not a safetensors file, or its path is not UTF-8.
     """
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"safetensors can't read {path}, a path that is not UTF-8; rename the folder"
+        ) from None
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:

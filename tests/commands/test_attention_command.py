@@ -93,6 +93,8 @@ def test_line_of_a_test_set_and_its_reference(
     [
         ([], "takes either a SENTENCE or --input"),
         ([" \t"], "the sentence is blank"),
+        (["cat\udcff"], r"'cat\udcff' is not valid UTF-8"),  # as Python has the byte 0xff
+        (["cat", "--target", "\udcff"], "is not valid UTF-8"),
         (["cat " * 30], "at most 24 can be shown"),
         (["cat", "--target", "cat " * 30], "at most 24 can be shown"),
         (["cat", "--ref", "x"], "--ref is an option of --input"),

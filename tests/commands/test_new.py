@@ -107,6 +107,27 @@ def test_nothing_is_overwritten() -> None:
     assert not Path("yours.partial/dev.en").stat().st_size
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--src-lang", "en\nx = 1", "--tgt-lang", "de"),
+        ("--tgt-lang", "\udcff"),
+        ("--dev", "a\udcff", "b"),
+    ],
+)
+def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match="cannot stand in a recipe, which is plain text; rename it"):
+        new("mine", *FILES, *options)
+    assert not Path("mine.toml").exists()
+
+
+def test_column_that_cannot_stand_in_a_recipe_is_refused() -> None:
+    write("text.tsv", ["a\tb"])
+    langs = ("--src-lang", "en", "--tgt-lang", "de")
+    with pytest.raises(UserError, match=r"'\\udcff' cannot stand in a recipe, which"):
+        new("mine", "--tsv", "text.tsv", "--columns", "en,\udcff", *langs)
+
+
 def test_sets_that_are_given_are_not_held_out() -> None:
     write("d.en", ["a"])
     write("d.de", ["b"])
@@ -251,7 +272,7 @@ MISTAKES: dict[str, tuple[Callable[[], None], tuple[str, ...], str]] = {
         ("mine", "--src", "a.en", "--tgt", "./a.en", "--src-lang", "en", "--tgt-lang", "de"),
         "are both",
     ),
-    "odd name": (_few_lines, ("mine", "--src", "\x7f.en", "--tgt", "\x7f.de"), "rename the file"),
+    "odd name": (_few_lines, ("mine", "--src", "\x7f.en", "--tgt", "\x7f.de"), "rename it"),
 }
 
 

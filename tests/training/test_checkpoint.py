@@ -129,6 +129,10 @@ def test_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"these are no weights")
     with pytest.raises(UserError, match=f"{WEIGHTS} can't be read as safetensors"):
         load_weights(trained()[0], path)
+    odd = tmp_path / "\udcff"  # as Python has the byte 0xff, which safetensors has no path for
+    path.rename(odd)
+    with pytest.raises(UserError, match="a path that is not UTF-8; rename the folder"):
+        load_weights(trained()[0], odd)
 
 
 def test_draft_that_a_kill_left_is_no_checkpoint_and_in_nobodys_way(tmp_path: Path) -> None:
