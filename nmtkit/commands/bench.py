@@ -16,7 +16,7 @@ from nmtkit.commands.trial import TrialText, text_of
 from nmtkit.corpus.chunks import call_apart
 from nmtkit.model.cost import count_parameters, update_flops
 from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak
+from nmtkit.model.peak import measured_peak, peak_dtype
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missing, trainer_of
@@ -91,7 +91,8 @@ def _bench(
     progress.say(
         f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"
     )
-    peak_before = measured_peak(group.device, PEAK_SECONDS, acceleration.dtype)
+    dtype = peak_dtype(group.device, acceleration.dtype)
+    peak_before = measured_peak(group.device, PEAK_SECONDS, dtype)
     _forget_last(group.device)
     n_rows = recipe.model.rows_for(text.n_tokens)
     begin = time.perf_counter()
@@ -102,11 +103,12 @@ def _bench(
     src_tokens = sum(metrics.src_tokens for metrics in timed)
     tgt_tokens = sum(metrics.tgt_tokens for metrics in timed)
     length = round(float(np.concatenate([pairs.src_lengths, pairs.tgt_lengths]).mean()))
+    precision = str(dtype).removeprefix("torch.")
     flops = update_flops(recipe.model, n_rows, src_tokens, tgt_tokens, length) / spent
     memory = peak_bytes(group.device)
     parts = _parts(trainer, coming, spent / len(timed))
     # The speed of a shared machine varies, so its peak is measured before and after.
-    peak_flops = max(peak_before, measured_peak(group.device, PEAK_SECONDS, acceleration.dtype))
+    peak_flops = max(peak_before, measured_peak(group.device, PEAK_SECONDS, dtype))
     return TrainingSpeed(
         recipe=recipe.name,
         way=way,
@@ -119,7 +121,7 @@ def _bench(
         tgt_tokens_per_second=tgt_tokens / spent,
         flops=flops,
         mfu=flops / peak_flops,
-        peak_of=f"a {acceleration.precision} product here, {peak_flops / 1e9:,.0f} GFLOP/s",
+        peak_of=f"a {precision} product here, {peak_flops / 1e9:,.0f} GFLOP/s",
         peak_bytes=memory,
         start_seconds=start_seconds,
         fill=_fill(acceleration, coming),

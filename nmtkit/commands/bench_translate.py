@@ -17,7 +17,9 @@ from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
 from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak
+from nmtkit.model.peak import measured_peak, peak_dtype
+from nmtkit.recipe import DecodingConfig
+from nmtkit.recipe_file import override_decoding
 from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.translator import load_engine
@@ -34,7 +36,7 @@ class Trial:
     lines: list[str]
     engine: EngineName
     dtype: EnginePrecision
-    beam_size: int
+    decoding: DecodingConfig
     batch: int  # lines that the engine gets at a time
 
 
@@ -64,20 +66,21 @@ def bench_translation(
         n_lines: Number of lines.
 
     Raises:
-        UserError: An engine is not installed or does not have a precision, or the text has no
-            lines.
+        UserError: An engine is not installed or does not have a precision, a beam does not fit
+            the schema of recipes, or the text has no lines.
     """
     lines = list(islice(filter(str.strip, read_lines(TextFile(text))), n_lines))
     if not lines:
         raise UserError(f"{text} has no lines to translate; name another --input")
     if EngineName.AUTO in engines:
         raise UserError("--engine auto is no engine to measure; name torch or ctranslate2")
-    own_beam = open_bundle(bundle).decoding.beam_size
+    own = open_bundle(bundle).decoding
+    decodings = [override_decoding(own, beam) for beam in beams] or [own]
     trials = [
-        Trial(bundle, lines, engine, dtype, beam, batch)
+        Trial(bundle, lines, engine, dtype, decoding, batch)
         for engine in engines
         for dtype in dtypes
-        for beam in beams or [own_beam]
+        for decoding in decodings
         for batch in batches or [len(lines)]
     ]
     return [_in_own_process(trial, machine) for trial in trials]
@@ -85,14 +88,14 @@ def bench_translation(
 
 def _in_own_process(trial: Trial, machine: Machine) -> TranslationSpeed:
     """Measure in a process of its own, whose memory is that of this trial alone."""
+    beam_size = trial.decoding.beam_size
     progress.say(
-        f"bench: {trial.engine} in {trial.dtype}, beam {trial.beam_size}, "
-        f"{trial.batch:,} lines at a time"
+        f"bench: {trial.engine} in {trial.dtype}, beam {beam_size}, {trial.batch:,} lines at a time"
     )
     return call_apart(
         partial(_bench, machine),
         trial,
-        if_killed=f"{trial.engine} with beam {trial.beam_size} was killed, perhaps for lack of "
+        if_killed=f"{trial.engine} with beam {beam_size} was killed, perhaps for lack of "
         "memory; lower --beam or --batch",
     )
 
@@ -101,7 +104,7 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
     device = machine.torch_device()
     # Of 8 bits torch has no fast products to compare with.
     is_float32 = trial.dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32)
-    dtype = torch.float32 if is_float32 else torch.bfloat16
+    dtype = peak_dtype(device, torch.float32 if is_float32 else torch.bfloat16)
     peak_before = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
@@ -109,12 +112,11 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
     bundle = open_bundle(trial.bundle)
     engine = load_engine(bundle, machine, trial.engine, trial.dtype)
     load_seconds = time.perf_counter() - begin
-    decoding = bundle.decoding.model_copy(update={"beam_size": trial.beam_size})
     sources = [bundle.text.encode(line) for line in trial.lines]
 
     def translate(some: Sequence[Sequence[int]]) -> list[int]:
         """Return the number of tokens of each translation, EOS included."""
-        found = engine.translate(some, decoding, n_best=1, progress=lambda _: None)
+        found = engine.translate(some, trial.decoding, n_best=1, progress=lambda _: None)
         return [len(hypotheses[0].tokens) + 1 for hypotheses in found]
 
     translate(sources[:WARM_UP_LINES])
@@ -131,14 +133,14 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
             description.n_rows,
             [len(source) for source in sources],
             lengths,
-            trial.beam_size,
+            trial.decoding.beam_size,
         )
         / seconds
     )
     return TranslationSpeed(
         engine=trial.engine,
         dtype=trial.dtype,
-        beam_size=trial.beam_size,
+        beam_size=trial.decoding.beam_size,
         batch=trial.batch,
         device=device_name(device),
         threads=torch.get_num_threads(),

@@ -9,28 +9,45 @@ import torch
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
-    """Multiply matrices of `dtype` for about `seconds`, and return the FLOP/s of the fastest time.
+    """Multiply matrices for about `seconds`, and return the FLOP/s of the fastest time.
+
+    They are of `peak_dtype`, whatever a model on `device` computes in.
 
     On a CPU, products of several sizes are timed. Only small ones end before another program gets
     the core, and only large ones keep many cores busy.
     """
+    dtype = peak_dtype(device, dtype)
     widths = (8_192,) if device.type == "cuda" else (256, 512, 1_024, 2_048)
     return max(_fastest(width, device, seconds / len(widths), dtype) for width in widths)
+
+
+def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """Return `dtype`, or float32 where products of bfloat16 are only imitated.
+
+    They take seconds there, and are no bound: engines multiply bfloat16 weights in float32.
+    """
+    is_imitated = device.type == "cpu" and not _has_bfloat16()
+    return torch.float32 if dtype == torch.bfloat16 and is_imitated else dtype
 
 
 def bfloat16_gain(width: int, seconds: float) -> float:
     """Return how many times as fast as in float32 a CPU multiplies matrices of `width` in bfloat16.
 
-    It takes about `seconds`. It is 0 without instructions for it, which oneDNN has from AVX-512 on:
-    there, products in float32 that wait for a busy core could make it seem faster.
+    It takes about `seconds`. It is 0 without instructions for it: there, products in float32 that
+    wait for a busy core could make it seem faster.
     """
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not _has_bfloat16():
         return 0.0
     half, single = (
         _fastest(width, torch.device("cpu"), seconds / 2, dtype)
         for dtype in (torch.bfloat16, torch.float32)
     )
     return half / single
+
+
+def _has_bfloat16() -> bool:
+    """Return whether the processor has instructions for it, which oneDNN uses from AVX-512 on."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _fastest(width: int, device: torch.device, seconds: float, dtype: torch.dtype) -> float:

@@ -15,6 +15,7 @@ from nmtkit.commands import bench
 from nmtkit.commands.bench import bench_training
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine, Precision
+from nmtkit.model import peak as peaks_of
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.cost import update_flops
 from nmtkit.model.packing import Layout
@@ -64,9 +65,11 @@ def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(
     assert 0 < speed.mfu < 1
 
 
-def test_mfu_refers_to_products_in_the_precision_of_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_mfu_refers_to_products_in_the_precision_of_the_training_if_the_processor_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_bfloat16: bool
 ) -> None:
+    monkeypatch.setattr(peaks_of, "_has_bfloat16", lambda: has_bfloat16)
     chain = chain_of(tmp_path)
     machine = replace(chain.machine, dtype=Precision.BFLOAT16)
     peaks = {torch.float32: 1e15, torch.bfloat16: 2e15}
@@ -75,9 +78,11 @@ def test_mfu_refers_to_products_in_the_precision_of_the_training(
         Chain(chain.recipe, machine, "demo"), seconds=0.1, each_technique=True, is_quiet=False
     )
     assert [speed.way for speed in speeds] == ["float32", "bfloat16"]
-    for speed, peak in zip(speeds, peaks.values(), strict=True):
+    for speed in speeds:
+        precision = speed.way if has_bfloat16 else "float32"
+        peak = peaks[getattr(torch, precision)]
         assert speed.mfu == speed.flops / peak
-        assert speed.peak_of == f"a {speed.way} product here, {peak / 1e9:,.0f} GFLOP/s"
+        assert speed.peak_of == f"a {precision} product here, {peak / 1e9:,.0f} GFLOP/s"
 
 
 @pytest.mark.gpu

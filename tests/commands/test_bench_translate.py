@@ -12,17 +12,19 @@ from nmtkit.commands.bench_translate import bench_translation
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
+from nmtkit.model.peak import peak_dtype
 from nmtkit.model.transformer import Linear, Transformer
 from nmtkit.reporting.tables import print_translation_speeds
 from nmtkit.stages import average, prepare, train
 
+CPU = torch.device("cpu")
 MACHINE = Machine(Path("runs"), device="cpu")
 TORCH, FLOAT32 = [EngineName.TORCH], [EnginePrecision.FLOAT32]
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    chain = tiny_chain(tmp_path_factory.mktemp("chain"))
+    chain = tiny_chain(tmp_path_factory.mktemp("chain"), d_k=2, d_v=2)
     prepare.run(chain)
     train.run(chain)
     return average.run(chain).path
@@ -58,6 +60,37 @@ def test_empty_text_is_refused(bundle: Path, text: Path) -> None:
         bench_translation(
             bundle, text, MACHINE, engines=TORCH, dtypes=FLOAT32, beams=[], batches=[], n_lines=3
         )
+
+
+def test_beam_is_bounded_as_in_a_recipe(bundle: Path, text: Path) -> None:
+    for beam in (0, 1_025):
+        with pytest.raises(UserError, match=rf"beam_size = {beam}: Input should be"):
+            bench_translation(
+                bundle,
+                text,
+                MACHINE,
+                engines=TORCH,
+                dtypes=FLOAT32,
+                beams=[2, beam],
+                batches=[],
+                n_lines=3,
+            )
+
+
+def test_share_is_of_a_peak_that_the_processor_has(bundle: Path, text: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    (speed,) = bench_translation(
+        bundle,
+        text,
+        MACHINE,
+        engines=[EngineName.CTRANSLATE2],
+        dtypes=[EnginePrecision.INT8],
+        beams=[1],
+        batches=[],
+        n_lines=3,
+    )
+    assert speed.peak_of == str(peak_dtype(CPU, torch.bfloat16)).removeprefix("torch.")
+    assert 0 < speed.share_of_peak < 1
 
 
 def test_flops_are_those_of_all_matrices_and_of_attention() -> None:

@@ -1,10 +1,30 @@
 """The speed of bfloat16 against the processor's instructions."""
 
+import pytest
 import torch
 
-from nmtkit.model.peak import bfloat16_gain
+from nmtkit.model import peak
+from nmtkit.model.peak import bfloat16_gain, measured_peak, peak_dtype
 
 
 def test_bfloat16_gains_only_on_processors_with_instructions_for_it() -> None:
     gain = bfloat16_gain(32, 0.02)
     assert (gain > 0) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def test_peak_of_bfloat16_is_that_of_float32_without_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cpu, multiplied = torch.device("cpu"), []
+
+    def fastest(width: int, *rest: object) -> float:
+        multiplied.append(rest[-1])
+        return float(width)
+
+    monkeypatch.setattr(peak, "_fastest", fastest)
+    for has_it, expected in ((False, torch.float32), (True, torch.bfloat16)):
+        monkeypatch.setattr(peak, "_has_bfloat16", lambda has_it=has_it: has_it)
+        multiplied.clear()
+        measured_peak(cpu, 1.0, torch.bfloat16)
+        assert {*multiplied, peak_dtype(cpu, torch.bfloat16)} == {expected}
+        assert peak_dtype(torch.device("cuda"), torch.bfloat16) == torch.bfloat16
