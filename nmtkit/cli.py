@@ -121,6 +121,7 @@ def _utf8(text: str | None) -> str | None:
     return text
 
 
+MOST = sys.maxsize  # lines that can be counted
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -426,7 +427,7 @@ def attention(
     reference: Annotated[
         Path | None, typer.Option("--ref", metavar="FILE", help="and of its translation:")
     ] = None,
-    line: Annotated[int, typer.Option(min=1, help="the number of the line.")] = 1,
+    line: Annotated[int, typer.Option(min=1, max=MOST, help="the number of the line.")] = 1,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write a page to choose layers, heads and words on."),
@@ -1063,13 +1064,15 @@ def bench_translate(
     ] = None,
     beams: Annotated[
         list[int] | None,
-        typer.Option("--beam", min=1, help="In place of the bundle's; repeat it for several."),
+        typer.Option("--beam", help="In place of the bundle's; repeat it for several."),
     ] = None,
     batches: Annotated[
         list[int] | None,
-        typer.Option("--batch", min=1, help="Lines at a time, by default all; 1 shows latency."),
+        typer.Option(
+            "--batch", min=1, max=MOST, help="Lines at a time, by default all; 1 shows latency."
+        ),
     ] = None,
-    lines: Annotated[int, typer.Option(min=1, help="Lines to translate.")] = 500,
+    lines: Annotated[int, typer.Option(min=1, max=MOST, help="Lines to translate.")] = 500,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -165,6 +165,19 @@ def test_options_of_translate_that_do_not_go_together_are_refused(
         cli.app(["translate", *options], standalone_mode=False)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["attention", "--bundle", "b", "-i", "text", "--line"],
+        ["bench", "translate", "--bundle", "b", "-i", "text", "--lines"],
+        ["bench", "translate", "--bundle", "b", "-i", "text", "--batch"],
+    ],
+)
+def test_numbers_that_cannot_be_counted_to_are_refused(options: list[str]) -> None:
+    ended = CliRunner().invoke(cli.app, [*options, f"{2**63}"])
+    assert f"Invalid value for '{options[-1]}': Input should be less than" in ended.output
+
+
 def test_garbage_is_collected_again_after_loading() -> None:
     with cli._no_garbage():
         assert not gc.isenabled()
