@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from nmtkit import artifacts, progress
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, Pair, sample, unrepeated
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shown
 from nmtkit.recipe import SET_NAME, FilePair, OwnText, TmxFile, TsvFile
 from nmtkit.recipe_file import parse_recipe
 from nmtkit.sources.catalog import RemoteFile
@@ -241,11 +241,17 @@ def _tsv_of(path: Path, columns: str | None, langs: tuple[str, str]) -> TsvFile:
         langs: Source and target language.
 
     Raises:
-        UserError: The file cannot be read, or has more than two columns without names.
+        UserError: The file cannot be read, fewer than two columns are named, or the file has more
+            than two columns without names.
     """
     first = next(read_lines(TextFile(path)), "").split("\t")
     if columns is not None:
         named = tuple(columns.split(","))
+        if len(named) < 2:
+            raise UserError(
+                f"--columns {shown(columns)} names fewer than two columns; name all of them, such "
+                f"as --columns id,{langs[0]},{langs[1]}"
+            )
         return TsvFile(tsv=str(path), columns=named, header=first == list(named))
     if set(langs) <= set(first):
         return TsvFile(tsv=str(path), columns=tuple(first), header=True)

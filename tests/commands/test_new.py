@@ -121,6 +121,14 @@ def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...]) -> N
     assert not Path("mine.toml").exists()
 
 
+def test_a_single_column_is_refused() -> None:
+    write("text.tsv", ["a\tb"])
+    langs = ("--src-lang", "en", "--tgt-lang", "de")
+    for columns in ("", "en"):
+        with pytest.raises(UserError, match=f"--columns '{columns}' names fewer than two columns"):
+            new("mine", "--tsv", "text.tsv", "--columns", columns, *langs)
+
+
 def test_column_that_cannot_stand_in_a_recipe_is_refused() -> None:
     write("text.tsv", ["a\tb"])
     langs = ("--src-lang", "en", "--tgt-lang", "de")
