@@ -87,7 +87,13 @@ def train(
             metrics_file.write(metrics.line())
             report(metrics)
             n_skipped = n_skipped + 1 if metrics.skipped else 0
-            _check_skipped(n_skipped, metrics.step, directory)
+            if n_skipped == MAX_SKIPPED:
+                publishing.wait()
+                group.wait()  # all processes are here, and say the same of the checkpoints
+                first = metrics.step - n_skipped + 1
+                raise _diverged(
+                    f"loss or gradient of steps {first:,} to {metrics.step:,}", directory
+                )
             stopping = group.any(should_stop())
             scheduled = _is_checkpoint_due(config, metrics.step, last_saved)
             progress = _advanced(progress, work, metrics, scheduled=scheduled)
@@ -218,16 +224,13 @@ def _save(trainer: Trainer, progress: Progress, directory: Path, publishing: Bes
     publishing.start(publish)
 
 
-def _check_skipped(n_skipped: int, step: int, directory: Path) -> None:
-    """End a run if its last `n_skipped` steps were skipped and those are too many."""
-    if n_skipped == MAX_SKIPPED:
-        first = step - n_skipped + 1
-        raise _diverged(f"loss or gradient of steps {first:,} to {step:,}", directory)
-
-
 def _diverged(what: str, directory: Path) -> UserError:
     note_divergence(directory, f"{what}: not finite")
+    kept = (
+        f"the last good checkpoint is kept in {directory}"
+        if checkpoints(directory)
+        else "no checkpoint was saved before"
+    )
     return UserError(
-        f"{what}: not finite; the last good checkpoint is kept in {directory}; lower [training] "
-        "learning_rate_scale or raise warmup_steps"
+        f"{what}: not finite; {kept}; lower [training] learning_rate_scale or raise warmup_steps"
     )

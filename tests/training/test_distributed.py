@@ -300,7 +300,7 @@ def children_of(pid: int) -> list[int]:
     [
         ("memory", "nmtkit: cpu has too little memory for this model and micro-batches of 35 "),
         ("disk", "nmtkit: the disk is full (somewhere); "),
-        ("nan", "not finite; the last good checkpoint is kept in "),
+        ("nan", "not finite; no checkpoint was saved before; "),
     ],
 )
 def test_error_of_one_process_ends_all_soon_and_is_told_once(

@@ -454,12 +454,32 @@ def test_gradients_that_stay_no_numbers_end_the_run_and_keep_the_last_checkpoint
     model = model_of()
     poison_gradients(model, range(4, 100), math.nan)
     config = config_of(max_steps=30, checkpoint_every_steps=5)
-    with pytest.raises(UserError, match=r"^loss or gradient of steps 4 to 8: not finite"):
+    with pytest.raises(UserError, match=r"^loss or gradient of steps 4 to 8: not finite; the last"):
         run(tmp_path, model, config, max_tokens=120)
     assert [line["skipped"] for line in losses(tmp_path)] == [False] * 3 + [True] * MAX_SKIPPED
     assert [path.name for path in checkpoints(tmp_path)] == ["step-00000005"]
     for parameter in model.parameters():
         assert parameter.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("every", "what"), [(30, "loss or gradient of steps 1 to 5"), (2, "weights after step 2")]
+)
+def test_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none(
+    tmp_path: Path, every: int, what: str
+) -> None:
+    model = model_of()
+    poison_gradients(model, range(1, 100), math.nan)
+
+    def poison_weights(metrics: Metrics) -> None:
+        if metrics.step == every:
+            with torch.no_grad():
+                model.tgt_embedding.weight[5, 0] = math.nan
+
+    config = config_of(max_steps=30, checkpoint_every_steps=every)
+    with pytest.raises(UserError, match=f"^{what}: not finite; no checkpoint was saved before; "):
+        run(tmp_path, model, config, report=poison_weights)
+    assert not checkpoints(tmp_path)
 
 
 def test_a_few_steps_now_and_then_may_be_skipped_for_as_long_as_training_lasts(
