@@ -62,7 +62,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
     with path.open("rb") as stored:
         if member is None:
             if text_suffix(path.name) in ARCHIVE_SUFFIXES:
-                raise PackedError("is an archive; name one of its members")
+                raise PackedError("is an archive; unpack it and name the text that it holds")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
             yield from _even(_unpack(blocks, path.suffix))
             return

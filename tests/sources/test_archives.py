@@ -238,7 +238,9 @@ def test_what_is_no_archive_has_no_members(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tgz", "a.tar.gz", "a.zip", "a.TAR.zst"])
 def test_an_archive_is_no_text(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PackedError, match="is an archive; name one of its members"):
+    with pytest.raises(
+        PackedError, match="is an archive; unpack it and name the text that it holds"
+    ):
         read(written(tmp_path / name, b""))
 
 
