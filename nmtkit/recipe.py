@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -23,6 +24,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from nmtkit.errors import UserError
+from nmtkit.languages import known_code
 
 MAX_INT = 2**63 - 1  # as in TOML
 # Deviation: the paper names none; this is the one of its published code (tensor2tensor, June 2017).
@@ -43,6 +47,18 @@ COMMIT = r"^[0-9a-f]{40}$"
 LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
 TREE = "tree"  # the "language" that a parser translates into
 SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"  # of a treebank, or a range; or files of it
+
+
+def _language(code: str) -> str:
+    try:
+        known_code(code)
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    return code
+
+
+def _language_or_tree(code: str) -> str:
+    return code if code == TREE else _language(code)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -218,8 +234,8 @@ def name_of(source: Source | TestSource) -> str:
 class CorpusConfig(Section):
     """The text, and how it is cleaned and tokenized (section 5.1)."""
 
-    src_lang: Annotated[str, Field(pattern=LANGUAGE)]
-    tgt_lang: Annotated[str, Field(pattern=LANGUAGE)]
+    src_lang: Annotated[str, Field(pattern=LANGUAGE), AfterValidator(_language)]
+    tgt_lang: Annotated[str, Field(pattern=LANGUAGE), AfterValidator(_language_or_tree)]
     train: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
     dev: Source
     normalize_punctuation: bool

@@ -333,6 +333,14 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     ),
     "endless": ("decoding.length_penalty=inf", ("length_penalty = Infinity", "finite")),
     "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "should match pattern")),
+    "no code of a language": (
+        "corpus.tgt_lang=German",
+        ('[corpus] tgt_lang = "German"', "'German' is not the code of a language; give its code"),
+    ),
+    "trees as a source": (
+        "corpus.src_lang=tree",
+        ('[corpus] src_lang = "tree"', "'tree' is not the code of a language; give its code"),
+    ),
     "bad name": ("name='a b'", ('name = "a b"', "should match pattern")),
     "no such choice": ("model.norm=before", ('[model] norm = "before"', "'post' or 'pre'")),
     "no such method": (

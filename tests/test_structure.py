@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "symbols": set(),
     "progress": {"visible", "duration"},
     "machine": {"errors"},
-    "recipe": set(),
+    "recipe": {"languages", "errors"},
     "recipe_file": {"recipe", "errors"},
     "study": {"recipe", "recipe_file", "errors"},
     "artifacts": {"errors"},
