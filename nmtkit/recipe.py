@@ -42,6 +42,7 @@ NAME = r"^[A-Za-z0-9._-]+$"
 SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 # An artifact has files and a folder of its own with these names.
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
+MAX_SET_NAME = 200  # characters; paths in a manifest and names of files have at most 255
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 COMMIT = r"^[0-9a-f]{40}$"
 LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
@@ -417,6 +418,11 @@ class TestConfig(Section):
         for name in names:
             if name in RESERVED_NAMES:
                 raise ValueError(f'a set cannot be called {name}; give it another "name"')
+            if len(name) > MAX_SET_NAME:
+                raise ValueError(
+                    f"the name of a set, {name[:20]}..., has {len(name):,} characters, more than "
+                    f'{MAX_SET_NAME}; give it another "name"'
+                )
             if names.count(name) > 1:
                 raise ValueError(f'sets has {names.count(name)} called {name}; give one a "name"')
         return self

@@ -691,6 +691,16 @@ def test_a_test_set_takes_no_name_that_an_artifact_uses(name: str) -> None:
     load_recipe("demo", [f'test.sets=[{{ src = "{name}", name = "other" }}]'])
 
 
+@pytest.mark.parametrize("length", [201, 300])
+def test_a_test_set_takes_no_name_that_is_too_long_for_a_file(length: int) -> None:
+    said = f'xxx..., has {length} characters, more than 200; give it another "name"$'
+    with pytest.raises(UserError, match=said):
+        load_recipe("demo", [f'test.sets=[{{ src = "{"x" * length}" }}]'])
+    with pytest.raises(UserError, match=said):
+        load_recipe("demo", [f'test.sets=[{{ src = "a", name = "{"x" * length}" }}]'])
+    load_recipe("demo", [f'test.sets=[{{ src = "{"x" * 300}", name = "{"x" * 200}" }}]'])
+
+
 def test_test_sets_have_names_of_their_own() -> None:
     with pytest.raises(UserError, match=r'sets has 2 called test\.en; give one a "name"'):
         load_recipe("demo", ['test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }]'])
