@@ -34,6 +34,9 @@ LAYER_NORM_EPSILON = 1e-6
 
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
+# Of a model: more than any machine holds, and so few that no size in bytes overflows 64 bits.
+Width = Annotated[int, Field(ge=1, le=2**18)]
+Length = Annotated[int, Field(ge=1, le=2**24)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -308,24 +311,24 @@ class BundleConfig(Section):
 class ModelConfig(Section):
     """The Transformer (section 3), with the variations of Table 3."""
 
-    n_layers: Count  # N, of the encoder and of the decoder
-    d_model: Count
-    d_ff: Count
-    n_heads: Count  # h
-    d_k: Count
-    d_v: Count
+    n_layers: Annotated[int, Field(ge=1, le=10_000)]  # N, of the encoder and of the decoder
+    d_model: Width
+    d_ff: Width
+    n_heads: Width  # h
+    d_k: Width
+    d_v: Width
     attention_bias: bool = False  # of the attention projections
     # r, the positions that self-attention sees (section 4). The encoder sees r // 2 before its own
     # and (r - 1) // 2 after it, the decoder its own and r - 1 before it. If left out: all.
-    neighbourhood: Count | None = None
+    neighbourhood: Length | None = None
     dropout: Share  # P_drop, of sub-layer outputs and embeddings
     attention_dropout: Share = 0.0  # of attention weights (section 6.3)
     positions: Literal["sinusoid", "fairseq", "learned"]  # "fairseq": its table of sinusoids
-    max_positions: Count  # longest training sentence, and rows of the learned positions
+    max_positions: Length  # longest training sentence, and rows of the learned positions
     norm: Literal["post", "pre"]
     layer_norm_epsilon: Positive = LAYER_NORM_EPSILON
     tie_embeddings: bool  # share source, target and pre-softmax matrix (section 3.4)
-    vocabulary_multiple: Count  # round up the rows of the embeddings to a multiple of this
+    vocabulary_multiple: Length  # round up the rows of the embeddings to a multiple of this
 
     @model_validator(mode="after")
     def _check(self) -> Self:

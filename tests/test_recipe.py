@@ -378,6 +378,22 @@ def test_a_wrong_value_is_one_sentence_with_file_key_and_value(mistake: str, wor
 
 
 @pytest.mark.parametrize(
+    ("key", "most"),
+    [
+        ("n_layers", 10_000),
+        *((key, 2**18) for key in ("d_model", "d_ff", "n_heads", "d_k", "d_v")),
+        *((key, 2**24) for key in ("neighbourhood", "max_positions", "vocabulary_multiple")),
+    ],
+)
+def test_a_model_that_no_machine_holds_is_refused(key: str, most: int, working: Path) -> None:
+    assert getattr(load_recipe(str(working), [f"model.{key}={most}"]).model, key) == most
+    for value in (most + 1, 2**63 - 1):
+        said = rf"\[model\] {key} = {value}: Input should be less than or equal to {most}$"
+        with pytest.raises(UserError, match=said):
+            load_recipe(str(working), [f"model.{key}={value}"])
+
+
+@pytest.mark.parametrize(
     ("override", "full"),
     [
         ("d_model=3", "model.d_model"),

@@ -347,7 +347,7 @@ def header_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
 
 def many_layers(bundle: Path) -> None:
     """As many weights as the model has, in one tensor."""
-    model_with(n_layers=20_000, tie_embeddings=True)(bundle)
+    model_with(n_layers=10_000, tie_embeddings=True)(bundle)
     described = artifacts.read_record(bundle / MODEL, Description)
     n_weights = count_parameters(described.config, described.n_rows).total
     with (bundle / WEIGHTS).open("wb") as file:
@@ -434,17 +434,18 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "no tokenization listed": (unlisted(TOKENIZATION), f"published without {TOKENIZATION}"),
     "unknown key": (manifest_with(lambda m: m.update(more=1)), r"\['more'\] = 1: Extra"),
     "size as text": (manifest_with(lambda m: m["files"][MODEL].update(bytes="9")), "'9': Input"),
-    "n_layers": (model_with(n_layers=10**7), "has more"),
-    "d_ff": (model_with(d_ff=2 * 10**7), "has more"),
+    "n_layers": (model_with(n_layers=10_000), "has more"),
+    "d_ff": (model_with(d_ff=2**18), "has more"),
     "n_rows": (model_with(n_rows=10**9), "has more"),
-    "d_model": (model_with(d_model=10**12), "has more"),
-    "n_heads": (model_with(n_heads=2**63 - 1), "has more"),
+    "d_model": (model_with(d_model=2**18), "has more"),
+    "n_heads": (model_with(n_heads=2**18), "has more"),
+    "n_heads beyond its bound": (model_with(n_heads=2**63 - 1), "less than or equal to 262144"),
     "n_heads of many digits": (model_with(n_heads=10**4_000), "less than or equal to"),
     "n_layers, as many weights": (many_layers, "holds another model"),
     "other shapes, as many weights": (model_with(d_k=5, d_v=7), "holds (another|.* weights)"),
-    "sinusoids": (model_with(max_positions=10**9), None),
-    "learned positions": (model_with(positions="learned", max_positions=10**9), "has more"),
-    "vocabulary_multiple": (model_with(vocabulary_multiple=10**9), None),
+    "sinusoids": (model_with(max_positions=2**24), None),
+    "learned positions": (model_with(positions="learned", max_positions=2**24), "has more"),
+    "vocabulary_multiple": (model_with(vocabulary_multiple=2**24), None),
     "number as text": (model_with(n_layers="1"), "Input should be a valid integer"),
     "unknown key of the model": (model_with(colour=1), "Unknown key"),
     "F16": (weights_with(cast(torch.float16)), "'F16'.*expected .'F32'"),
