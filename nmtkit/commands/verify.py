@@ -96,7 +96,7 @@ def _text(corpus: Corpus, identity: list[str], machine: Machine) -> Iterator[str
         return
     if now != identity:
         files = " and ".join(str(text.file) for text in corpus.files) or corpus.name
-        yield f"{files}: other bytes than those that were read"
+        yield f"{files}: not the text that was read"
 
 
 def _other_texts(chain: Chain) -> Iterator[str]:

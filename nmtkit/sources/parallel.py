@@ -70,13 +70,15 @@ class Corpus(ABC):
     def identity(self, downloads_dir: Path) -> list[str]:
         """Return what determines the text: hashes and members, or a repository and its commit.
 
+        The hash of a user's own file of SGML is marked: as plain text, the same bytes are others.
+
         Raises:
             UserError: a file is missing, or was never downloaded and has no published hash.
         """
         return [
             f"{download_identity(text.file, downloads_dir)}:{text.member or ''}"
             if isinstance(text.file, RemoteFile)
-            else self._sha256s[text.file]
+            else self._sha256s[text.file] + (":sgml" if TextFile(text.file).is_sgml else "")
             for text in self.files
         ]
 

@@ -29,6 +29,11 @@ class TextFile:
         """Return the name of the text itself, whose suffixes count."""
         return self.member or self.path.name
 
+    @property
+    def is_sgml(self) -> bool:
+        """Return whether its lines are segments of SGML."""
+        return text_suffix(self.name) in (".sgm", ".sgml")
+
     def __str__(self) -> str:
         return f"{self.member} in {self.path}" if self.member else str(self.path)
 
@@ -53,8 +58,7 @@ def read_lines(file: TextFile) -> Iterator[str]:
         UserError: the file is missing, damaged, unsafe or not UTF-8.
     """
     lines = _lines(file)
-    is_sgml = text_suffix(file.name) in (".sgm", ".sgml")
-    yield from read_segments(lines, str(file)) if is_sgml else lines
+    yield from read_segments(lines, str(file)) if file.is_sgml else lines
 
 
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:

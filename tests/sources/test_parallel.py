@@ -75,6 +75,19 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
         found(TsvFile(tsv=str(tsv), columns=("de", "en"))).identity(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["a.sgm", "a.SGML"])
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_own_file_with_segments_differs_from_the_same_bytes_of_plain_text(
+    name: str, packed: str, tmp_path: Path
+) -> None:
+    content = b"<seg>a</seg>\n"
+    content = gzip.compress(content, mtime=0) if packed else content
+    plain, segments = (written(tmp_path / f"{each}{packed}", content) for each in ("a.txt", name))
+    pair = FilePair(src=str(plain), tgt=str(segments))
+    assert read(pair) == [("<seg>a</seg>", "a")]
+    assert found(pair).identity(tmp_path) == [sha256(plain), f"{sha256(plain)}:sgml"]
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz", ".sgm"])
 def test_a_file_that_changes_between_hashing_and_reading_is_refused(
     suffix: str, tmp_path: Path

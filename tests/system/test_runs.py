@@ -162,7 +162,7 @@ def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> Non
     assert f"{complete / name}" in ended.out
     if name == "train.de":
         ended = nmtkit(complete, "verify", RECIPE)
-        assert f"{complete / name}: other bytes than those that were read" in ended.out
+        assert f"{complete / name}: not the text that was read" in ended.out
 
 
 def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
