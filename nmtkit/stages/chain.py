@@ -11,6 +11,7 @@ from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact, Store
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
+from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
@@ -120,6 +121,8 @@ class Chain:
             depends["bundle"] = {name: file.sha256 for name, file in files.items()}
         if stage == "translate":  # whose folders have the names of the sets
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
+        if stage == "score" and (resampling := seed()) != DEFAULT_SEED:
+            depends["seed"] = resampling  # of the confidence intervals
         if stage != names[0]:
             upstream = names[names.index(stage) - 1]
             depends["upstream"] = {upstream: self.fingerprint(upstream)}

@@ -10,6 +10,7 @@ import pytest
 
 from nmtkit.artifacts import Store
 from nmtkit.errors import UserError
+from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.machine import Machine
 from nmtkit.recipe import FilePair, Recipe
 from nmtkit.recipe_file import bundled_recipes, load_recipe
@@ -137,13 +138,16 @@ def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
     assert changed == names[names.index(first) :]
 
 
-def test_fingerprints_of_the_bundled_recipes_are_frozen(tmp_path: Path) -> None:
+def test_fingerprints_of_the_bundled_recipes_are_frozen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every artifact that a user has made is found by these names.
 
     A key that is new to recipes must leave them as they are: a recipe that does not set it means
     what it meant before. Change the table only in a commit that changes a value of the recipe, the
     text that it names, or `artifacts.FORMAT`.
     """
+    monkeypatch.delenv(SEED, raising=False)
     found = {
         path.stem: tuple(fingerprints(load_recipe(path.stem), tmp_path).values())
         for path in bundled_recipes()
@@ -164,6 +168,22 @@ def test_name_machine_and_command_change_no_fingerprint(tmp_path: Path) -> None:
     for stage in STAGES:
         fingerprint = chain_of(recipe, tmp_path).fingerprint(stage)
         assert Chain(other, machine, "other").fingerprint(stage) == fingerprint
+
+
+def test_seed_of_the_intervals_changes_the_scores_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo = load_recipe("demo")
+    monkeypatch.delenv(SEED, raising=False)
+    unset = fingerprints(demo, tmp_path)
+    monkeypatch.setenv(SEED, DEFAULT_SEED)
+    assert fingerprints(demo, tmp_path) == unset
+    monkeypatch.setenv(SEED, "7")
+    other = fingerprints(demo, tmp_path)
+    assert [stage for stage in STAGES if other[stage] != unset[stage]] == ["score"]
+    monkeypatch.setenv(SEED, "seven")
+    with pytest.raises(UserError, match="SACREBLEU_SEED is 'seven'; give a whole number"):
+        chain_of(demo, tmp_path).fingerprint("score")
 
 
 def test_content_of_a_users_files_counts_and_their_place_does_not(tmp_path: Path) -> None:
