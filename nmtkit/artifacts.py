@@ -101,7 +101,7 @@ class Manifest(Record):
     kind: str
     fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = {}
-    made_by: dict[str, str]  # versions and, of a training, the precision
+    made_by: dict[str, str]  # versions and, of a training, its precision or precisions
     sha256: str | None = None  # of all this; older versions wrote none
 
 

@@ -170,7 +170,7 @@ class Chain:
         build: Callable[[Path], Mapping[str, Any]],
         *,
         resume: bool = False,
-        made_by: Mapping[str, str] = {},
+        made_by: Callable[[Path], Mapping[str, str]] = lambda _draft: {},
         measured: Sequence[str] = (),
     ) -> Artifact:
         """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
@@ -178,7 +178,8 @@ class Chain:
         Args:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
-            made_by: what the manifest records beside versions; no part of the fingerprint.
+            made_by: returns what the manifest of the finished draft records beside versions; no
+                part of the fingerprint.
             measured: names of files with measurements, which are not hashed.
         """
         fingerprint = self.fingerprint(stage)
@@ -200,7 +201,7 @@ class Chain:
                 fingerprint,
                 depends_on=depends_on,
                 measurements={"seconds": seconds, "run": run, **measurements},
-                made_by=made_by,
+                made_by=made_by(self.store.draft_place(stage, fingerprint)),
                 measured=measured,
             )
 

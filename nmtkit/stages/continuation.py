@@ -23,6 +23,7 @@ from nmtkit.training.checkpoint import (
     share_checkpoint,
 )
 from nmtkit.training.metrics import METRICS, copy_metrics
+from nmtkit.training.precision import note_precision, noted_precision
 
 DEPENDS_ON = "depends_on.json"  # in the temporary files of a draft, which has no manifest yet
 
@@ -52,6 +53,8 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
                     f"train: continues {shorter.place}, the same with max_steps = "
                     f"{shorter.max_steps:,}"
                 )
+                if precision := _precision_of(shorter.place):
+                    note_precision(draft, precision)
                 _share(chain, shorter, draft / CHECKPOINTS)
                 return
 
@@ -69,6 +72,13 @@ def training_depends_on(training: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{training} is not a training; name a checkpoint of one") from None
     return found
+
+
+def _precision_of(training: Path) -> str | None:
+    """Return what is known of the precision of a training, published or not."""
+    if training.name.endswith(artifacts.DRAFT):
+        return noted_precision(training)
+    return artifacts.open_directory(training).manifest.made_by.get("precision")
 
 
 def _remember(chain: Chain, draft: Path) -> None:

@@ -39,6 +39,7 @@ from nmtkit.training.heap import keep_freed_memory
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
+from nmtkit.training.precision import note_precision, noted_precision
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer, enough_memory
 
@@ -105,7 +106,9 @@ def _run(chain: Chain, group: Group) -> Artifact:
             "train",
             lambda draft: _train(chain, draft, group),
             resume=True,
-            made_by={"precision": acceleration_of(chain, group).precision},
+            made_by=lambda draft: {
+                "precision": noted_precision(draft) or acceleration_of(chain, group).precision
+            },
             measured=[METRICS],
         )
         group.wait()
@@ -384,6 +387,9 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
 
         def report(metrics: Metrics) -> None:
             nonlocal n_done, how
+            if not n_done:
+                draft = chain.store.draft_place("train", chain.fingerprint("train"))
+                note_precision(draft, trainer.acceleration.precision, metrics.step)
             if metrics.dev_perplexity is not None:
                 if metrics.dev_sacrebleu_how != how:
                     how = metrics.dev_sacrebleu_how

@@ -9,6 +9,7 @@ import pytest
 from chains import tiny_chain
 
 from nmtkit.artifacts import Artifact
+from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.training.checkpoint import share_checkpoint
@@ -172,6 +173,29 @@ def test_training_that_was_stopped_is_continued(
     assert contents(draft_of(stopped)) == before
     assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 10))
     assert_same(stopped, chain_of(prepared, tmp_path / "undisturbed", 8))
+
+
+def in_bfloat16(chain: Chain) -> Chain:
+    return Chain(chain.recipe, dataclasses.replace(chain.machine, dtype=Precision.BFLOAT16), "test")
+
+
+def test_every_precision_of_a_training_is_stated(
+    stopped: Chain, prepared: Chain, tmp_path: Path
+) -> None:
+    first = train.run(in_bfloat16(stopped))  # which resumes after step 4
+    assert first.manifest.made_by["precision"] == "float32, bfloat16 from step 5"
+    longer = train.run(chain_of(prepared, tmp_path / "runs", 10))
+    assert longer.manifest.made_by["precision"] == (
+        "float32, bfloat16 from step 5, float32 from step 9"
+    )
+
+
+def test_precision_of_a_stopped_training_that_is_continued_is_stated(
+    stopped: Chain, prepared: Chain, tmp_path: Path
+) -> None:
+    assert draft_of(stopped).is_dir()
+    longer = train.run(in_bfloat16(chain_of(prepared, tmp_path / "runs", 10)))
+    assert longer.manifest.made_by["precision"] == "float32, bfloat16 from step 5"
 
 
 def test_training_that_is_running_is_not_continued(
