@@ -130,6 +130,10 @@ def _renamed(runs: Iterable[Provenance | None]) -> set[Path]:
 
 def _needs_of(chain: Chain) -> set[Place]:
     places = {(stage, chain.fingerprint(stage)) for stage in STAGES}
+    scores = {**chain.depends_on("score"), "seed": None}  # those of any SACREBLEU_SEED
+    for artifact in chain.store.all("score"):
+        if {**artifact.manifest.depends_on, "seed": None} == scores:
+            places.add(("score", artifact.path.name))
     for bundle in chain.bundles.values():
         place = bundle.artifact.path.resolve()
         places.add((place.parent.name, place.name))

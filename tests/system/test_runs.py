@@ -178,6 +178,17 @@ def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
 # nmtkit gc
 
 
+@pytest.mark.parametrize("seed", ["7", "12345"])
+def test_gc_keeps_the_scores_of_other_seeds(
+    complete: Path, monkeypatch: pytest.MonkeyPatch, seed: str
+) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "7")
+    score.run(chain_of(complete))
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    assert len(Store(complete / "runs").folders("score")) == 2
+    assert freed(complete) == []
+
+
 def test_variants_and_own_recipes_are_needed(complete: Path) -> None:
     run_variant(complete)
     assert freed(complete) == []
