@@ -4,7 +4,7 @@ Only the conversion imports torch.
 
 Deviation: this is not the paper's search to the letter. It finishes only those hypotheses whose EOS
 is among the best `beam_size` continuations of a step, not among twice as many, and it ends with
-`PATIENCE` times `beam_size` finished ones, not when no better one can follow. What it has found is
+1.5 or 2 times `beam_size` finished ones, not when no better one can follow. What it has found is
 ranked as our own search does.
 """
 
@@ -33,7 +33,6 @@ from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
-PATIENCE = 2
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
 # Of the longest source, and of its translation under the largest `max_extra_tokens`.
 N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
@@ -145,7 +144,7 @@ class CTranslate2Engine:
         longer than its own source allows is cut to that length and ends there, as in our search.
         """
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
-        patience = PATIENCE if beam_size > 1 else 1
+        patience = _patience(beam_size, alpha)
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         results = []
         for numbers in _batches(by_length, sources, BATCH_TOKENS[self.device]):
@@ -154,7 +153,7 @@ class CTranslate2Engine:
                 asynchronous=True,
                 beam_size=beam_size,
                 patience=patience,
-                num_hypotheses=beam_size * patience,
+                num_hypotheses=int(beam_size * patience),
                 length_penalty=alpha,
                 max_input_length=0,  # no limit
                 min_decoding_length=0,
@@ -190,6 +189,18 @@ def _batches(
         n = max(1, max_tokens // len(sources[order[start]]))
         yield order[start : start + n]
         start += n
+
+
+def _patience(beam_size: int, alpha: float) -> float:
+    """Return how many times `beam_size` hypotheses are finished before a search ends.
+
+    A larger `alpha` lets a longer hypothesis win, which is finished later. With one up to 1, more
+    patience hardly finds other translations and takes 1.1 to 1.2 times as long
+    (`nmtkit/decoding/README.md` has figures).
+    """
+    if beam_size == 1:
+        return 1.0
+    return 1.5 if alpha <= 1 else 2.0
 
 
 def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
