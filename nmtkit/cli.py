@@ -64,10 +64,14 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
 ]
-RunsDir = Annotated[Path, typer.Option(help="The folder of artifacts and downloads.")]
+RunsDir = Annotated[
+    Path, typer.Option(file_okay=False, help="The folder of artifacts and downloads.")
+]
 Mirror = Annotated[
     Path | None,
-    typer.Option(help="A folder of downloads as HOST/PATH, read instead of the network."),
+    typer.Option(
+        file_okay=False, help="A folder of downloads as HOST/PATH, read instead of the network."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 MaxTokens = Annotated[
@@ -78,7 +82,9 @@ MaxTokens = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of processes that prepare text; one per core by default."),
+    typer.Option(
+        min=1, max=1_024, help="Number of processes that prepare text; one per core by default."
+    ),
 ]
 Processes = Annotated[
     int | None,
@@ -122,6 +128,7 @@ def _utf8(text: str | None) -> str | None:
 
 
 MOST = sys.maxsize  # lines that can be counted
+DAY_S = 86_400
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -1021,7 +1028,7 @@ def bench_train(
         bool, typer.Option("--all", help=f"{', '.join(BENCHED)}, and the gain of each technique.")
     ] = False,
     seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to train each, after warming up.")
+        float, typer.Option(min=0.1, max=DAY_S, help="Seconds to train each, after warming up.")
     ] = 30.0,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
@@ -1099,7 +1106,10 @@ def bench_layers(
         Path | None, typer.Option(metavar="FILE", help="Also draw time over n and d, as SVG.")
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="Seconds to repeat each size; its fastest time counts.")
+        float,
+        typer.Option(
+            min=0.0, max=DAY_S, help="Seconds to repeat each size; its fastest time counts."
+        ),
     ] = 0.5,
     runs_dir: RunsDir = RUNS,
     device: Device = "auto",

@@ -182,3 +182,21 @@ def test_garbage_is_collected_again_after_loading() -> None:
     with cli._no_garbage():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "demo", "--runs-dir", "{file}"],
+        ["run", "demo", "--mirror", "{file}"],
+        ["prepare", "demo", "--workers", "1025"],
+        ["bench", "train", "demo", "--seconds", "inf"],
+        ["bench", "layers", "--seconds", "inf"],
+    ],
+)
+def test_what_could_only_fail_or_hang_is_refused(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    given = [argument.format(file=tmp_path / "file") for argument in arguments]
+    ended = CliRunner().invoke(cli.app, given)
+    assert ended.exit_code == 2
+    assert f"Invalid value for '{given[-2]}'" in ended.output
