@@ -52,6 +52,12 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None and path.exists() and not path.is_dir():
+        raise UserError(f"{option.opts[0]} {path} is not a folder; name another one")
+    return path
+
+
 RecipeName = Annotated[
     str,
     typer.Argument(
@@ -65,12 +71,12 @@ Overrides = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
 ]
 RunsDir = Annotated[
-    Path, typer.Option(file_okay=False, help="The folder of artifacts and downloads.")
+    Path, typer.Option(callback=_folder, help="The folder of artifacts and downloads.")
 ]
 Mirror = Annotated[
     Path | None,
     typer.Option(
-        file_okay=False, help="A folder of downloads as HOST/PATH, read instead of the network."
+        callback=_folder, help="A folder of downloads as HOST/PATH, read instead of the network."
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]

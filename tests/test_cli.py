@@ -187,16 +187,23 @@ def test_garbage_is_collected_again_after_loading() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["status", "demo", "--runs-dir", "{file}"],
-        ["run", "demo", "--mirror", "{file}"],
         ["prepare", "demo", "--workers", "1025"],
         ["bench", "train", "demo", "--seconds", "inf"],
         ["bench", "layers", "--seconds", "inf"],
     ],
 )
-def test_what_could_only_fail_or_hang_is_refused(arguments: list[str], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    given = [argument.format(file=tmp_path / "file") for argument in arguments]
-    ended = CliRunner().invoke(cli.app, given)
+def test_number_that_could_only_fail_or_hang_is_refused(arguments: list[str]) -> None:
+    ended = CliRunner().invoke(cli.app, arguments)
     assert ended.exit_code == 2
-    assert f"Invalid value for '{given[-2]}'" in ended.output
+    assert f"Invalid value for '{arguments[-2]}'" in ended.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status", "demo", "--runs-dir"], ["run", "demo", "--mirror"]]
+)
+def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    ended = CliRunner().invoke(cli.app, [*arguments, str(file)])
+    assert isinstance(ended.exception, UserError)
+    assert str(ended.exception) == f"{arguments[-1]} {file} is not a folder; name another one"
