@@ -58,6 +58,17 @@ def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def _page(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    if path is not None and path.is_dir():
+        raise UserError(f"{option.opts[0]} {path} is a folder; name a file")
+    if path is not None and not path.parent.is_dir():
+        raise UserError(
+            f"{option.opts[0]} {path} would be in {path.parent}, which is not a folder; "
+            "name a file in a folder that exists"
+        )
+    return path
+
+
 RecipeName = Annotated[
     str,
     typer.Argument(
@@ -220,7 +231,8 @@ def inspect(
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write a page with charts.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=_page, help="Also write a page with charts."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -443,10 +455,15 @@ def attention(
     line: Annotated[int, typer.Option(min=1, max=MOST, help="the number of the line.")] = 1,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page to choose layers, heads and words on."),
+        typer.Option(
+            metavar="FILE",
+            callback=_page,
+            help="Write a page to choose layers, heads and words on.",
+        ),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a picture of what --show names.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=_page, help="Write a picture of what --show names."),
     ] = None,
     show: Annotated[
         str | None,
@@ -1109,7 +1126,8 @@ def bench_translate(
 @bench.command("layers")
 def bench_layers(
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw time over n and d, as SVG.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=_page, help="Also draw time over n and d, as SVG."),
     ] = None,
     seconds: Annotated[
         float,

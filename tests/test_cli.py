@@ -207,3 +207,24 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
     ended = CliRunner().invoke(cli.app, [*arguments, str(file)])
     assert isinstance(ended.exception, UserError)
     assert str(ended.exception) == f"{arguments[-1]} {file} is not a folder; name another one"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "demo", "--html"],
+        ["attention", "Hello.", "--bundle", "any", "--html"],
+        ["attention", "Hello.", "--bundle", "any", "--svg"],
+        ["bench", "layers", "--plot"],
+    ],
+)
+def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:
+    in_none = tmp_path / "none" / "page"
+    for path, why in [
+        (tmp_path, "is a folder; name a file"),
+        (in_none, f"would be in {in_none.parent}, which is not a folder; name a file in a folder"),
+    ]:
+        ended = CliRunner().invoke(cli.app, [*arguments, str(path)])
+        assert isinstance(ended.exception, UserError)
+        assert str(ended.exception).startswith(f"{arguments[-1]} {path} {why}")
+    assert list(tmp_path.iterdir()) == []

@@ -205,7 +205,7 @@ def training_text(
     kinds = (bool(src and tgt and not columns), bool(tsv), bool(tmx and not columns))
     if sum(kinds) != 1 or bool(src) != bool(tgt):
         raise UserError("name the text by --src and --tgt, by --tsv (with --columns), or by --tmx")
-    by_name = _suffixes(src, tgt) if src and tgt else None
+    by_name = languages(src, tgt) if src and tgt else None
     src_lang = src_lang or (by_name[0] if by_name else None)
     tgt_lang = tgt_lang or (by_name[1] if by_name else None)
     if src_lang is None or tgt_lang is None:
@@ -219,8 +219,8 @@ def training_text(
     return (_tsv_of(tsv, columns, langs) if tsv else TmxFile(tmx=str(tmx))), langs
 
 
-def _suffixes(src: Path, tgt: Path) -> tuple[str, str] | None:
-    """Return the part of the names that differs: en and de of train.en.gz and train.de.gz."""
+def languages(src: Path, tgt: Path) -> tuple[str, str] | None:
+    """Return what differs in the names of two files: en and de of train.en.gz and train.de.gz."""
     names = src.name.split("."), tgt.name.split(".")
     if len(names[0]) != len(names[1]):
         return None

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from nmtkit import progress
-from nmtkit.commands.new import training_text
+from nmtkit.commands.new import languages
 from nmtkit.duration import duration
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
@@ -47,8 +47,8 @@ def selftest(
     Raises:
         UserError: The text cannot be read, or the log is none.
     """
-    yield from environment.examine(machine)
     source, langs, n_lines = _text(src, tgt)
+    yield from environment.examine(machine)
     pairs = find_corpus(source, *langs).pairs(_no_download)
     lines = list(islice(pairs, n_lines))
     yield from references.compare([pair[0] for pair in lines], [pair[1] for pair in lines], langs)
@@ -60,13 +60,17 @@ def selftest(
 
 
 def _text(src: Path | None, tgt: Path | None) -> tuple[FilePair, tuple[str, str], int]:
-    if src is None and tgt is None:
-        demo = data_dir() / "demo"
-        src, tgt = (demo / f"train.{lang}" for lang in tiny.LANGS)
-        return FilePair(src=str(src), tgt=str(tgt)), tiny.LANGS, DEMO_LINES
-    source, langs = training_text(src, tgt, None, None, None, None, None)
-    assert isinstance(source, FilePair)
-    return source, langs, MAX_LINES
+    n_lines = MAX_LINES
+    if src is None or tgt is None:
+        src, tgt = (data_dir() / "demo" / f"train.{lang}" for lang in tiny.LANGS)
+        n_lines = DEMO_LINES
+    langs = languages(src, tgt)
+    if langs is None:
+        raise UserError(
+            f"--src {src} and --tgt {tgt} do not tell the languages; rename or link the files, "
+            "such as text.en and text.de"
+        )
+    return FilePair(src=str(src), tgt=str(tgt)), langs, n_lines
 
 
 def _no_download(file: RemoteFile) -> Path:

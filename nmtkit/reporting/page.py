@@ -8,7 +8,6 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from nmtkit.errors import UserError
 from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.facts import Histogram, Inspection
 from nmtkit.reporting.inspection import (
@@ -31,16 +30,7 @@ MAX_TICKS = 6
 
 
 def write_page(inspection: Inspection, path: Path) -> None:
-    """Write the page to `path`, whole or not at all.
-
-    Raises:
-        UserError: the folder does not exist, or `path` is a folder itself.
-    """
-    if path.is_dir() or not path.parent.is_dir():
-        what = (
-            "is a folder" if path.is_dir() else f"would be in {path.parent}, which is not a folder"
-        )
-        raise UserError(f"--html {path} {what}; name a file in a folder that exists")
+    """Write the page to `path`, whole or not at all."""
     replace_page(path, render_page(inspection))
 
 
@@ -49,7 +39,7 @@ def replace_page(path: Path, page: str) -> None:
 
     A link is followed; a device or a pipe is written directly.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if path.exists() and not path.is_file():
         path.write_text(page, encoding="utf-8", newline="\n")
         return
     path = path.resolve()

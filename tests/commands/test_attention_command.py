@@ -105,7 +105,7 @@ def test_line_of_a_test_set_and_its_reference(
         (["cat", "--svg", "{}/x.svg", "--show", "cross.1.x"], "there are heads 1 to 3 here"),
         (["cat", "--svg", "{}/x.svg", "--show", "cross.1.all.99"], "there are words 1 to"),
         (["-i", "{}/src", "--line", "3"], "has no line 3; give another --line"),
-        (["cat", "--html", "{}/no/x.html"], "No such file or directory"),
+        (["cat", "--html", "{}/no/x.html"], "/no, which is not a folder"),
     ],
 )
 def test_mistakes_get_one_sentence(

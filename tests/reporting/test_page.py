@@ -16,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from nmtkit.errors import UserError
 from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.facts import DroppedPair, Inspection
 from nmtkit.reporting.page import TEMPLATES, render_page, write_page
@@ -331,14 +330,6 @@ def test_page_is_written_whole_or_not_at_all(
         write_page(replace(inspection, recipe="other"), path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_page_in_no_folder_is_a_users_error(inspection: Inspection, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="which is not a folder"):
-        write_page(inspection, tmp_path / "none" / "page.html")
-    with pytest.raises(UserError, match="is a folder"):
-        write_page(inspection, tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 # In a browser
