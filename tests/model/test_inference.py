@@ -46,6 +46,7 @@ CONFIGS: list[dict[str, Any]] = [
 def layout_of_weights(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Store weights as oneDNN or as MKL reads them, whatever processor the test runs on."""
     monkeypatch.setattr(inference, "is_intel", lambda: request.param == "by columns")
+    monkeypatch.setattr(inference, "is_avx2", lambda: False)
     monkeypatch.setattr(inference, "MIN_PACKED", 0)
 
 
@@ -86,6 +87,7 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inference, "is_intel", lambda: False)
+    monkeypatch.setattr(inference, "is_avx2", lambda: False)
     monkeypatch.setattr(inference, "MIN_PACKED", 0)
     linear = torch.nn.Linear(6, 5)
     x = torch.randn(2, 3, 6)
@@ -99,20 +101,29 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
 
 
 @pytest.mark.parametrize(
-    ("shape", "on_intel", "elsewhere"),
+    ("shape", "on_intel", "with_avx2", "with_avx512"),
     [
-        ((256, 320), False, False),
-        ((256, 512), False, True),
-        ((9_792, 128), False, True),
-        ((MIN_WIDTH, MIN_WIDTH), True, True),
+        ((256, 320), False, False, False),
+        ((256, 512), False, False, True),
+        ((9_792, 128), False, True, True),
+        ((MIN_WIDTH, MIN_WIDTH), True, False, True),
     ],
 )
 def test_weights_are_packed_where_the_processor_multiplies_them_faster(
-    shape: tuple[int, int], on_intel: bool, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int],
+    on_intel: bool,
+    with_avx2: bool,
+    with_avx512: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     weight = torch.zeros(shape)
-    for intel, packed in ((True, on_intel), (False, elsewhere)):
+    for intel, avx2, packed in [
+        (True, False, on_intel),
+        (False, True, with_avx2),
+        (False, False, with_avx512),
+    ]:
         monkeypatch.setattr(inference, "is_intel", lambda intel=intel: intel)
+        monkeypatch.setattr(inference, "is_avx2", lambda avx2=avx2: avx2)
         assert FixedLinear(weight, None, torch.float32).is_packed == packed
 
 

@@ -9,9 +9,17 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
+from nmtkit.model import products
 from nmtkit.model.products import MIN_WIDTH, is_intel, linear
 
 
+@pytest.fixture
+def on_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiply as where MKL is slow, whatever processor the test runs on."""
+    monkeypatch.setattr(products, "is_avx2", lambda: False)
+
+
+@pytest.mark.usefixtures("on_avx512")
 @pytest.mark.parametrize("d_out", [MIN_WIDTH, MIN_WIDTH + 8])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("shape", [(7,), (3, 5)])
@@ -30,6 +38,20 @@ def test_a_wide_product_equals_torchs_forward_and_backward(
         torch.testing.assert_close(mine, theirs, atol=1e-3, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("intel", "avx2", "expected"), [(True, True, True), (False, True, False), (False, False, True)]
+)
+def test_wide_products_are_onednns_where_the_processor_multiplies_faster(
+    intel: bool, avx2: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "is_intel", lambda: intel)
+    monkeypatch.setattr(products, "is_avx2", lambda: avx2)
+    weight = torch.randn(MIN_WIDTH, MIN_WIDTH, requires_grad=True)
+    computed = linear(torch.randn(3, MIN_WIDTH), weight)
+    assert ("OneDNN" in type(computed.grad_fn).__name__) == expected
+
+
+@pytest.mark.usefixtures("on_avx512")
 def test_other_products_are_torchs() -> None:
     x, weight = torch.randn(7, MIN_WIDTH), torch.randn(MIN_WIDTH - 8, MIN_WIDTH)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
@@ -40,7 +62,9 @@ def test_other_products_are_torchs() -> None:
 
 MANY = """
 import torch
+from nmtkit.model import products
 from nmtkit.model.products import MIN_WIDTH, linear
+products.is_avx2 = lambda: False
 weight = torch.zeros(MIN_WIDTH, MIN_WIDTH)
 for n_rows in [*range(1, 101), 1]:
     linear(torch.zeros(n_rows, MIN_WIDTH), weight)
