@@ -8,9 +8,8 @@ from nmtkit.model.products import MIN_WIDTH, is_avx2, is_intel, onednn_linear
 from nmtkit.model.transformer import Embedding, LayerNorm, Linear, Transformer
 
 ROWS = 64  # the output matrix is filled up to a multiple of so many
-# A matrix that is worth packing has so many weights where MKL does not use AVX-512, and so many
-# outputs where there is none.
-MIN_PACKED, MIN_OUTPUTS = 2**17, 6_000
+MIN_OUTPUTS = 6_000  # of a matrix that is worth packing on a processor without AVX-512
+MIN_QUANTUM = 16  # rows; see _quantum
 
 
 def prepare_for_inference(model: Transformer, dtype: torch.dtype) -> None:
@@ -38,14 +37,15 @@ class FixedLinear(nn.Module):
     """x W^T + b with weights that do not change.
 
     On a CPU, plain products lay out weights and activations anew each time. Those with weights that
-    oneDNN has packed do not, but are compiled for each number of rows, which takes about 0.2 ms.
-    They are also faster in themselves where MKL is slow: on a Zen 4 core, 128 rows times the output
-    matrix of a 128-wide model take 3.1 ms, with MKL 3.8, and 16 rows times that of a 256-wide one
-    1.0 and 2.4. On an Intel Emerald Rapids core, it is MKL that is faster with weights of less than
-    512 columns, 16.4 ms instead of 20 for 1,024 rows of that output matrix, and it need not copy
-    weights that are stored by columns. So it is on a Zen 3 core, except for output matrices: 256
-    rows times weights of 1,024 x 256 reach 90 GFLOP/s instead of 84, and 1,024 rows 91 instead of
-    81, but 32 rows times 9,792 x 256 61 instead of 65, and times 36,864 x 512 49 instead of 64.
+    oneDNN has packed do not, but are compiled for each number of rows, which takes 0.2 ms or more;
+    so these are filled up to one of few numbers. They are also faster in themselves where MKL is
+    slow: on a Zen 5 core, 256 rows times weights of 128 x 128 reach 185 GFLOP/s, with MKL 106, and
+    1,024 rows times weights of 768 x 256 257 and 111. On an Intel Emerald Rapids core, it is MKL
+    that is faster with weights of less than 512 columns, 16.4 ms instead of 20 for 1,024 rows of
+    the output matrix of a 256-wide model, and it need not copy weights that are stored by columns.
+    So it is on a Zen 3 core, except for output matrices: 256 rows times weights of 1,024 x 256
+    reach 90 GFLOP/s instead of 84, and 1,024 rows 91 instead of 81, but 32 rows times 9,792 x 256
+    61 instead of 65, and times 36,864 x 512 49 instead of 64.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
@@ -65,14 +65,24 @@ class FixedLinear(nn.Module):
         """Transform `x` (..., in)."""
         if not self.is_packed:
             return linear(x, self.weight, self.bias)
-        return onednn_linear(x, self.weight, self.bias)
+        rows = x.flatten(0, -2)
+        n_more = -len(rows) % _quantum(len(rows))
+        if not n_more:
+            return onednn_linear(x, self.weight, self.bias)
+        out = onednn_linear(pad(rows, (0, 0, 0, n_more)), self.weight, self.bias)
+        return torch.unflatten(out[: len(rows)], 0, x.shape[:-1])
+
+
+def _quantum(n_rows: int) -> int:
+    """Return what the number of rows is filled up to a multiple of, at most an eighth of it."""
+    return int(max(MIN_QUANTUM, 2 ** (n_rows.bit_length() - 4)))
 
 
 def _is_worth_packing(weight: Tensor) -> bool:
     """Return whether oneDNN is faster than MKL with a float32 `weight` (out, in)."""
     if is_intel():
         return min(weight.shape) >= MIN_WIDTH
-    return len(weight) >= MIN_OUTPUTS if is_avx2() else weight.numel() >= MIN_PACKED
+    return not is_avx2() or len(weight) >= MIN_OUTPUTS
 
 
 class FixedOutput(FixedLinear):
