@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nmtkit import progress
-from nmtkit.corpus.chunks import read_chunks
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import Detail, details, perplexity
 from nmtkit.decoding.engine import gnmt_length_penalty
@@ -14,7 +13,6 @@ from nmtkit.errors import UserError
 from nmtkit.sources.arriving import in_growing_parts
 from nmtkit.sources.parallel import read_parallel
 from nmtkit.sources.text import TextFile
-from nmtkit.stages.parts import LINES_PER_PART
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
 
@@ -40,9 +38,8 @@ def force(
         UserError: The texts differ in length, or a line is not UTF-8 or too long.
     """
     pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
-    most = LINES_PER_PART[translator.engine.device]
     n_lines, n_tokens, log_prob = 0, 0, 0.0
-    for part in in_growing_parts(read_chunks(pairs, most), most):
+    for part in in_growing_parts([pairs]):
         pieces = [
             _pieces(translator.text, *pair, f"line {number:,}")
             for number, pair in enumerate(part, start=n_lines + 1)

@@ -13,7 +13,6 @@ from uuid import uuid4
 
 from nmtkit import artifacts, progress
 from nmtkit.commands.text_draft import text_draft
-from nmtkit.corpus.chunks import read_chunks
 from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
@@ -21,7 +20,7 @@ from nmtkit.errors import Stopped, UserError
 from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.stages.parts import LINES_PER_PART, tell_pieces
+from nmtkit.stages.parts import tell_pieces
 from nmtkit.translator import Translator
 
 
@@ -78,15 +77,15 @@ def translate(
     text = _Text.measured(source) if source and source.is_file() else _Text()
 
     def written(n_done: int) -> Iterator[tuple[int, str]]:
+        chunks: Iterable[Iterable[str]]
         if source is not None:
-            chunks = read_chunks(islice(read_lines(TextFile(source)), n_done, None), most)
+            chunks = [islice(read_lines(TextFile(source)), n_done, None)]
         elif interactive:
             chunks = _typed_lines(f"{translator.text.src.lang}> ")
         else:
             chunks = arriving_lines(sys.stdin.fileno())
-        return _written(translator, output, in_growing_parts(chunks, most), n_done)
+        return _written(translator, output, in_growing_parts(chunks), n_done)
 
-    most = LINES_PER_PART[translator.engine.device]
     if target is not None:
         _write_file(written, target, text, _made_from(translator, output, text))
         return

@@ -1,8 +1,10 @@
 """Lines as they arrive, and in parts that grow: the first translation is out early."""
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from select import select
 from typing import TypeVar
 
 from nmtkit.errors import UserError
@@ -11,6 +13,11 @@ from nmtkit.sources.text import BYTE_ORDER_MARK, whole_lines
 Item = TypeVar("Item")
 
 BLOCK_BYTES = 2**16  # what a pipe holds
+ARRIVED_BYTES = 2**20  # more are left to the next part
+# A program that writes to a pipe needs a moment to fill it again, and may write without an end.
+PAUSE_SECONDS, ARRIVING_SECONDS = 0.001, 0.01
+MAX_ITEMS = 16_384  # of a part
+GROWING_SECONDS = 30.0
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
@@ -40,19 +47,32 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
         n_before += len(lines)
 
 
-def in_growing_parts(chunks: Iterable[list[Item]], most: int) -> Iterator[list[Item]]:
-    """Split chunks into parts of at most one item, then two, four, ..., `most`.
+def in_growing_parts(chunks: Iterable[Iterable[Item]], first: int = 1) -> Iterator[list[Item]]:
+    """Split chunks into parts of at most `first` items, then twice as many, up to `MAX_ITEMS`.
 
-    So the first result is out early, and later batches are full.
+    So the first result is out early, and later batches are full. Parts grow no more when one takes
+    `GROWING_SECONDS`, so that not much is lost when the process is killed.
     """
-    size = 1
+    size = first
     for chunk in chunks:
         items = iter(chunk)
         while part := list(islice(items, size)):
+            begin = time.monotonic()
             yield part
-            size = min(2 * size, most)
+            if len(part) == size and time.monotonic() - begin < GROWING_SECONDS:
+                size = min(2 * size, MAX_ITEMS)
 
 
 def _arriving_blocks(descriptor: int) -> Iterator[bytes]:
     while block := os.read(descriptor, BLOCK_BYTES):
-        yield block
+        end = time.monotonic() + ARRIVING_SECONDS
+        blocks = [block]
+        while (
+            block
+            and sum(map(len, blocks)) < ARRIVED_BYTES
+            and time.monotonic() < end
+            and select([descriptor], [], [], PAUSE_SECONDS)[0]
+        ):
+            block = os.read(descriptor, BLOCK_BYTES)
+            blocks.append(block)
+        yield b"".join(blocks)

@@ -4,7 +4,7 @@ from nmtkit import progress
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.lines import Translation, Translator
 
-LINES_PER_PART = {"cpu": 512, "cuda": 16_384}  # a minute or so of the base model
+LINES_IN_FIRST_PART = {"cpu": 512, "cuda": 16_384}  # a minute or so of the base model
 
 
 def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:

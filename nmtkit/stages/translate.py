@@ -13,9 +13,10 @@ from nmtkit.corpus import store
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
+from nmtkit.sources.arriving import in_growing_parts
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
-from nmtkit.stages.parts import LINES_PER_PART, tell_pieces
+from nmtkit.stages.parts import LINES_IN_FIRST_PART, tell_pieces
 
 
 def run(chain: Chain) -> Artifact:
@@ -35,7 +36,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     for corpus in chain.corpora["sets"]:
         src, refs = map(list, zip(*corpus.pairs(chain.fetch), strict=True))
         translations, seconds = _translate_in_parts(
-            translator, corpus.name, src, journal, LINES_PER_PART[device.type]
+            translator, corpus.name, src, journal, LINES_IN_FIRST_PART[device.type]
         )
         for number, translation in enumerate(translations, start=1):
             tell_pieces(translator, f"{corpus.name}, line {number:,}", translation)
@@ -74,11 +75,12 @@ def _rating(translation: Translation) -> dict[str, Any]:
 
 
 def _translate_in_parts(
-    translator: Translator, name: str, lines: Sequence[str], journal: Journal, lines_per_part: int
+    translator: Translator, name: str, lines: Sequence[str], journal: Journal, first: int
 ) -> tuple[list[Translation], float]:
     """Translate `lines`, except those that an earlier run finished, and return the seconds of all.
 
-    Lines of like length make a part, so that its batches are full.
+    Lines of like length make a part, so that its batches are full. The first part has `first` of
+    them.
     """
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     told = journal[name] or {"lines": 0, "seconds": 0.0}
@@ -89,12 +91,12 @@ def _translate_in_parts(
         store.reopen(path, journal.n_bytes(path)) as file,
     ):
         task.advance(told["lines"])
-        for start in range(told["lines"], len(lines), lines_per_part):
-            part = by_length[start : start + lines_per_part]
+        for part in in_growing_parts([by_length[told["lines"] :]], first):
             for translation in translator.translate([lines[i] for i in part], task.advance):
                 file.write(json.dumps(asdict(translation)).encode() + b"\n")
             file.flush()
-            told = {"lines": start + len(part), "seconds": time.monotonic() - begin}
+            n_done = told["lines"] + len(part)
+            told = {"lines": n_done, "seconds": time.monotonic() - begin}
             journal.commit(name, told, path)
     finished = [Translation(**json.loads(line)) for line in path.read_bytes().split(b"\n")[:-1]]
     by_line = dict(zip(by_length, finished, strict=True))

@@ -1,6 +1,8 @@
 """Lines of a pipe: none is kept waiting, lost or split."""
 
+import itertools
 import os
+import time
 
 import pytest
 
@@ -36,6 +38,7 @@ def test_lines_before_a_bad_one_are_not_lost() -> None:
 def test_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "MAX_LINE_BYTES", 8)
     monkeypatch.setattr(arriving, "BLOCK_BYTES", 5)
+    monkeypatch.setattr(arriving, "ARRIVED_BYTES", 5)
     reader, writer = os.pipe()
     os.write(writer, b"a\n12345678\n123456789")
     os.close(writer)
@@ -47,8 +50,43 @@ def test_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
     os.close(reader)
 
 
-def test_first_part_is_small_and_later_ones_grow() -> None:
+def test_lines_that_do_not_fit_into_a_block_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "BLOCK_BYTES", 100)
+    reader, writer = os.pipe()
+    sent = [f"line {i}" for i in range(200)]
+    os.write(writer, "".join(f"{line}\n" for line in sent).encode())
+    os.close(writer)
+    assert list(arriving_lines(reader)) == [sent]
+    os.close(reader)
+
+
+def test_lines_that_arrive_without_an_end_are_yielded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(arriving, "ARRIVED_BYTES", 50)
+    reader, writer = os.pipe()
+    os.write(writer, b"abcd\n" * 100)
+    lines = arriving_lines(reader)
+    assert next(lines) == ["abcd"] * 10
+    monkeypatch.setattr(arriving, "ARRIVING_SECONDS", 0)
+    assert next(lines) == ["abcd"] * 2
+    os.close(writer)
+    os.close(reader)
+
+
+def test_first_part_is_small_and_later_ones_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "MAX_ITEMS", 8)
     chunks = [["0"], [str(i) for i in range(1, 30)], ["30", "31"]]
-    parts = list(in_growing_parts(chunks, most=8))
+    parts = list(in_growing_parts(chunks))
     assert [line for part in parts for line in part] == [str(i) for i in range(32)]
     assert [len(part) for part in parts] == [1, 2, 4, 8, 8, 7, 2]
+
+
+def test_a_part_that_is_not_full_says_nothing_of_larger_ones() -> None:
+    parts = in_growing_parts([range(3), range(3), range(9)], first=4)
+    assert [len(part) for part in parts] == [3, 3, 4, 5]
+
+
+def test_parts_that_take_long_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.accumulate([0, 29, 0, 31, 0, 29, 0, 31, 0, 0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
+    assert [len(part) for part in in_growing_parts([range(16)], first=2)] == [2, 4, 4, 6]
