@@ -4,11 +4,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from nmtkit.model.products import MIN_WIDTH, is_avx2, is_intel, onednn_linear
+from nmtkit.model.products import MIN_WIDTH, is_avx2, is_intel, is_zen5, onednn_linear
 from nmtkit.model.transformer import Embedding, LayerNorm, Linear, Transformer
 
 ROWS = 64  # the output matrix is filled up to a multiple of so many
-MIN_OUTPUTS = 6_000  # of a matrix that is worth packing on a processor without AVX-512
+# A matrix that is worth packing has so many weights where MKL does not use AVX-512, and so many
+# outputs where there is none.
+MIN_PACKED, MIN_OUTPUTS = 2**17, 6_000
 MIN_QUANTUM = 16  # rows; see _quantum
 
 
@@ -82,7 +84,9 @@ def _is_worth_packing(weight: Tensor) -> bool:
     """Return whether oneDNN is faster than MKL with a float32 `weight` (out, in)."""
     if is_intel():
         return min(weight.shape) >= MIN_WIDTH
-    return not is_avx2() or len(weight) >= MIN_OUTPUTS
+    if is_avx2():
+        return len(weight) >= MIN_OUTPUTS
+    return is_zen5() or weight.numel() >= MIN_PACKED
 
 
 class FixedOutput(FixedLinear):

@@ -87,7 +87,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             if wants_gradient:
                 # Not `scatter_`, which copies all of `p` on a CPU if it has 16 bits.
                 p[torch.arange(len(p), device=p.device), y[:, 0]] += eps - 1
-                torch.mm(p, weight, out=grad_hidden[some])
+                grad_hidden[some] = linear(p, weight.t())
                 if weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
                 else:

@@ -47,6 +47,7 @@ def layout_of_weights(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     """Store weights as oneDNN or as MKL reads them, whatever processor the test runs on."""
     monkeypatch.setattr(inference, "is_intel", lambda: request.param == "by columns")
     monkeypatch.setattr(inference, "is_avx2", lambda: False)
+    monkeypatch.setattr(inference, "is_zen5", lambda: True)
 
 
 @pytest.mark.usefixtures("layout_of_weights")
@@ -87,6 +88,7 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
 ) -> None:
     monkeypatch.setattr(inference, "is_intel", lambda: False)
     monkeypatch.setattr(inference, "is_avx2", lambda: False)
+    monkeypatch.setattr(inference, "is_zen5", lambda: True)
     linear = torch.nn.Linear(6, 5)
     x = torch.randn(2, 3, 6)
     packed = FixedLinear(linear.weight, linear.bias, torch.float32)
@@ -99,29 +101,33 @@ def test_weights_are_used_unpacked_where_there_is_no_onednn(
 
 
 @pytest.mark.parametrize(
-    ("shape", "on_intel", "with_avx2", "with_avx512"),
+    ("shape", "on_intel", "with_avx2", "with_avx512", "on_zen5"),
     [
-        ((256, 320), False, False, True),
-        ((9_792, 128), False, True, True),
-        ((MIN_WIDTH, MIN_WIDTH), True, False, True),
+        ((256, 320), False, False, False, True),
+        ((256, 512), False, False, True, True),
+        ((9_792, 128), False, True, True, True),
+        ((MIN_WIDTH, MIN_WIDTH), True, False, True, True),
     ],
 )
 def test_weights_are_packed_where_the_processor_multiplies_them_faster(
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
     on_intel: bool,
     with_avx2: bool,
     with_avx512: bool,
+    on_zen5: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    weight = torch.zeros(shape)
-    for intel, avx2, packed in [
-        (True, False, on_intel),
-        (False, True, with_avx2),
-        (False, False, with_avx512),
+    for intel, avx2, zen5, packed in [
+        (True, False, False, on_intel),
+        (False, True, False, with_avx2),
+        (False, True, True, with_avx2),  # a virtual machine that hides AVX-512
+        (False, False, False, with_avx512),
+        (False, False, True, on_zen5),
     ]:
         monkeypatch.setattr(inference, "is_intel", lambda intel=intel: intel)
         monkeypatch.setattr(inference, "is_avx2", lambda avx2=avx2: avx2)
-        assert FixedLinear(weight, None, torch.float32).is_packed == packed
+        monkeypatch.setattr(inference, "is_zen5", lambda zen5=zen5: zen5)
+        assert FixedLinear(torch.zeros(shape), None, torch.float32).is_packed == packed
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812
 
 from nmtkit.model import products
-from nmtkit.model.products import MIN_WIDTH, is_intel, linear
+from nmtkit.model.products import MIN_WIDTH, MIN_WORK, is_intel, is_zen5, linear
 
 
 @pytest.fixture
@@ -52,6 +52,26 @@ def test_wide_products_are_onednns_where_the_processor_multiplies_faster(
 
 
 @pytest.mark.usefixtures("on_avx512")
+@pytest.mark.parametrize("zen5", [True, False])
+def test_narrow_products_of_much_work_are_onednns_on_zen5(
+    zen5: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "is_intel", lambda: False)
+    monkeypatch.setattr(products, "is_zen5", lambda: zen5)
+    weight = torch.randn(96, 64, requires_grad=True)
+    n_rows = MIN_WORK // weight.numel()
+    for rows, expected in (n_rows, False), (n_rows + 1, zen5):
+        x = torch.randn(rows, 64, requires_grad=True)
+        actual, theirs = linear(x, weight), F.linear(x, weight)
+        assert ("OneDNN" in type(actual.grad_fn).__name__) == expected
+        torch.testing.assert_close(actual, theirs, atol=1e-4, rtol=1e-5)
+        grad = torch.randn_like(actual)
+        found = (torch.autograd.grad(each, [x, weight], grad) for each in (actual, theirs))
+        for mine, others in zip(*found, strict=True):
+            torch.testing.assert_close(mine, others, atol=1e-2, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("on_avx512")
 def test_other_products_are_torchs() -> None:
     x, weight = torch.randn(7, MIN_WIDTH), torch.randn(MIN_WIDTH - 8, MIN_WIDTH)
     assert torch.equal(linear(x, weight), F.linear(x, weight))
@@ -88,19 +108,27 @@ def test_few_compiled_products_are_kept() -> None:
     assert done.stdout.count("create:cache_miss") == 101
 
 
+INTEL = b"processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 26\nmodel name\t: Xeon\xff\n"
+ZEN_4 = b"processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 26\n"
+ZEN_5 = b"processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\n"
+ARM = b"processor\t: 0\nCPU implementer\t: 0x41\n"
+
+
 @pytest.mark.parametrize(
-    ("cpuinfo", "expected"),
+    ("cpuinfo", "intel", "zen5"),
     [
-        (b"processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\xff\n", True),
-        (b"processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: EPYC\n", False),
-        (b"processor\t: 0\nCPU implementer\t: 0x41\n", False),
-        (None, False),
+        (INTEL, True, False),
+        (ZEN_4, False, False),
+        (ZEN_5, False, True),
+        (ARM, False, False),
+        (None, False, False),
     ],
 )
-def test_processors_of_intel_are_told_from_others(
-    cpuinfo: bytes | None, expected: bool, tmp_path: Path
+def test_processors_are_told_from_others(
+    cpuinfo: bytes | None, intel: bool, zen5: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "cpuinfo"
     if cpuinfo is not None:
         path.write_bytes(cpuinfo)
-    assert is_intel(path) == expected
+    assert is_intel(path) == intel
+    assert is_zen5(path) == zen5
