@@ -9,8 +9,6 @@ import torch
 
 from nmtkit.model.products import linear
 
-ROWS = 4_096  # about an update's
-
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
     """Multiply matrices for about `seconds`, and return the FLOP/s of the fastest time.
@@ -22,7 +20,7 @@ def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> f
     """
     dtype = peak_dtype(device, dtype)
     widths = (8_192,) if device.type == "cuda" else (256, 512, 1_024, 2_048)
-    return max(_fastest(width, width, device, seconds / len(widths), dtype) for width in widths)
+    return max(_fastest(width, device, seconds / len(widths), dtype) for width in widths)
 
 
 def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
@@ -35,16 +33,15 @@ def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
 
 
 def bfloat16_gain(width: int, seconds: float) -> float:
-    """Return how many times as fast as in float32 a CPU multiplies in bfloat16.
+    """Return how many times as fast as in float32 a CPU multiplies matrices of `width` in bfloat16.
 
-    The weights have `width` rows and columns. It takes about `seconds`. It is 0 without
-    instructions for it: there, products in float32 that wait for a busy core could make it seem
-    faster.
+    It takes about `seconds`. It is 0 without instructions for it: there, products in float32 that
+    wait for a busy core could make it seem faster.
     """
     if not _has_bfloat16():
         return 0.0
     half, single = (
-        _fastest(ROWS, width, torch.device("cpu"), seconds / 2, dtype)
+        _fastest(width, torch.device("cpu"), seconds / 2, dtype)
         for dtype in (torch.bfloat16, torch.float32)
     )
     return half / single
@@ -55,15 +52,12 @@ def _has_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _fastest(
-    n_rows: int, width: int, device: torch.device, seconds: float, dtype: torch.dtype
-) -> float:
-    """Return the most FLOP/s of a model's product of `n_rows` with weights of a `width`."""
-    x = torch.randn(n_rows, width, device=device).to(dtype)
-    weight = torch.randn(width, width, device=device).to(dtype)
+def _fastest(width: int, device: torch.device, seconds: float, dtype: torch.dtype) -> float:
+    """Return the most FLOP/s of a product as models compute it."""
+    x, weight = (torch.randn(width, width, device=device).to(dtype) for _ in range(2))
     fastest, started = float("inf"), time.perf_counter()
     while time.perf_counter() - started < seconds:
         begin = time.perf_counter()
         linear(x, weight)[0, 0].item()
         fastest = min(fastest, time.perf_counter() - begin)
-    return 2 * n_rows * width**2 / fastest
+    return 2 * width**3 / fastest

@@ -72,8 +72,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
     if not x.is_cpu or x.dtype != torch.float32:
         return False
-    has_much_work = is_zen5() and x.numel() * len(weight) >= MIN_WORK
-    is_worth_compiling = has_much_work or min(weight.shape) >= MIN_WIDTH
+    is_worth_compiling = min(weight.shape) >= MIN_WIDTH or (
+        x.numel() * len(weight) >= MIN_WORK and is_zen5()
+    )
     is_faster = is_worth_compiling and (is_intel() or not is_avx2())
     return is_faster and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 

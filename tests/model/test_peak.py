@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nmtkit.model import peak
-from nmtkit.model.peak import ROWS, bfloat16_gain, measured_peak, peak_dtype
+from nmtkit.model.peak import bfloat16_gain, measured_peak, peak_dtype
 
 
 def test_bfloat16_gains_only_on_processors_with_instructions_for_it() -> None:
@@ -12,19 +12,17 @@ def test_bfloat16_gains_only_on_processors_with_instructions_for_it() -> None:
     assert (gain > 0) == torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def test_products_are_those_of_a_model_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    multiplied: set[tuple[torch.Size, torch.dtype]] = set()
+def test_products_are_those_of_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplied: list[torch.dtype] = []
 
     def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        assert weight.shape == (x.shape[1], x.shape[1])
-        multiplied.add((x.shape, x.dtype))
+        multiplied.append(x.dtype)
         return x @ weight.t()
 
     monkeypatch.setattr(peak, "linear", linear)
-    monkeypatch.setattr(peak, "_has_bfloat16", lambda: True)
-    bfloat16_gain(24, 0.02)
-    rows = torch.Size([ROWS, 24])
-    assert multiplied == {(rows, torch.float32), (rows, torch.bfloat16)}
+    assert measured_peak(torch.device("cpu"), 0.01, torch.float32) > 0
+    assert len(multiplied) >= 4
+    assert set(multiplied) == {torch.float32}
 
 
 def test_peak_of_bfloat16_is_that_of_float32_without_instructions_for_it(
