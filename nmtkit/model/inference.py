@@ -76,7 +76,10 @@ class FixedLinear(nn.Module):
 
 
 def _quantum(n_rows: int) -> int:
-    """Return what the number of rows is filled up to a multiple of, at most an eighth of it."""
+    """Return what the number of rows is filled up to a multiple of.
+
+    It is `MIN_QUANTUM`, or at most an eighth of the rows: 32 numbers up to 1,024.
+    """
     return int(max(MIN_QUANTUM, 2 ** (n_rows.bit_length() - 4)))
 
 

@@ -17,13 +17,12 @@ MIN_WIDTH = 512
 # two cores, and twice as many with MKL.
 MIN_WORK = 2**26
 
+CPUINFO = Path("/proc/cpuinfo")  # the kernel's description of the processor
+
 # oneDNN compiles a product for each number of rows, with 0.3 MB of code, and by default keeps the
 # last 1,024. With 64, more than a layer needs, 50 updates of d_model 256 in bfloat16 take 1.2 GB
 # instead of 1.7. A process that translates 2,000 lines took 594 MB with 32, and 830 with 1,024.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # read at the first product
-
-
-CPUINFO = Path("/proc/cpuinfo")  # the kernel's description of the processor
 
 
 @cache

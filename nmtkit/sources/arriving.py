@@ -16,8 +16,9 @@ BLOCK_BYTES = 2**16  # what a pipe holds
 ARRIVED_BYTES = 2**20  # more are left to the next part
 # A program that writes to a pipe needs a moment to fill it again, and may write without an end.
 PAUSE_SECONDS, ARRIVING_SECONDS = 0.001, 0.01
+
 MAX_ITEMS = 16_384  # of a part
-GROWING_SECONDS = 30.0
+GROWING_SECONDS = 30.0  # that a part takes before parts stop to grow
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
