@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
+from nmtkit.kernels.search import continuations
 
 BLOCK = 64  # tokens; see _continuations
 LOWER_HALF = 0xFFFF_FFFF  # of a key
@@ -232,23 +233,24 @@ def _candidates(
             there are none.
         eos_id: Id of the EOS.
     """
-    keys = []
+    parts = []
     n_done = 0
     for part in log_probs:
         assert part.dtype == torch.float32
         rows = slice(n_done, n_done := n_done + len(part))
         ends = None if must_end is None else must_end[rows]
-        keys.append(_continuations(live[rows], part, n, ends, eos_id))
-        n_tokens = _whole(part.shape[2])
-    values, places = _values_places(torch.cat(keys))
-    parents = places // n_tokens
-    return _Beams(tokens=places - parents * n_tokens, log_probs=values, parents=parents)
+        parts.append(
+            continuations(live[rows], part, n, ends, eos_id)
+            or _continuations(live[rows], part, n, ends, eos_id)
+        )
+    values, tokens, parents = (torch.cat(each) for each in zip(*parts, strict=True))
+    return _Beams(tokens=tokens, log_probs=values, parents=parents)
 
 
 def _continuations(
     live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | None, eos_id: int
-) -> Tensor:
-    """Return keys (b, C) of the most probable continuations of a few sentences.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the most probable continuations of a few sentences.
 
     They are in the n blocks of tokens with the greatest maxima. One pass over `log_probs` finds
     these blocks, after which only n * BLOCK values of a sentence are compared. A continuation's
@@ -272,7 +274,9 @@ def _continuations(
     if must_end is not None:
         no_end = places % (n_blocks * BLOCK) != eos_id
         totals.masked_fill_(must_end[:, None, None] & no_end, -torch.inf)
-    return _least(_keys(totals, places).flatten(1), n)
+    values, places = _values_places(_least(_keys(totals, places).flatten(1), n))
+    parents = places // (n_blocks * BLOCK)
+    return values, places - parents * (n_blocks * BLOCK), parents
 
 
 def _survivors(candidates: _Beams, ended: Tensor, beam_size: int) -> _Beams:

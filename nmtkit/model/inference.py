@@ -103,12 +103,9 @@ class FixedOutput(FixedLinear):
         self.n_rows = len(matrix)
 
     def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """Compute logits, float32, of `x` (R, D); see `Transformer.logits`."""
+        """Compute logits of `x` (R, D); see `Transformer.logits`."""
         if self.is_packed or x.dtype != torch.float32:
-            logits = super().forward(x)  # a new tensor: oneDNN's product cannot overwrite one
-            if logits.dtype == torch.float32:
-                return logits
-            return logits.float() if out is None else out.copy_(logits)
+            return super().forward(x)  # a new tensor: oneDNN's product cannot overwrite one
         # Adding the bias would take another pass over the logits.
         logits = torch.mm(x, self.weight.t(), out=out)
         logits[:, self.n_rows :] = -torch.inf

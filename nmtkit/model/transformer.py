@@ -69,14 +69,14 @@ class Transformer(nn.Module):
         return self.encoder_norm(x)  # type: ignore[no-any-return]
 
     def logits(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """Multiply `x` (R, D) with the pre-softmax matrix: float32 (R, V).
+        """Multiply `x` (R, D) with the pre-softmax matrix: (R, V), in the precision of x.
 
         In a model prepared for inference, there are more rows, with logits of -inf, and `out` may
-        be a former result of R rows to overwrite.
+        be a former result of R rows, float32, to overwrite.
         """
         if self.inference_output is not None:
             return self.inference_output(x, out)  # type: ignore[no-any-return]
-        return nn.functional.linear(x, self.output_matrix.to(x.dtype)).float()
+        return nn.functional.linear(x, self.output_matrix.to(x.dtype))
 
     def decode(
         self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout

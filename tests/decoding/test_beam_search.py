@@ -17,6 +17,9 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
 
 BOS, EOS = 1, 0
+
+pytestmark = pytest.mark.usefixtures("kernels_or_torch")
+
 Prefix = tuple[int, ...]
 NextLogProbs = Callable[[int, Prefix], list[float]]  # of a sentence's key and what it has so far
 

@@ -132,6 +132,7 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
+@pytest.mark.usefixtures("kernels_or_torch")
 @pytest.mark.parametrize(("seed", "beam_size", "n_best"), [(11, 1, 1), (14, 3, 3), (13, 4, 2)])
 def test_translations_are_those_of_a_search_without_caches(
     seed: int, beam_size: int, n_best: int

@@ -18,6 +18,8 @@ FORBIDDEN = [0, 3, 27, 28]
 SRC_LENGTHS = [5, 1, 8, 3]
 STEPS = 7  # past max_positions
 
+pytestmark = pytest.mark.usefixtures("kernels_or_torch")
+
 
 def random_model(**changes: Any) -> Transformer:
     values = {"d_model": 10, "d_ff": 18, "d_v": 7, "dropout": 0.4, "max_positions": 5}

@@ -174,15 +174,22 @@ def test_logits_computed_in_parts_are_the_same(
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
-def test_logits_overwrite_former_ones(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_overwrite_former_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inference, "is_intel", lambda: True)  # oneDNN's product overwrites nothing
     model = random_model()
-    prepare_for_inference(model, dtype)
-    former, x = torch.randn(2, 4, model.config.d_model, dtype=dtype)
+    prepare_for_inference(model, torch.float32)
+    former, x = torch.randn(2, 4, model.config.d_model)
     expected = model.logits(x)
     out = model.logits(former)
     assert not torch.equal(out, expected)
     assert model.logits(x, out).data_ptr() == out.data_ptr()
     assert torch.equal(out, expected)
-    assert out.dtype == torch.float32
+
+
+@needs_bfloat16
+@torch.inference_mode()
+def test_logits_have_the_precision_of_the_model() -> None:
+    model = random_model()
+    x = torch.randn(3, model.config.d_model)
+    prepare_for_inference(model, torch.bfloat16)
+    assert model.logits(x.bfloat16()).dtype == torch.bfloat16
