@@ -135,6 +135,13 @@ static void select(T* keys, T* values, const int64_t* entries, const int64_t* co
     }
 }
 
+// Move sentences of a cache, each of `width` elements.
+template <class T>
+static void move(T* cache, const int64_t* to, const int64_t* from, Size n, Size width) {
+    for (Size i = 0; i < n; i++)
+        memcpy(cache + to[i] * width, cache + from[i] * width, width * sizeof(T));
+}
+
 #define KERNELS_OF(NAME, T)                                                                       \
     extern "C" void attend_##NAME(const T* queries, Size query_stride, const T* keys,             \
                                   const T* values, const bool* mask, Size sentence_stride,        \
@@ -153,6 +160,10 @@ static void select(T* keys, T* values, const int64_t* entries, const int64_t* co
                                   const int64_t* counts, Size n, Size n_sentences, Size heads,    \
                                   Size d_k, Size d_v, Size room) {                                \
         select(keys, values, entries, counts, n, n_sentences, heads, d_k, d_v, room);             \
+    }                                                                                             \
+    extern "C" void move_##NAME(T* cache, const int64_t* to, const int64_t* from, Size n,         \
+                                Size width) {                                                     \
+        move(cache, to, from, n, width);                                                          \
     }
 
 KERNELS_OF(float32, float)

@@ -130,3 +130,18 @@ def select(keys: Tensor, values: Tensor, entries: Tensor, counts: Tensor) -> Non
         d_v,
         room,
     )
+
+
+def move(cached: Tensor, places: Tensor, sentences: Tensor) -> None:
+    """Move `sentences` (n,) of a cache (B, ...), contiguous, to other `places` (n,)."""
+    kernel = kernel_for("move", cached)
+    if kernel is None:
+        cached[places] = cached[sentences]
+        return
+    kernel(
+        cached.data_ptr(),
+        places.data_ptr(),
+        sentences.data_ptr(),
+        len(places),
+        cached[0].numel(),
+    )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 FOLDER = Path(__file__).parent
-SOURCES = ("attention.cpp", "search.cpp")
+SOURCES = ("attention.cpp", "norm.cpp", "search.cpp")
 HEADERS = ("vectors.h",)
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = (
@@ -31,17 +31,16 @@ FLAGS = (
 )
 SECONDS = 60  # a limit; compiling usually takes one
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-# Number of arguments of each kernel: addresses of tensors, sizes and strides in elements.
+INT, FLOAT = ctypes.c_int64, ctypes.c_float
+# Arguments of each kernel: addresses of tensors, sizes and strides in elements, others.
 ARGUMENTS = {
-    "attend_float32": 15,
-    "attend_bfloat16": 15,
-    "append_float32": 12,
-    "append_bfloat16": 12,
-    "select_float32": 10,
-    "select_bfloat16": 10,
-    "log_softmax_float32": 6,
-    "log_softmax_bfloat16": 6,
-    "continuations_float32": 11,
+    "attend": [INT] * 15,
+    "append": [INT] * 12,
+    "select": [INT] * 10,
+    "move": [INT] * 5,
+    "add_norm": [INT] * 7 + [FLOAT],
+    "log_softmax": [INT] * 6,
+    "continuations": [INT] * 11,
 }
 CPUINFO = Path("/proc/cpuinfo")
 _LOCK = Lock()  # threads that translate would compile the same
@@ -79,10 +78,12 @@ def _library() -> ctypes.CDLL | None:
             loaded = _load(place)
     except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: no home
         return None
-    for name, n_arguments in ARGUMENTS.items():
-        kernel = getattr(loaded, name)
-        kernel.argtypes = [ctypes.c_int64] * n_arguments
-        kernel.restype = None
+    for name, arguments in ARGUMENTS.items():
+        for dtype in DTYPES.values():
+            if hasattr(loaded, f"{name}_{dtype}"):
+                kernel = getattr(loaded, f"{name}_{dtype}")
+                kernel.argtypes = arguments
+                kernel.restype = None
     return loaded
 
 

@@ -1,7 +1,8 @@
 """Incremental decoding: one target token at a time, with cached keys and values.
 
 Dimensions: B sentences, W beams per sentence, C entries in use of a sentence's cache, which has
-room for a multiple of `KEYS`; Ls the longest source, filled up to one; D = d_model, H = n_heads, K = d_k, U = d_v, V rows of the output matrix.
+room for a multiple of `KEYS`; Ls the longest source, filled up to such a multiple; D = d_model,
+H = n_heads, K = d_k, U = d_v, V rows of the output matrix.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmtkit.kernels.attention import KEYS, Mask, append, attend, select
+from nmtkit.kernels.attention import KEYS, Mask, append, attend, move, select
 from nmtkit.kernels.search import log_softmax
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer, split_heads
@@ -157,7 +158,7 @@ class LayerCache:
         """Move `sentences` to `places`, then keep the first `n` places."""
         for name in ("keys", "values", "src_keys", "src_values"):
             cached = getattr(self, name)
-            cached[places] = cached[sentences]
+            move(cached, places, sentences)
             setattr(self, name, cached[:n])
 
 

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from nmtkit.kernels.norm import add_norm
 from nmtkit.model.products import MIN_WIDTH, is_avx2, is_intel, is_zen5, onednn_linear
-from nmtkit.model.transformer import Embedding, LayerNorm, Linear, Transformer
+from nmtkit.model.transformer import Embedding, LayerNorm, Linear, Residual, Sublayer, Transformer
 
 ROWS = 64  # the output matrix is filled up to a multiple of so many
 # A matrix that is worth packing has so many weights where MKL does not use AVX-512, and so many
@@ -27,6 +28,8 @@ def _prepare(module: nn.Module, dtype: torch.dtype) -> None:
     for name, child in module.named_children():
         if isinstance(child, Linear):
             setattr(module, name, FixedLinear(child.weight, child.bias, dtype))
+        elif isinstance(child, Residual) and child.is_post:
+            setattr(module, name, FixedResidual(child, dtype))
         elif isinstance(child, LayerNorm):
             child.to(dtype)
         elif isinstance(child, Embedding):
@@ -71,7 +74,9 @@ class FixedLinear(nn.Module):
         n_more = -len(rows) % _quantum(len(rows))
         if not n_more:
             return onednn_linear(x, self.weight, self.bias)
-        out = onednn_linear(pad(rows, (0, 0, 0, n_more)), self.weight, self.bias)
+        filled = rows.new_empty(len(rows) + n_more, rows.shape[1])  # whatever stands there
+        filled[: len(rows)] = rows
+        out = onednn_linear(filled, self.weight, self.bias)
         return torch.unflatten(out[: len(rows)], 0, x.shape[:-1])
 
 
@@ -90,6 +95,21 @@ def _is_worth_packing(weight: Tensor) -> bool:
     if is_avx2():
         return len(weight) >= MIN_OUTPUTS
     return is_zen5() or weight.numel() >= MIN_PACKED
+
+
+class FixedResidual(nn.Module):
+    """LayerNorm(x + Sublayer(x)) (section 3.1)."""
+
+    def __init__(self, residual: Residual, dtype: torch.dtype) -> None:
+        """Take the weights of a `Residual`, without their gradients."""
+        super().__init__()
+        self.weight = residual.norm.weight.detach().to(dtype)
+        self.bias = residual.norm.bias.detach().to(dtype)
+        self.epsilon = residual.norm.eps
+
+    def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
+        """Wrap `sublayer` around `x` (..., D)."""
+        return add_norm(x, sublayer(x), self.weight, self.bias, self.epsilon)
 
 
 class FixedOutput(FixedLinear):

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from nmtkit.kernels.attention import KEYS, Mask, append, attend, select
+from nmtkit.kernels.attention import KEYS, Mask, append, attend, move, select
 
 # What a bfloat16 of magnitude 1 to 2 is rounded by, and torch rounds weights and products too.
 DTYPES = pytest.mark.parametrize(
@@ -106,3 +106,11 @@ def test_entries_move_to_the_front_of_their_sentence(dtype: torch.dtype) -> None
         kept = of_one[:count]
         assert torch.equal(keys[sentence, ..., :count], before[0][sentence, ..., kept])
         assert torch.equal(values[sentence, :, :count], before[1][sentence, :, kept])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sentences_move_to_other_places(dtype: torch.dtype) -> None:
+    cached = torch.randn(6, 2, 3, 5).to(dtype)
+    before = cached.clone()
+    move(cached[:5], torch.tensor([1, 2]), torch.tensor([4, 3]))
+    assert torch.equal(cached, before[[0, 4, 3, 3, 4, 5]])
