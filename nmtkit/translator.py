@@ -11,8 +11,9 @@ from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
 
-# On a CPU, our engine is faster than CTranslate2 with models at least as wide as the paper's base
-# model and with a large vocabulary (`nmtkit/decoding/README.md` has figures).
+# On a CPU without compiled kernels, our engine is faster than CTranslate2 with models at least as
+# wide as the paper's base model and with a large vocabulary (`nmtkit/decoding/README.md` has
+# figures).
 WIDTH_OF_OURS = 512
 ROWS_OF_OURS = 16_384
 
@@ -117,11 +118,15 @@ def load_engine(
 def _faster_engine(bundle: Bundle, machine: Machine, n_models: int) -> EngineName:
     """Return the engine that is faster in float32, of those that can run the model here.
 
-    CTranslate2 is faster with smaller models on a CPU. On a GPU, the two were not compared.
+    On a CPU, ours is with compiled kernels, which on Intel's processors were not compared, and
+    CTranslate2 is without them, with smaller models. On a GPU, the two were not compared.
     """
+    from nmtkit.kernels.library import library
+    from nmtkit.model.products import is_intel
+
     config, n_rows = bundle.description.config, bundle.description.n_rows
     is_large = config.d_model >= WIDTH_OF_OURS and n_rows >= ROWS_OF_OURS
-    if is_large or n_models > 1:
+    if is_large or n_models > 1 or (library() is not None and not is_intel()):
         return EngineName.TORCH
     try:
         from nmtkit.decoding.ctranslate2_engine import cache_folder, device_of

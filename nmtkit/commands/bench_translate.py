@@ -14,6 +14,7 @@ from nmtkit.commands.bench import peak_bytes
 from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
+from nmtkit.kernels.library import library
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
 from nmtkit.model.devices import device_name
@@ -139,6 +140,7 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
     )
     return TranslationSpeed(
         engine=trial.engine,
+        kernels=_has_kernels(trial.engine, device),
         dtype=trial.dtype,
         beam_size=trial.decoding.beam_size,
         batch=trial.batch,
@@ -154,3 +156,9 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
         peak_bytes=memory,
         load_seconds=load_seconds,
     )
+
+
+def _has_kernels(engine: EngineName, device: torch.device) -> bool | None:
+    if engine != EngineName.TORCH or device.type != "cpu":
+        return None
+    return library() is not None

@@ -39,7 +39,8 @@ static void log_softmax(const T* logits, float* out, Size n_rows, Size n_tokens,
             else
                 store_some(out + i, log_probs, n_tokens - i);
         }
-        for (Size i = 0; i < n_forbidden; i++) out[forbidden[i]] = -INFINITY;
+        for (Size i = 0; i < n_forbidden; i++)
+            if (forbidden[i] < n_tokens) out[forbidden[i]] = -INFINITY;
     }
 }
 

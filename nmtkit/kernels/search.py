@@ -51,6 +51,7 @@ def continuations(
     live, log_probs = live.contiguous(), log_probs.contiguous()
     ends = None if must_end is None else must_end.contiguous()
     n_sentences, n_beams, n_tokens = log_probs.shape
+    assert 0 <= eos_id < n_tokens
     values = torch.empty(n_sentences, n)
     tokens = torch.empty(n_sentences, n, dtype=torch.int64)
     parents = torch.empty_like(tokens)

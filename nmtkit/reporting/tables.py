@@ -555,7 +555,7 @@ def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: boo
         column.justify = "right"
     for speed in speeds:
         table.add_row(
-            speed.engine,
+            f"{speed.engine}, no kernels" if speed.kernels is False else speed.engine,
             speed.dtype,
             f"{speed.beam_size:,}",
             f"{speed.batch:,}",

@@ -25,6 +25,7 @@ from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
+from nmtkit.kernels import library
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
@@ -378,6 +379,7 @@ def test_auto_takes_the_faster_engine_that_can_run_the_model(
 ) -> None:
     monkeypatch.setattr("nmtkit.translator.WIDTH_OF_OURS", 16)
     monkeypatch.setattr("nmtkit.translator.ROWS_OF_OURS", N_ROWS)
+    monkeypatch.setattr(library, "library", lambda: None)
     bundle = open_bundle(publish_bundle(tmp_path / "b", config))
     machine = Machine(tmp_path, device="cpu")
     engine = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO)
@@ -386,6 +388,17 @@ def test_auto_takes_the_faster_engine_that_can_run_the_model(
     assert both.name == "torch"
     with pytest.raises(UserError, match="with --dtype int8, name an engine"):
         load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.INT8)
+
+
+@pytest.mark.parametrize(("intel", "name"), [(False, "torch"), (True, "ctranslate2")])
+def test_auto_takes_ours_with_compiled_kernels(
+    intel: bool, name: str, original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "library", object)
+    monkeypatch.setattr("nmtkit.model.products.is_intel", lambda: intel)
+    machine = Machine(original, device="cpu")
+    engine = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
+    assert engine.name == name
 
 
 def test_auto_takes_ours_where_the_package_is_missing(
@@ -401,7 +414,9 @@ def test_auto_takes_ours_where_the_package_is_missing(
 def test_command_says_which_engine_auto_takes(original: Path, tmp_path: Path) -> None:
     command = ["translate", "--bundle", str(original), "--engine", "auto"]
     text = f"{LINES[0]}\n".encode()
+    machine = Machine(original, device="cpu")
+    auto = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
     ended = done(nmtkit(tmp_path, *command, stdin=text))
-    assert "translate: runs the model with --engine ctranslate2" in ended.err
+    assert f"translate: runs the model with --engine {auto.name}" in ended.err
     ended = done(nmtkit(tmp_path, *command, "--format", "json", "--alignment", stdin=text))
     assert "translate: runs the model with --engine torch" in ended.err
