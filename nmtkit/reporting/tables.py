@@ -538,6 +538,8 @@ def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: boo
         return
     (first, *_) = speeds
     on = first.device if first.device != "CPU" else f"CPU, {first.threads} threads"
+    if any(speed.kernels is False for speed in speeds):
+        on += ", without compiled kernels"
     table = _table(
         f"{first.sentences:,} sentences on {on}",
         "engine",
@@ -555,7 +557,7 @@ def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: boo
         column.justify = "right"
     for speed in speeds:
         table.add_row(
-            f"{speed.engine}, no kernels" if speed.kernels is False else speed.engine,
+            speed.engine,
             speed.dtype,
             f"{speed.beam_size:,}",
             f"{speed.batch:,}",

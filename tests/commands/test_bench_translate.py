@@ -54,7 +54,7 @@ def test_speed_counts_sentences_tokens_and_a_share_of_the_peak(
     print_translation_speeds(speeds, as_json=False)
     assert "3 sentences on CPU" in capsys.readouterr().out
     print_translation_speeds([replace(speed, kernels=False)], as_json=False)
-    assert "no kernels" in capsys.readouterr().out
+    assert "without compiled kernels" in capsys.readouterr().out
     print_translation_speeds(speeds, as_json=True)
     assert json.loads(capsys.readouterr().out)[0]["beam_size"] == 2
 
