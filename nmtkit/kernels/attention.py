@@ -114,9 +114,10 @@ def select(keys: Tensor, values: Tensor, entries: Tensor, counts: Tensor) -> Non
     n, d_v = entries.shape[1], values.shape[3]
     kernel = kernel_for("select", keys)
     if kernel is None:
-        of_heads = entries[:, None]
-        keys[..., :n] = keys.take_along_dim(of_heads[:, :, None], 3)
-        values[:, :, :n] = values.take_along_dim(of_heads[..., None], 2)
+        of_keys = entries[:, None, None].expand(-1, heads, d_k, -1)
+        of_values = entries[:, None, :, None].expand(-1, heads, -1, d_v)
+        keys[..., :n] = keys.gather(3, of_keys)
+        values[:, :, :n] = values.gather(2, of_values)
         return
     kernel(
         keys.data_ptr(),

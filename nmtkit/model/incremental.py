@@ -123,7 +123,8 @@ class IncrementalDecoder:
         counts = is_used.sum(1)
         n = self._n_entries = int(counts.max())
         entries = is_used.byte().argsort(dim=1, descending=True, stable=True)[:, :n].contiguous()
-        self._seen[:, :, :n] = self._seen.take_along_dim(entries[:, None], 2)
+        of_beams = entries[:, None].expand(-1, self._seen.shape[1], -1)
+        self._seen[:, :, :n] = self._seen.gather(2, of_beams)
         self._seen[:, :, n:] = False
         for cache in self._caches:
             select(cache.keys, cache.values, entries, counts)
