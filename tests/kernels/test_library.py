@@ -43,6 +43,11 @@ def test_kernels_are_compiled_once(load: Load, monkeypatch: pytest.MonkeyPatch) 
     assert kept() == [name]
 
 
+def test_every_source_is_compiled_and_hashed() -> None:
+    written = {path.name for path in library.FOLDER.iterdir() if path.suffix in (".cpp", ".h")}
+    assert written == {*library.SOURCES, *library.HEADERS}
+
+
 def test_threads_wait_for_one_compilation(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     n_compiled = []
     compile_ = library._compile
