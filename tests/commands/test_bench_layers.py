@@ -18,7 +18,7 @@ from nmtkit.reporting.layers import LayerTable, costs_grid, layers_exhibit, step
 from nmtkit.reporting.tables import print_layers
 
 TYPES = {kind.name: kind for kind in LAYER_TYPES}
-SIZES = Sizes(n=18, d=128, k=3, r=5)  # n: shorter sentences would be padded
+SIZES = Sizes(n=12, d=128, k=3, r=5)
 types = pytest.mark.parametrize("kind", LAYER_TYPES, ids=lambda kind: kind.name)
 
 

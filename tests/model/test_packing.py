@@ -4,13 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.model.packing import MIN_LENGTH, Layout
+from nmtkit.model.packing import Layout
 
-lengths_of_sentences = st.lists(
-    st.one_of(st.integers(1, 7), st.just(MIN_LENGTH), st.integers(1, MIN_LENGTH + 3)),
-    min_size=1,
-    max_size=6,
-)
+lengths_of_sentences = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
 
 @given(lengths_of_sentences)
@@ -21,8 +17,7 @@ def test_layout_tells_where_each_token_stands(lengths: list[int]) -> None:
     assert layout.cu_seqlens.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
     assert layout.positions.tolist() == [i for length in lengths for i in range(length)]
     (rectangle,) = layout.rectangles
-    longest = max(*lengths, MIN_LENGTH)
-    assert rectangle.mask.tolist() == [[i < n for i in range(longest)] for n in lengths]
+    assert rectangle.mask.tolist() == [[i < n for i in range(max(lengths))] for n in lengths]
 
 
 @given(lengths_of_sentences, st.data())
@@ -56,18 +51,11 @@ def test_unpad_undoes_pad(lengths: list[int], cut: int) -> None:
     assert torch.equal(out, row)
 
 
-def test_a_rectangle_of_like_lengths_is_full() -> None:
-    (rectangle,) = Layout.of_lengths([MIN_LENGTH + 1] * 3).rectangles
-    assert rectangle.is_full
-    (rectangle,) = Layout.of_lengths([MIN_LENGTH - 1] * 3).rectangles
-    assert not rectangle.is_full
-
-
 def test_heads_of_another_width_than_what_stands_between_them_are_padded_too() -> None:
     merged = torch.arange(4 * 7).view(4, 7)
     row = torch.unflatten(merged[:, :6], 1, (2, 3))  # 7 is no multiple of 3
     (rectangle,) = Layout.of_lengths([3, 1]).rectangles
-    assert torch.equal(rectangle.pad(row)[:2, :3].transpose(0, 1), row[:3])
+    assert torch.equal(rectangle.pad(row)[:2].transpose(0, 1), row[:3])
 
 
 def test_layout_moves_to_another_device() -> None:
