@@ -51,6 +51,8 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Mask) -> Tensor:
         scores = torch.baddbmm(bias, queries, k, alpha=d_k**-0.5)
         attended = torch.bmm(torch.softmax(scores, -1, out=scores), v)
         return torch.unflatten(attended, 0, (n_sentences, heads)).transpose(1, 2).flatten(2)
+    assert keys.is_contiguous()
+    assert values.is_contiguous()
     out = q.new_empty(n_sentences, n_beams, heads * d_v)
     of_beams = mask.is_seen.stride(1) if mask.is_seen.shape[1] > 1 else 0
     kernel(
@@ -85,6 +87,9 @@ def append(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, first: int) -> No
         keys[..., first : first + n_beams] = k.permute(0, 2, 3, 1)
         values[:, :, first : first + n_beams] = v.transpose(1, 2)
         return
+    assert keys.is_contiguous()
+    assert values.is_contiguous()
+    assert first + n_beams <= room
     kernel(
         k.data_ptr(),
         v.data_ptr(),
@@ -119,6 +124,8 @@ def select(keys: Tensor, values: Tensor, entries: Tensor, counts: Tensor) -> Non
         keys[..., :n] = keys.gather(3, of_keys)
         values[:, :, :n] = values.gather(2, of_values)
         return
+    assert keys.is_contiguous()
+    assert values.is_contiguous()
     kernel(
         keys.data_ptr(),
         values.data_ptr(),
@@ -139,6 +146,7 @@ def move(cached: Tensor, places: Tensor, sentences: Tensor) -> None:
     if kernel is None:
         cached[places] = cached[sentences]
         return
+    assert cached.is_contiguous()
     kernel(
         cached.data_ptr(),
         places.data_ptr(),

@@ -4,8 +4,8 @@
 
 #include "vectors.h"
 
-constexpr int PER_GROUP = 8;                // vectors
-constexpr int GROUPS = PER_GROUP * LANES;   // token t belongs to group t % GROUPS
+constexpr int VECTORS = 8;               // of which each lane is a group
+constexpr int GROUPS = VECTORS * LANES;  // token t belongs to group t % GROUPS
 
 static inline BFloat16 infinitely_low(BFloat16) { return {0xff80}; }
 static inline float infinitely_low(float) { return -INFINITY; }
@@ -73,9 +73,10 @@ struct Best {
 // The `n` best continuations (B, n) of beams with log-probabilities `live` (B, W), from those of the
 // next token (B, W, V). One pass finds the maximum of each group. The n best continuations are in
 // groups whose maximum is among the n greatest, so that only these are looked at again.
-extern "C" void continuations_float32(const float* live, const float* log_probs, const bool* must_end,
-                              Size eos, Size n, Size n_sentences, Size n_beams, Size n_tokens,
-                              float* values, int64_t* tokens, int64_t* parents) {
+extern "C" void continuations_float32(const float* live, const float* log_probs,
+                                      const bool* must_end, Size eos, Size n, Size n_sentences,
+                                      Size n_beams, Size n_tokens, float* values, int64_t* tokens,
+                                      int64_t* parents) {
     std::vector<float> maxima(n_beams * GROUPS), nth(n);
     for (Size b = 0; b < n_sentences; b++) {
         const float* of_beams = live + b * n_beams;
@@ -92,15 +93,15 @@ extern "C" void continuations_float32(const float* live, const float* log_probs,
         }
         for (Size w = 0; w < n_beams; w++) {
             const float* row = rows + w * n_tokens;
-            Floats most[PER_GROUP];
+            Floats most[VECTORS];
             for (Floats& each : most) each = all(-INFINITY);
             Size i = 0;  // of a token
             for (; i + GROUPS <= n_tokens; i += GROUPS)
-                for (int j = 0; j < PER_GROUP; j++)
+                for (int j = 0; j < VECTORS; j++)
                     most[j] = larger(load(row + i + j * LANES), most[j]);
             for (int j = 0; i < n_tokens; i += LANES, j++)
                 most[j] = larger(load_of(row, i, n_tokens), most[j]);
-            for (int j = 0; j < PER_GROUP; j++) {
+            for (int j = 0; j < VECTORS; j++) {
                 most[j] += of_beams[w];
                 store(&maxima[w * GROUPS + j * LANES], most[j]);
                 if (!any(most[j] > nth[n - 1])) continue;

@@ -22,6 +22,8 @@ def log_softmax(logits: Tensor, forbidden: Tensor, out: Tensor) -> None:
         torch.log_softmax(logits, -1, dtype=torch.float32, out=out)
         out.index_fill_(-1, forbidden, -torch.inf)
         return
+    assert logits.is_contiguous()
+    assert out.is_contiguous()
     n_rows, n_tokens = logits.shape
     kernel(
         logits.data_ptr(), out.data_ptr(), n_rows, n_tokens, forbidden.data_ptr(), len(forbidden)

@@ -60,7 +60,7 @@ static inline void store(BFloat16* to, Floats values) {
     memcpy(to, &halves, sizeof halves);
 }
 
-// The first `n` (< LANES) values, followed by `others`.
+// The first `n` (< LANES) values, followed by `other` ones.
 template <class T>
 static inline Floats load_some(const T* from, Size n, T other) {
     T padded[LANES];
@@ -103,7 +103,7 @@ static inline bool any(Ints mask) {
     return found;
 }
 
-// exp(x) for x <= 0, with a relative error below 2e-7; 0 below about -88, and NaN of NaN.
+// exp(x) for x <= 0, with an absolute error below 2e-7; 0 below about -88, and NaN of NaN.
 //
 // It is 2^k 2^f with an integer k and |f| <= 1/2. Adding 1.5 * 2^23 rounds to an integer, which the
 // lowest bits of the sum hold. The polynomial is the Taylor series of e^(f ln 2).

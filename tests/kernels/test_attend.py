@@ -60,8 +60,8 @@ def test_attended_values_are_those_of_equation_1(
     torch.testing.assert_close(attended.double(), expected, atol=tolerance, rtol=tolerance)
 
 
-@DTYPES
-def test_hidden_entries_have_no_weight_at_all(dtype: torch.dtype, tolerance: float) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_hidden_entries_have_no_weight_at_all(dtype: torch.dtype) -> None:
     q, _, _ = projected(3, 4, 2, 8, 5, dtype)
     keys = torch.randn(3, 2, 8, KEYS).to(dtype)
     values = torch.randn(3, 2, KEYS, 5).to(dtype)
@@ -72,7 +72,6 @@ def test_hidden_entries_have_no_weight_at_all(dtype: torch.dtype, tolerance: flo
     torch.testing.assert_close(attend(q, keys, values, Mask(seen)), expected, rtol=0, atol=0)
     keys[..., 6:] = HUGE
     torch.testing.assert_close(attend(q, keys, values, Mask(seen)), expected, rtol=0, atol=0)
-    assert tolerance > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

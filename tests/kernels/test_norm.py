@@ -15,7 +15,6 @@ def test_the_sum_is_normalized(
     dtype: torch.dtype, tolerance: float, width: int, epsilon: float
 ) -> None:
     torch.manual_seed(width)
-    # As in a packed weight, vectors need not be aligned, and a row may be the product of another.
     x, y = (3 * torch.randn(4, 3, width) + 2).to(dtype), torch.randn(4, 3, width).to(dtype)
     weight, bias = torch.randn(width).to(dtype), torch.randn(width).to(dtype)
     found = add_norm(x, y, weight, bias, epsilon)
