@@ -558,11 +558,12 @@ def import_model(
 ) -> None:
     """Make a bundle of a model that fairseq trained."""
     from nmtkit.commands import import_model as command
+    from nmtkit.languages import Language
 
     if tokenizer not in ("moses", "none"):
         raise UserError(f"--tokenizer {tokenizer} is not known; use moses or none")
     text = command.TextOptions(
-        langpair,
+        Language.pair_of(langpair),
         tokenizer="moses" if tokenizer == "moses" else "none",
         aggressive_hyphens=hyphens,
         normalize_punctuation=normalize,
@@ -628,14 +629,14 @@ def score(
         print_scores(read_scores(stage.run(chain)), as_json=as_json)
         return
     from nmtkit.commands import score as command
-    from nmtkit.recipe import TREE
+    from nmtkit.languages import TREE
 
     _refuse({"--set": overrides}, "is for `nmtkit score RECIPE`")
     if metric not in (None, "bleu", "bracket-f1"):
         raise UserError(f"--metric {metric} is not known; use bleu or bracket-f1")
     if metric == "bracket-f1":
         _refuse({**of_text, **of_catalog}, "is for translations, and --metric bracket-f1 for trees")
-        lang = TREE
+        lang = TREE.tag
     if test_set is not None:
         _refuse(of_own, "is for a reference of your own, and --test-set for one of the catalog")
         if langpair is None:
@@ -708,13 +709,27 @@ def new(
         Path | None, typer.Option(metavar="FILE", help="Its translation, line by line.")
     ] = None,
     tsv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Or both in tab-separated columns,")
+        Path | None, typer.Option(metavar="FILE", help="Both, in tab-separated columns.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in columns of a CSV file.")
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="A,B,..", help="named so in order: id,en,de.")
+        str | None,
+        typer.Option(metavar="A,B,..", help="The names of all columns in order, as in id,en,de."),
     ] = None,
     tmx: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Or both in a translation memory.")
+        Path | None, typer.Option(metavar="FILE", help="Both, in a translation memory.")
+    ] = None,
+    xml: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in the XML of WMT's test sets.")
+    ] = None,
+    opus_zip: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in a zip of OPUS (Moses format).")
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(metavar="PLACE", help="Both, in a folder of `datasets`, or in Parquet."),
     ] = None,
     src_lang: Annotated[
         str | None, typer.Option(metavar="LANG", help="By default the suffix of --src: en, de, ...")
@@ -730,16 +745,25 @@ def new(
         tuple[str, str] | None,
         typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
     ] = None,
+    vocabulary: Annotated[
+        str,
+        typer.Option(help="sentencepiece of plain text, or bpe of Moses tokens as in the paper."),
+    ] = "sentencepiece",
 ) -> None:
     """Write a recipe for a text of your own, NAME.toml."""
     from nmtkit.commands import new as command
-    from nmtkit.recipe import FilePair
+    from nmtkit.sources.file_pair import FilePair
 
-    text, langs = command.training_text(src, tgt, tsv, columns, tmx, src_lang, tgt_lang)
+    if vocabulary not in ("sentencepiece", "bpe"):
+        raise UserError(f"--vocabulary {vocabulary} is not known; use sentencepiece or bpe")
+    files = {"tsv": tsv, "csv": csv, "tmx": tmx, "xml": xml}
+    files |= {"opus_zip": opus_zip, "dataset": dataset}
+    text, langs = command.training_text(src, tgt, files, columns, src_lang, tgt_lang)
     recipe = command.new(
         name.removesuffix(".toml"),
         text,
         langs,
+        "bpe" if vocabulary == "bpe" else "sentencepiece",
         dev=FilePair(name="dev", src=dev[0], tgt=dev[1]) if dev else None,
         test=FilePair(name="test", src=test[0], tgt=test[1]) if test else None,
     )

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import NAME, Positive, Section, did_you_mean
+from nmtkit.recipe import NAME, Positive
 from nmtkit.recipe_file import checked, find_file, read_toml, recipes_dir
+from nmtkit.schema import Section, did_you_mean
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `--set`
 

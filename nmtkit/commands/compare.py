@@ -18,7 +18,7 @@ from nmtkit.evaluation.significance import TESTS, paired_test, translation_metri
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import ComparedSystem, Comparison, Difference
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.score import describe, text_tools
 
 N_DIFFERENCES = 5
@@ -67,7 +67,7 @@ def compare(
         _check(system, common)
     src = next((system.src for system in systems if system.src), None)
     if source is not None:
-        src = list(read_lines(TextFile(source)))
+        src = list(read_plain(source))
         _check_length(str(source), src, common)
     return _compare(systems, common, src)
 
@@ -75,7 +75,7 @@ def compare(
 def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     path = Path(name)
     if path.is_file() and path.suffix != ".toml":
-        return _System(name, list(read_lines(TextFile(path))))
+        return _System(name, list(read_plain(path)))
     chain = named_chain(name, machine)
     chosen = _choose(name, translated_sets(chain.need("translate")), test_set)
     src, hyps, refs = map(list, zip(*chosen.lines(), strict=True))

@@ -11,7 +11,7 @@ from nmtkit.decoding.formats import Format, as_fairseq, as_json
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import UserError
 from nmtkit.sources.arriving import in_growing_parts
-from nmtkit.sources.parallel import read_parallel
+from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator

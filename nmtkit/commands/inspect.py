@@ -18,6 +18,7 @@ from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.prepared import Split as SplitName
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword
+from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import (
     Counted,
@@ -94,6 +95,7 @@ def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
             _splitting(prepared.dev_lines("src"), sides[0], subword),
             _splitting(prepared.dev_lines("tgt"), sides[1], subword),
         ),
+        round_trip=_round_trip(recipe, sides[1], prepared.dev_lines("tgt")),
         samples=[
             _sample(pair, sides, subword)
             for pair in _some_of_each(samples["kept"], lambda pair: pair["corpus"], MAX_SAMPLES)
@@ -105,6 +107,18 @@ def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
             for pair in _some_of_each(samples["dropped"], lambda pair: pair["reason"], MAX_DROPPED)
         ],
     )
+
+
+def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | None:
+    """Return what a perfect translation of dev can score at most; None: all that can be scored.
+
+    Moses does not restore the text of most languages exactly.
+    """
+    if how.tokenizer != "moses":
+        return None
+    hyps = [how.detokenize(how.tokenize(line)) for line in lines]
+    lang, lowercase = recipe.corpus.tgt_lang, recipe.scoring.lowercase
+    return sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1).score
 
 
 def _normalizing(side: Tokenization) -> str:

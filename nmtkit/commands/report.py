@@ -19,6 +19,7 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
@@ -113,7 +114,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
     if "translate" in here:
         lowercase = bool(recipe.get("scoring", {}).get("lowercase", False))
         by_length = {
-            each.name: _by_length(each, langs[1], lowercase=lowercase)
+            each.name: _by_length(each, Language.of(langs[1]), lowercase=lowercase)
             for each in translated_sets(artifacts.open_directory(found["translate"]))
             if each.reference is not None and "sacrebleu" in scores.get(each.name, {})
         }
@@ -198,7 +199,7 @@ def _training(trained: Artifact, name: str) -> dict[str, Any]:
     }
 
 
-def _by_length(of_set: TranslatedSet, lang: str, *, lowercase: bool) -> list[dict[str, Any]]:
+def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> list[dict[str, Any]]:
     """Return sacreBLEU of the lines of each group of source lengths."""
     groups: dict[int, list[tuple[str, str, int]]] = {}
     for src, hyp, ref in of_set.lines():

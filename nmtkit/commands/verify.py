@@ -10,7 +10,6 @@ from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import Verified
-from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import find, obtain
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
@@ -85,17 +84,15 @@ def _texts(artifact: Artifact, chain: Chain) -> Iterator[str]:
 
 def _text(corpus: Corpus, identity: list[str], machine: Machine) -> Iterator[str]:
     try:
-        for text in corpus.files:
-            if isinstance(text.file, RemoteFile) and find(
-                text.file, machine.downloads_dir, machine.mirror
-            ):
-                obtain(text.file, machine.downloads_dir, machine.mirror)
+        for file in corpus.downloads:
+            if find(file, machine.downloads_dir, machine.mirror):
+                obtain(file, machine.downloads_dir, machine.mirror)
         now = corpus.identity(machine.downloads_dir)
     except UserError as error:
         yield str(error)
         return
     if now != identity:
-        files = " and ".join(str(text.file) for text in corpus.files) or corpus.name
+        files = " and ".join(corpus.places) or corpus.name
         yield f"{files}: not the text that was read"
 
 

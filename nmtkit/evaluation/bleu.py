@@ -21,7 +21,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import seed
-from nmtkit.languages import has_spaces, short_code
+from nmtkit.languages import Language
 
 MAX_ORDER = 4
 
@@ -65,13 +65,13 @@ class TextTools:
     """The Moses scripts for one language, as functions of a line.
 
     Args:
-        lang: Language code.
+        lang: The language.
         tokenize: tokenizer.perl, without `-a`.
         normalize_punctuation: normalize-punctuation.perl.
         replace_unicode_punctuation: replace-unicode-punctuation.perl.
     """
 
-    lang: str
+    lang: Language
     tokenize: Callable[[str], str]
     normalize_punctuation: Callable[[str], str]
     replace_unicode_punctuation: Callable[[str], str]
@@ -114,26 +114,26 @@ def compound_split(tokens: str) -> str:
     return _HYPHEN.sub(rb"\1 ##AT##-##AT## \2", tokens.encode()).decode()
 
 
-def bleu_metric(lang: str, *, lowercase: bool = False) -> BLEU:
+def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
     """Return the metric of sacreBLEU with the tokenizer that its command line uses for `lang`.
 
     Raises:
         UserError: The tokenizer is not installed.
     """
-    lang = short_code(lang)
     try:
-        return BLEU(lowercase=lowercase, force=True, trg_lang=lang)  # force: do not print warnings
+        # force: do not print warnings
+        return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)
     except RuntimeError:
         raise UserError(
             f"for the language {lang}, sacreBLEU needs a tokenizer that is not installed; run "
-            f'`pip install "sacrebleu[{lang}]"`'
+            f'`pip install "sacrebleu[{lang.code}]"`'
         ) from None
 
 
 def sacre_bleu(
     hyps: Sequence[str],
     *references: Sequence[str],
-    lang: str,
+    lang: Language,
     lowercase: bool = False,
     n_bootstrap: int = 1000,
 ) -> SacreBleu:
@@ -186,13 +186,15 @@ def count_scores(
     """
     texts = (hyps, *references)
     scores = {"sacrebleu": _sacrebleu(texts, tools.lang, lowercase)}
-    if has_spaces(tools.lang):
+    if tools.lang.is_spaced:
         scores["tokenized_bleu"] = _tokenized_bleu(texts, tools, lowercase, normalize_punctuation)
         scores["compound_split_bleu"] = _compound_split_bleu(texts, tools, lowercase)
     return scores
 
 
-def _sacrebleu(texts: Sequence[Sequence[str]], lang: str, lowercase: bool) -> dict[str, object]:
+def _sacrebleu(
+    texts: Sequence[Sequence[str]], lang: Language, lowercase: bool
+) -> dict[str, object]:
     bleu = sacre_bleu(*texts, lang=lang, lowercase=lowercase)
     case = "lower-cased" if lowercase else "cased"
     return {
@@ -214,12 +216,12 @@ def _tokenized_bleu(
 
     bleu = multi_bleu(*([tokenize(line) for line in text] for text in texts))
     normalization = (
-        f"normalize-punctuation.perl -l {tools.lang} on both sides"
+        f"normalize-punctuation.perl -l {tools.lang.code} on both sides"
         if normalize_punctuation
         else "nothing normalized"
     )
     case = "lower-cased before tokenization" if lowercase else "cased"
-    how = f"multi-bleu.perl over tokenizer.perl -l {tools.lang}, {case}, {normalization}"
+    how = f"multi-bleu.perl over tokenizer.perl -l {tools.lang.code}, {case}, {normalization}"
     return _parts(bleu, how)
 
 
@@ -237,8 +239,9 @@ def _compound_split_bleu(
     bleu, both_normalized = multi_bleu(hyps, *as_published), multi_bleu(hyps, *references)
     case = "lower-cased before tokenization" if lowercase else "cased"
     how = (
-        f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tools.lang} with compounds "
-        f"split at hyphens, {case}, replace-unicode-punctuation.perl on the hypothesis alone; "
+        f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {tools.lang.code} with "
+        f"compounds split at hyphens, {case}, replace-unicode-punctuation.perl on the hypothesis "
+        "alone; "
         "score_both_normalized has it on the reference too"
     )
     return {**_parts(bleu, how), "score_both_normalized": both_normalized.score}

@@ -8,6 +8,7 @@ from sacrebleu.significance import PairedTest, Result
 
 from nmtkit.evaluation.bleu import bleu_metric
 from nmtkit.evaluation.chrf_ter import chrf_metric
+from nmtkit.languages import Language
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
 # What sacreBLEU calls each metric in its results, with our names.
@@ -50,6 +51,6 @@ def paired_test(
     return found
 
 
-def translation_metrics(lang: str, *, lowercase: bool = False) -> list[Metric]:
+def translation_metrics(lang: Language, *, lowercase: bool = False) -> list[Metric]:
     """Return the metrics of translations, BLEU and chrF; the last one is for sentences too."""
     return [bleu_metric(lang, lowercase=lowercase), chrf_metric(lowercase=lowercase)]

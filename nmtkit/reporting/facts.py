@@ -401,5 +401,6 @@ class Inspection:
     splits: list[Split]  # train, dev
     vocabulary: Vocabulary
     splitting: tuple[Splitting, Splitting]
+    round_trip: float | None  # sacreBLEU of dev's own target text after its tokenization by Moses
     samples: list[SamplePair]
     dropped: list[DroppedPair]

@@ -39,6 +39,7 @@ from nmtkit.reporting.inspection import (
     held_out_sides,
     left_out,
     lengths_grid,
+    round_trip,
     sizes_grid,
     splitting_grid,
     spoken,
@@ -344,6 +345,8 @@ def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
     console.print(_grid_table(corpora_grid(inspection)))
     console.print(_grid_table(sizes_grid(inspection)))
     console.print(left_out(inspection), soft_wrap=True)
+    if ceiling := round_trip(inspection):
+        console.print(ceiling, soft_wrap=True)
     console.print(_lengths_table(inspection))
     console.print(_grid_table(vocabulary_grid(inspection)))
     console.print(_grid_table(splitting_grid(inspection)))

@@ -22,8 +22,8 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
     """
     bundle, corpus = open_bundle(Path(path)), recipe.corpus
     for key, lang, side in (
-        ("src_lang", corpus.src_lang, bundle.text.src),
-        ("tgt_lang", corpus.tgt_lang, bundle.text.tgt),
+        ("src_lang", corpus.src_lang.code, bundle.text.src),
+        ("tgt_lang", corpus.tgt_lang.code, bundle.text.tgt),
     ):
         ours = {key: lang, **{each: getattr(corpus, each) for each in TOKENIZER_KEYS}}
         if side is bundle.text.tgt and corpus.linearization:

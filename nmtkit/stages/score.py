@@ -13,8 +13,8 @@ from nmtkit.evaluation.bleu import TextTools, count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.scores import write_scores
 from nmtkit.evaluation.translations import translated_sets
-from nmtkit.languages import short_code
-from nmtkit.sources.parallel import read_parallel
+from nmtkit.languages import Language
+from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 
@@ -50,19 +50,19 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
     return {}
 
 
-def text_tools(lang: str) -> TextTools:
+def text_tools(lang: Language) -> TextTools:
     """Return the Moses scripts for a language."""
     plain = Tokenization(
-        short_code(lang),
+        lang.code,
         normalize_punctuation=False,
         lowercase=False,
         tokenizer="moses",
         aggressive_hyphens=False,
     )
     return TextTools(
-        plain.lang,
+        lang,
         plain.tokenize,
-        partial(normalize_punctuation, lang=plain.lang),
+        partial(normalize_punctuation, lang=lang.code),
         replace_unicode_punctuation,
     )
 

@@ -150,7 +150,11 @@ def test_a_set_of_the_catalog_is_the_reference() -> None:
 def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> None:
     machine = Machine(tmp_path / "runs", mirror=shared_data / "mirror")
     found = catalog_test_set("multi30k-test2016", "en-deu", machine)
-    assert (found.name, found.lang, len(found.references[0])) == ("multi30k-test2016", "de", 1_000)
+    assert (found.name, found.lang.code, len(found.references[0])) == (
+        "multi30k-test2016",
+        "de",
+        1_000,
+    )
     mirror = tmp_path / "mirror"
     for path in (shared_data / "mirror").rglob("test_2016_flickr.*"):
         copy = mirror / path.relative_to(shared_data / "mirror")

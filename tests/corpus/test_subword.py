@@ -315,9 +315,16 @@ def test_sentencepiece_has_the_size_asked_for() -> None:
     assert sentencepiece_subword().n_tokens == 310
 
 
-def test_a_vocabulary_too_large_for_the_text_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot learn 9,000 pieces from 19 different words"):
-        learn_sentencepieces(word_counts(TEXT), 9000)
+def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> None:
+    subword = SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 9_000))
+    assert subword.n_tokens < 9_000
+    words = [word for word in word_counts(TEXT) if word.isalpha()]  # pieces are of one script
+    assert [len(subword.encode(word)) for word in words] == [1] * 17
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
+        learn_sentencepieces(word_counts(TEXT), 270)
 
 
 def test_a_line_break_in_bytes_stays_on_the_line() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nmtkit.evaluation.bleu import count_scores
+from nmtkit.languages import Language
 from nmtkit.model.devices import training_cost
 from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
@@ -50,7 +51,7 @@ def scores() -> dict[str, Any]:
     refs = [line.replace("dog", "bird") for line in hyps]
     return {
         name: {
-            **count_scores(lines, refs, tools=text_tools("de")),
+            **count_scores(lines, refs, tools=text_tools(Language.of("de"))),
             "test_set": describe(name, refs),
         }
         for name, lines in (("one", hyps), ("other", refs))

@@ -12,6 +12,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
@@ -57,7 +58,7 @@ def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
 ) -> None:
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     chain = tiny_chain(tmp_path)
-    corpus = chain.recipe.corpus.model_copy(update={"tgt_lang": "ja"})
+    corpus = chain.recipe.corpus.model_copy(update={"tgt_lang": Language.of("ja")})
     recipe = chain.recipe.model_copy(update={"corpus": corpus})
     with pytest.raises(UserError, match=r"sacrebleu\[ja\]"):
         train.run(Chain(recipe, chain.machine, "test"))
