@@ -12,6 +12,7 @@ from nmtkit.errors import UserError
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.forms import BINARY, HEAD_BYTES, PLAIN, decoded, form_of, head_of
 from nmtkit.sources.hub import Dataset, HubSource
+from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.opus_zip import OpusZip
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
@@ -24,6 +25,7 @@ KINDS: tuple[type[Source], ...] = (
     FilePair,
     Tsv,
     Csv,
+    Jsonl,
     Tmx,
     WmtXml,
     OpusZip,
