@@ -714,6 +714,9 @@ def new(
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Both, in columns of a CSV file.")
     ] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in an object of JSON a line.")
+    ] = None,
     columns: Annotated[
         str | None,
         typer.Option(metavar="A,B,..", help="The names of all columns in order, as in id,en,de."),
@@ -756,7 +759,7 @@ def new(
 
     if vocabulary not in ("sentencepiece", "bpe"):
         raise UserError(f"--vocabulary {vocabulary} is not known; use sentencepiece or bpe")
-    files = {"tsv": tsv, "csv": csv, "tmx": tmx, "xml": xml}
+    files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx, "xml": xml}
     files |= {"opus_zip": opus_zip, "dataset": dataset}
     text, langs = command.training_text(src, tgt, files, columns, src_lang, tgt_lang)
     recipe = command.new(
