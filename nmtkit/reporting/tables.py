@@ -139,7 +139,7 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
         for test in systems[0].tests:
             values = [system.tests[test][metric] for system in systems]
             shown = [
-                "" if system.identical else f"{each['p_value']:.4f}"  # sacreBLEU's would be 0.0001
+                "" if system.identical else f"{each['p_value']:.4f}"
                 for system, each in zip(systems, values, strict=True)
             ]
             table.add_row(f"p, {test.replace('_', ' ')}", *shown)
@@ -167,10 +167,12 @@ def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
     if system.identical:
         return "identical"
     metric = next(iter(system.tests["paired_bootstrap"]))
+    before = baseline.tests["paired_bootstrap"][metric]["score"]
     results = [test[metric] for test in system.tests.values()]
+    if f"{results[0]['score']:.2f}" == f"{before:.2f}":
+        return "no difference"
     if any(result["p_value"] >= SIGNIFICANT for result in results):
         return "no significant difference"
-    before = baseline.tests["paired_bootstrap"][metric]["score"]
     better = "better" if results[0]["score"] > before else "worse"
     return f"{better} (both p < {SIGNIFICANT})"
 
