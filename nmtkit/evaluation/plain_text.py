@@ -23,26 +23,26 @@ def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterat
     tokenized = [i for i, hyp in enumerate(hyps) if hyp.rstrip().endswith(" .")]
     if len(tokenized) >= N_TOKENIZED:
         yield (
-            f"{_of(tokenized, hyps)} a period after a space, so that the translations look "
+            f"{_of(tokenized, hyps)} end in a space and a period, so that the translations look "
             "tokenized; detokenize them, for scores are of plain text"
         )
     in_subwords = [i for i, hyp in enumerate(hyps) if _SUBWORD.search(hyp)]
     if in_subwords:
         mark = "\u2581" if "\u2581" in hyps[in_subwords[0]] else "@@"
         yield (
-            f"{_of(in_subwords, hyps)} {mark}, the mark of subwords; join the subwords to words, "
+            f"{_of(in_subwords, hyps)} contain {mark}, the mark of subwords; join them to words, "
             "for scores are of plain text"
         )
     escaped = [i for i, hyp in enumerate(hyps) if _entity(hyp)]
     if len(escaped) > max((sum(map(bool, map(_entity, refs))) for refs in references), default=0):
         yield (
-            f"{_of(escaped, hyps)} {_entity(hyps[escaped[0]])} or another HTML entity that the "
-            "references have less often; replace entities by their characters"
+            f"{_of(escaped, hyps)} contain HTML entities, such as {_entity(hyps[escaped[0]])}, "
+            "which the references have less often; replace them by their characters"
         )
 
 
 def _of(found: Sequence[int], hyps: Sequence[str]) -> str:
-    return f"{len(found):,} of {len(hyps):,} lines, the first one line {found[0] + 1:,}, have"
+    return f"{len(found):,} of {len(hyps):,} lines (line {found[0] + 1:,} is the first)"
 
 
 def _entity(line: str) -> str:

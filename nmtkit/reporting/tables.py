@@ -155,7 +155,10 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
             table.add_row(SCORE_NAMES[key], *(shown(system.scores, key) for system in systems))
         if key in systems[0].scores:
             hows.append(f"{SCORE_NAMES[key]}: {how_counted(systems[0].scores[key])}")
-    table.add_row("against the first", "", *(_verdict(each, systems[0]) for each in systems[1:]))
+    name = SCORE_NAMES[next(iter(systems[0].tests["paired_bootstrap"]))]
+    table.add_row(
+        f"{name} against the first", "", *(_verdict(each, systems[0]) for each in systems[1:])
+    )
     console.print(table)
     for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
         console.print(how, soft_wrap=not console.is_terminal)

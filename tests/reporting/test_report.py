@@ -26,6 +26,7 @@ from nmtkit.reporting.report import (
 )
 from nmtkit.reporting.report_page import render_html, render_markdown
 from nmtkit.reporting.scatter import Point, Scatter
+from nmtkit.reporting.study import study_grid
 from reporting.browser import browser
 from reporting.conftest import HOSTILE
 from reporting.test_page import parse
@@ -94,6 +95,17 @@ def full(text: str = "") -> Report:
         panels=[panel], drawings=[drawing],
     )  # fmt: skip
     return replace(EMPTY, runs=[run], studies=[study_of(run, text)], exhibits={"table-1": exhibit})
+
+
+def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
+    old, new = (run_of(1, compound_split_bleu=kind) for kind in (score(26.75), SPLIT))
+    rows = [*study_of(old).rows[:1], *study_of(new).rows]
+    table = StudyTable("s", "d", "compound_split_bleu.score_quotes_replaced", rows)
+    cells = [row[4] for group in study_grid(table).groups for row in group]
+    assert cells == ["not available", "27.25", ""]
+    plain = StudyTable("s", "d", "compound_split_bleu", rows)
+    cells = [row[4] for group in study_grid(plain).groups for row in group]
+    assert cells == ["26.75", "26.75", ""]
 
 
 def rows_of(grid: Grid) -> dict[str, tuple[str, ...]]:
