@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
-# The figures of a run that are comparable with Table 2, by target language.
+# By target language: the figure of a run beside Table 2, and what columns and plots are called.
 TABLE_2_KINDS = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
+LANGUAGES = {
+    "de": "English-German (ours: quotes replaced)",
+    "fr": "English-French (ours: tokenized; published: not said)",
+}
 COUNTED_DE = (
     "English-German: the paper does not say how its BLEU is counted; that it is compound-split "
     "BLEU with quotes replaced is inferred from tensor2tensor#317, by which the reference must "

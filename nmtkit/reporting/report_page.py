@@ -9,7 +9,7 @@ from nmtkit.reporting.facts import StudyRow
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.link import Link
 from nmtkit.reporting.page import TEMPLATES
-from nmtkit.reporting.published import NOTES, TABLE_2
+from nmtkit.reporting.published import LANGUAGES, NOTES, TABLE_2
 from nmtkit.reporting.report import (
     Report,
     RunFacts,
@@ -33,7 +33,6 @@ EXHIBITS = {
     "table-1": ("Table 1: complexity, sequential operations, path length", "nmtkit bench layers"),
     "figures-3-5": ("Figures 3 to 5: attention", "nmtkit attention --bundle DIR"),
 }
-LANGUAGES = {"de": "English-German", "fr": "English-French"}
 
 
 def render_html(report: Report) -> str:
