@@ -13,6 +13,7 @@ from nmtkit.commands.score import TestSet, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
+from nmtkit.evaluation.plain_text import warnings
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
@@ -78,15 +79,15 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
         return _System(name, list(read_plain(path)))
     chain = named_chain(name, machine)
     chosen = _choose(name, translated_sets(chain.need("translate")), test_set)
-    src, hyps, refs = map(list, zip(*chosen.lines(), strict=True))
+    src, hyps, references = chosen.read()
     lang = chain.recipe.corpus.tgt_lang
     return _System(
-        name, hyps, TestSet(chosen.name, lang, [refs]), src, chain.recipe.scoring.lowercase
+        name, hyps, TestSet(chosen.name, lang, references), src, chain.recipe.scoring.lowercase
     )
 
 
 def _choose(run: str, sets: Sequence[TranslatedSet], test_set: str | None) -> TranslatedSet:
-    scored = {each.name: each for each in sets if each.reference is not None}
+    scored = {each.name: each for each in sets if each.references}
     if not scored or test_set not in (None, *scored):
         has = ", ".join(scored) or "none with a reference"
         raise UserError(f"{run} has no test set {test_set or 'to compare'}; it has {has}")
@@ -115,7 +116,7 @@ def _common_test_set(
 def _check(system: _System, common: TestSet) -> None:
     """Check that a system translates the same test set as the others."""
     own = system.test_set
-    if own is not None and list(own.references[0]) not in map(list, common.references):
+    if own is not None and not any(reference in common.references for reference in own.references):
         raise UserError(
             f"{system.name} has other references ({own.name}, {len(own.references[0]):,} lines) "
             f"than {common.name} ({len(common.references[0]):,} lines); compare on one test set"
@@ -136,6 +137,9 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
     references = common.references
     hyps = [system.hyps for system in systems]
     used = seed()
+    for system in systems if not common.is_of_trees else []:
+        for warning in warnings(system.hyps, references):
+            progress.say(f"compare: {system.name}: {warning}")
     metrics: list[Metric] = (
         [BracketF1()]
         if common.is_of_trees

@@ -116,7 +116,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         by_length = {
             each.name: _by_length(each, Language.of(langs[1]), lowercase=lowercase)
             for each in translated_sets(artifacts.open_directory(found["translate"]))
-            if each.reference is not None and "sacrebleu" in scores.get(each.name, {})
+            if each.references and "sacrebleu" in scores.get(each.name, {})
         }
     curves = [*facts.pop("curves", []), *_length_curves(by_length)]
     return RunFacts(
@@ -201,16 +201,17 @@ def _training(trained: Artifact, name: str) -> dict[str, Any]:
 
 def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> list[dict[str, Any]]:
     """Return sacreBLEU of the lines of each group of source lengths."""
-    groups: dict[int, list[tuple[str, str, int]]] = {}
-    for src, hyp, ref in of_set.lines():
-        n_words = len(src.split())
+    groups: dict[int, list[tuple[Any, ...]]] = {}
+    src, all_hyps, all_references = of_set.read()
+    for line, hyp, *refs in zip(src, all_hyps, *all_references, strict=True):
+        n_words = len(line.split())
         group = next((end for end in WORDS if n_words <= end), WORDS[-1] + 1)
-        groups.setdefault(group, []).append((hyp, ref or "", n_words))
+        groups.setdefault(group, []).append((n_words, hyp, *refs))
     found = []
     for _, lines in sorted(groups.items()):
         if len(lines) >= MIN_LINES:
-            hyps, refs, lengths = map(list, zip(*lines, strict=True))
-            bleu = sacre_bleu(hyps, refs, lang=lang, lowercase=lowercase, n_bootstrap=1)
+            lengths, hyps, *references = map(list, zip(*lines, strict=True))
+            bleu = sacre_bleu(hyps, *references, lang=lang, lowercase=lowercase, n_bootstrap=1)
             found.append(
                 {
                     "mean_words": sum(lengths) / len(lines),

@@ -44,14 +44,14 @@ def results(chain: Chain) -> Results:
     """
     found = {stage: chain.need(stage) for stage in STAGES}
     first = translated_sets(found["translate"])[0]
-    lines = list(first.lines())
-    spread = [lines[len(lines) * i // N_SAMPLES] for i in range(min(N_SAMPLES, len(lines)))]
+    src, hyps, references = first.read()
+    spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
     return Results(
         [
             StageResult(stage, _summary(stage, artifact), str(artifact.path))
             for stage, artifact in found.items()
         ],
-        [Sample(src, ref, hyp) for src, hyp, ref in spread],
+        [Sample(src[i], references[0][i] if references else None, hyps[i]) for i in spread],
         read_scores(found["score"]),
     )
 

@@ -11,6 +11,7 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.chrf_ter import chrf, ter
+from nmtkit.evaluation.plain_text import warnings
 from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
 from nmtkit.sources.kinds import read_plain
@@ -110,6 +111,8 @@ def score_files(
                 "test_set": describe(test_set.name, *references),
             }
             continue
+        for warning in warnings(hyps, references):
+            progress.say(f"score: {system}: {warning}")
         found: dict[str, Any] = {
             **count_scores(hyps, *references, tools=text_tools(test_set.lang), lowercase=lowercase)
         }

@@ -13,8 +13,8 @@ from nmtkit.reporting.exhibit import Exhibit
 from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.link import Link
-from nmtkit.reporting.published import TABLE_2, TABLE_4
-from nmtkit.reporting.scores import SCORE_NAMES
+from nmtkit.reporting.published import LANGUAGES, REPRODUCTIONS, TABLE_2, TABLE_2_KINDS, TABLE_4
+from nmtkit.reporting.scores import SCORE_NAMES, figure, kind_of, shown
 
 FORMAT = 1  # of report.json; README.md describes it
 
@@ -89,6 +89,11 @@ class Report:
         }
         content["table_2"] = [asdict(row) for row in TABLE_2]
         content["table_4"] = [asdict(row) for row in TABLE_4]
+        content["reproductions"] = [
+            {"counted": counted, **asdict(each)}
+            for counted, (_, published) in REPRODUCTIONS.items()
+            for each in published
+        ]
         return {"format": FORMAT, **content}
 
 
@@ -100,7 +105,6 @@ TABLE_2_RECIPES = {
     "wmt14-en-fr-big": "fr",
 }
 TABLE_2_SET = "newstest2014"
-KINDS = {"de": "compound_split_bleu", "fr": "tokenized_bleu"}  # comparable with Table 2
 TABLE_4_RECIPES = ("wsj-parsing", "wsj-parsing-semi")
 
 
@@ -110,21 +114,21 @@ def table_2(report: Report) -> Grid:
     for row in TABLE_2:
         costs = _flops(row.en_de_flops), _flops(row.en_fr_flops)
         rows.append((row.model, _figure(row.en_de), _figure(row.en_fr), *costs, ""))
-    runs = [(run, score) for run in report.runs if (score := table_2_score(run)) is not None]
-    for run, score in runs:
+    runs = [run for run in report.runs if _is_of_table_2(run)]
+    for run in runs:
         label = Link(f"nmtkit: {run.label}", run.anchor)
         cost = _flops(run.cost.time_flops) if run.cost else ""
         counted = _flops(run.cost.product_flops) if run.cost else ""
         lang = run.languages[1]
-        rows.append((label, *_under(lang, f"{score:.2f}"), *_under(lang, cost), counted))
+        score = shown(run.scores[TABLE_2_SET], TABLE_2_KINDS[lang])
+        rows.append((label, *_under(lang, score), *_under(lang, cost), counted))
     for recipe, lang in TABLE_2_RECIPES.items():
-        if not any(run.name == recipe for run, _ in runs):
+        if not any(run.name == recipe for run in runs):
             rows.append((f"nmtkit run {recipe}", *_under(lang, "not run"), "", "", ""))
-    languages = ("English-German", "English-French")
     columns = (
         "model",
-        *(f"BLEU {each}" for each in languages),
-        *(f"FLOPs {each}, {BY_TIME}" for each in languages),
+        *(f"BLEU {each}" for each in LANGUAGES.values()),
+        *(f"FLOPs {each}, {BY_TIME}" for each in ("English-German", "English-French")),
         f"FLOPs, {COUNTED}",
     )
     return Grid(f"Test set {TABLE_2_SET}", columns, 1, [[row] for row in rows])
@@ -132,9 +136,46 @@ def table_2(report: Report) -> Grid:
 
 def table_2_score(run: RunFacts) -> float | None:
     """Return the BLEU of a run that Table 2's is comparable with, if it has one."""
+    if not _is_of_table_2(run):
+        return None
+    return figure(run.scores[TABLE_2_SET], TABLE_2_KINDS[run.languages[1]])
+
+
+def _is_of_table_2(run: RunFacts) -> bool:
+    """Return whether a run is scored on the test set of Table 2, in its case."""
     src, tgt = run.languages
-    score = run.scores.get(TABLE_2_SET, {}).get(KINDS.get(tgt, ""))
-    return score["score"] if src == "en" and score else None
+    kind = kind_of(TABLE_2_KINDS.get(tgt, ""))
+    lowercase = any(stage.recipe.get("scoring", {}).get("lowercase") for stage in run.stages)
+    return src == "en" and kind in run.scores.get(TABLE_2_SET, {}) and not lowercase
+
+
+def reproductions_grid(report: Report) -> Grid:
+    """Return published figures and those of runs, only ones that are counted alike in a group."""
+    groups: list[list[tuple[str, ...]]] = []
+    runs = [run for run in report.runs if run.languages[1] == "de" and _is_of_table_2(run)]
+    for counted, (name, published) in REPRODUCTIONS.items():
+        rows: list[tuple[str, ...]] = [
+            (
+                counted,
+                each.source,
+                each.model,
+                f"{each.lines:,}" if each.lines else "not said",
+                each.bleu,
+            )
+            for each in published
+        ]
+        if name is not None:
+            rows += [_reproduced(run, counted, name) for run in runs]
+        groups.append(rows)
+    columns = ("counted as", "system", "model", "lines", "BLEU")
+    title = f"Trained from scratch: BLEU on {TABLE_2_SET}, English-German"
+    return Grid(title, columns, 3, groups)
+
+
+def _reproduced(run: RunFacts, counted: str, name: str) -> tuple[str, ...]:
+    of_set = run.scores[TABLE_2_SET]
+    label = Link(f"nmtkit: {run.label}", run.anchor)
+    return counted, label, "", f"{of_set['test_set']['lines']:,}", shown(of_set, name)
 
 
 def _under(lang: str, text: str) -> tuple[str, str]:
@@ -162,18 +203,11 @@ def table_4(report: Report) -> Grid:
 def runs_grid(report: Report) -> Grid:
     """Return each run on each of its test sets, every kind of score named."""
     groups: list[list[tuple[str, ...]]] = []
-    kinds = list(
-        dict.fromkeys(
-            kind
-            for run in report.runs
-            for of_set in run.scores.values()
-            for kind in of_set
-            if kind in SCORE_NAMES
-        )
-    )
+    sets = [of_set for run in report.runs for of_set in run.scores.values()]
+    kinds = [name for name in SCORE_NAMES if any(kind_of(name) in of_set for of_set in sets)]
     for run in report.runs:
         for name, of_set in run.scores.items():
-            cells = [f"{of_set[kind]['score']:.2f}" if kind in of_set else "" for kind in kinds]
+            cells = [shown(of_set, kind) for kind in kinds]
             cost = run.cost
             costs = (_flops(cost.time_flops), _flops(cost.product_flops)) if cost else ("", "")
             parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"

@@ -47,7 +47,7 @@ from nmtkit.reporting.inspection import (
     vocabulary_grid,
 )
 from nmtkit.reporting.layers import LAYERS_NOTES, LayerTable, costs_grid, steps_grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.study import cost_grid, study_grid, study_notes, without_changes
 from nmtkit.visible import visible
 
@@ -139,20 +139,27 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
         table.add_row(SCORE_NAMES[metric], *map(_score, results))
         for test in systems[0].tests:
             values = [system.tests[test][metric] for system in systems]
-            shown = [
-                "" if system.identical else f"{each['p_value']:.4f}"  # sacreBLEU's would be 0.0001
+            cells = [
+                "" if system.identical else f"{each['p_value']:.4f}"
                 for system, each in zip(systems, values, strict=True)
             ]
-            table.add_row(f"p, {test.replace('_', ' ')}", *shown)
+            table.add_row(f"p, {test.replace('_', ' ')}", *cells)
             hows.append(
                 f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {values[0]['signature']}"
             )
         table.add_section()
-    for key in ("tokenized_bleu", "compound_split_bleu"):
-        if of_systems := [system.scores[key] for system in systems if key in system.scores]:
-            table.add_row(SCORE_NAMES[key], *map(_score, of_systems))
-            hows.append(f"{SCORE_NAMES[key]}: {how_counted(of_systems[0])}")
-    table.add_row("against the first", "", *(_verdict(each, systems[0]) for each in systems[1:]))
+    untested = [
+        key for key in SCORE_NAMES if kind_of(key) in ("tokenized_bleu", "compound_split_bleu")
+    ]
+    for key in untested:
+        if kind_of(key) in systems[0].scores:
+            table.add_row(SCORE_NAMES[key], *(shown(system.scores, key) for system in systems))
+        if key in systems[0].scores:
+            hows.append(f"{SCORE_NAMES[key]}: {how_counted(systems[0].scores[key])}")
+    name = SCORE_NAMES[next(iter(systems[0].tests["paired_bootstrap"]))]
+    table.add_row(
+        f"{name} against the first", "", *(_verdict(each, systems[0]) for each in systems[1:])
+    )
     console.print(table)
     for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
         console.print(how, soft_wrap=not console.is_terminal)
@@ -168,10 +175,12 @@ def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
     if system.identical:
         return "identical"
     metric = next(iter(system.tests["paired_bootstrap"]))
+    before = baseline.tests["paired_bootstrap"][metric]["score"]
     results = [test[metric] for test in system.tests.values()]
+    if f"{results[0]['score']:.2f}" == f"{before:.2f}":
+        return "no difference"
     if any(result["p_value"] >= SIGNIFICANT for result in results):
         return "no significant difference"
-    before = baseline.tests["paired_bootstrap"][metric]["score"]
     better = "better" if results[0]["score"] > before else "worse"
     return f"{better} (both p < {SIGNIFICANT})"
 
@@ -473,6 +482,8 @@ def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
             table.add_row(name, *map(_score, of_sets))
             if key == "bracket_f1":
                 _add_details(table, of_sets)
+        elif any(kind_of(key) in each for each in scores.values()):
+            table.add_row(name, *(shown(each, key) for each in scores.values()))
         hows += dict.fromkeys(f"{name}: {how_counted(each)}" for each in of_sets)
     console.print(table)
     for how in hows:

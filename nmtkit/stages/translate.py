@@ -45,7 +45,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
             corpus.name,
             src,
             [translation.text for translation in translations],
-            refs if corpus.has_reference else None,
+            [refs] if corpus.has_reference else [],
             [_rating(translation) for translation in translations],
         )
         n_repaired = sum(bool(translation.repairs) for translation in translations)

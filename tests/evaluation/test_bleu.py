@@ -192,6 +192,16 @@ def test_the_scripts_way_normalizes_only_the_hypothesis() -> None:
     assert split["score_both_normalized"] == 100.0
 
 
+@pytest.mark.parametrize("marks", ["„“", "“”", "„”", '""'])
+def test_quotes_of_any_kind_are_alike_where_they_are_replaced(marks: str) -> None:
+    ref = 'eins "zwei" drei vier fünf … sechs'
+    hyp = ref.replace('"', marks[0], 1).replace('"', marks[1], 1)
+    for texts in (([hyp], [ref]), ([ref], [hyp])):
+        split = count_scores(*texts, tools=TOY_TOOLS)["compound_split_bleu"]
+        assert split["score_quotes_replaced"] == pytest.approx(100)
+        assert all(mark in str(split["how"]) for mark in marks)
+
+
 def lines_of(path: Path) -> list[str]:
     with path.open(encoding="utf-8", newline="\n") as file:
         return file.read().removesuffix("\n").split("\n")
@@ -245,6 +255,18 @@ def test_scores_equal_the_original_tools(test_set: str, shared_data: Path) -> No
         [compound_split(line) for line in side] for side in (hyps_tok, refs_tok)
     )
     assert_equal_as_printed(vars(multi_bleu(hyps_split, refs_split)), both)
+    straight = [
+        [line.replace("„", '"').replace("“", '"').replace("”", '"') for line in side]
+        for side in (hyps, refs)
+    ]
+    hyps_split, refs_split = (
+        [compound_split(tools.tokenize(line)) for line in side] for side in straight
+    )
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    replaced = metric.corpus_score(hyps_split, [refs_split]).score
+    assert split["score_quotes_replaced"] == pytest.approx(replaced, abs=1e-9)
+    if expected["lang"] == "de":
+        assert round(replaced, 2) == 31.62
 
 
 def test_scores_of_tokenized_text_equal_the_original_tools(shared_data: Path) -> None:
