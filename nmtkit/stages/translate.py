@@ -34,7 +34,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft)
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
-        src, refs = map(list, zip(*corpus.pairs(chain.fetch), strict=True))
+        src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))
         translations, seconds = _translate_in_parts(
             translator, corpus.name, src, journal, LINES_IN_FIRST_PART[device.type]
         )
@@ -45,7 +45,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
             corpus.name,
             src,
             [translation.text for translation in translations],
-            [refs] if corpus.has_reference else [],
+            references,
             [_rating(translation) for translation in translations],
         )
         n_repaired = sum(bool(translation.repairs) for translation in translations)
