@@ -42,13 +42,7 @@ from nmtkit.corpus.tokenized import (
 )
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.recipe import (
-    BpeConfig,
-    BundleConfig,
-    CorpusConfig,
-    ModelConfig,
-    SentencePieceConfig,
-)
+from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig, SentencePieceConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
@@ -120,9 +114,10 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
     subword = _learn_once(chain, journal, draft, clean)
+    chain.say_rows("prepare", subword.n_tokens)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
-    _say_how_the_vocabulary_fits(draft, subword.n_tokens, chain.recipe.model)
+    _say_how_the_vocabulary_fits(draft, subword.n_tokens)
     _say_what_is_left_out(draft, clean.n_pairs, chain.recipe.model.max_positions)
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)
@@ -145,12 +140,10 @@ def _check_room(chain: Chain, draft: Path) -> None:
     artifacts.check_room(draft, needed - written, "preparing the training text")
 
 
-def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int, model: ModelConfig) -> None:
+def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
     n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
     progress.say(
-        f"prepare: a vocabulary of {n_tokens:,} tokens, {n_unused:,} of them absent from the "
-        f"training text; an embedding has {model.rows_for(n_tokens):,} rows, a multiple of [model] "
-        f"vocabulary_multiple = {model.vocabulary_multiple:,}"
+        f"prepare: {n_unused:,} of the {n_tokens:,} tokens are absent from the training text"
     )
     if n_unknown:  # only if the vocabulary is that of a bundle
         progress.say(
