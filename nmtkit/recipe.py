@@ -14,7 +14,7 @@ from nmtkit.languages import TREE, Language
 from nmtkit.schema import MAX_INT, Count, Section
 from nmtkit.sources.kinds import AnySource, name_of
 
-# Deviation: the paper names none; this is the one of its published code (tensor2tensor, June 2017).
+# Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
 LAYER_NORM_EPSILON = 1e-6
 
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]

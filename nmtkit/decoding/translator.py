@@ -104,7 +104,10 @@ def translate_ids(
 
 
 def _not_text(model: Transformer, n_tokens: int) -> Tensor:
-    """Return the ids that are never produced."""
+    """Return the ids that are never produced.
+
+    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
+    """
     ids = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
     return torch.tensor(ids, device=model.output_matrix.device)
 

@@ -114,6 +114,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
     subword = _learn_once(chain, journal, draft, clean)
+    chain.say_rows("prepare", subword.n_tokens)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
     _say_how_the_vocabulary_fits(draft, subword.n_tokens)
@@ -142,8 +143,7 @@ def _check_room(chain: Chain, draft: Path) -> None:
 def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
     n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
     progress.say(
-        f"prepare: a vocabulary of {n_tokens:,} tokens, {n_unused:,} of them absent from the "
-        "training text"
+        f"prepare: {n_unused:,} of the {n_tokens:,} tokens are absent from the training text"
     )
     if n_unknown:  # only if the vocabulary is that of a bundle
         progress.say(

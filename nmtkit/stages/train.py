@@ -141,7 +141,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         _say_what_begins(trainer)
         say_if_bfloat16_is_faster(chain, group)
         _say_what_is_unusual(trainer)
-        _say_rows(chain, n_tokens)
+        chain.say_rows("train", n_tokens)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
             _reporter(chain, trainer) as report,
@@ -313,19 +313,6 @@ def _say_what_is_unusual(trainer: Trainer) -> None:
         progress.say(
             f"train: note: attention_dropout = {model.attention_dropout:g} makes training on a GPU "
             "slower: torch's fused attention has no dropout, so plain products take its place"
-        )
-
-
-def _say_rows(chain: Chain, n_tokens: int) -> None:
-    """Report the rows of the embeddings, and warn if they are more than the recipe planned for."""
-    model = chain.recipe.model
-    n_rows = model.rows_for(n_tokens)
-    progress.say(f"train: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
-    expected = chain.expected_vocabulary()
-    if n_rows > (n_expected := model.rows_for(expected)):
-        progress.say(
-            f"train: warning: more than the {n_expected:,} rows that about {expected:,} tokens, "
-            "expected from the recipe's [subword], would need; the model is larger than planned"
         )
 
 

@@ -129,6 +129,19 @@ def test_an_unknown_character_is_unknown() -> None:
     assert bpe_subword(TEXT).encode("Ж") == [UNK_ID]
 
 
+def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
+    rare = [chr(0x4E00 + n) for n in range(3_000)]  # each one a word, which ends with it
+    text = [*TEXT * 2, *rare, *rare[:600] * 2]
+    subword = bpe_subword(text)
+    n_used = len({piece for line in text for piece in subword.pieces(subword.encode(line))})
+    assert subword.n_tokens == len(SPECIALS) + n_used + 1_000
+    for line in text:
+        assert subword.decode(subword.encode(line)) == line
+    # Inside of a word, where the text has none of them, the frequent ones are known.
+    assert UNK_ID not in subword.encode("".join(rare[:600]) + "ein")
+    assert subword.encode(f"{rare[-1]}ein")[0] == UNK_ID
+
+
 def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_path: Path) -> None:
     text = ["lower lower newer newer newer lowest widest widest", "lowered west"]
     subword = bpe_subword(text, 30)
