@@ -14,6 +14,10 @@ class UserError(Exception):
         super().__init__(visible(message))
 
 
+class DivergedError(UserError):
+    """A model computes what is not a number, since its training diverged."""
+
+
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
     """A signal stopped work that can be resumed."""
 

@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -378,18 +378,21 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
     folder = chain.machine.tensorboard
     with (
         progress.task("train", unit="steps", total=total) as task,
-        EventWriter(folder) if folder is not None else nullcontext() as events,
+        ExitStack() as at_end,
         _curves(chain) as curves,
     ):
         speed = _speed(trainer)
         n_done = 0
         how: str | None = None  # the dev sets are scored; said once
+        events: EventWriter | None = None
 
         def report(metrics: Metrics) -> None:
-            nonlocal n_done, how
+            nonlocal n_done, how, events
             if not n_done:
                 draft = chain.store.draft_place("train", chain.fingerprint("train"))
                 note_precision(draft, trainer.acceleration.precision, metrics.step)
+                if folder is not None:
+                    events = at_end.enter_context(EventWriter(folder, metrics.step))
             if metrics.dev_perplexity is not None:
                 if metrics.dev_sacrebleu_how != how:
                     how = metrics.dev_sacrebleu_how

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from nmtkit import artifacts
@@ -26,6 +26,7 @@ from nmtkit.artifacts import DamagedError, Record
 from nmtkit.errors import UserError
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
+from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
@@ -42,7 +43,7 @@ class Best(Record):
     """The evaluation with the lowest dev perplexity so far, for early stopping."""
 
     step: Number
-    perplexity: Annotated[float, Field(ge=0)]
+    perplexity: Annotated[float, Field(ge=0), AfterValidator(bounded)]
     n_worse: Number  # evaluations since then, none of which was better
 
 
@@ -55,6 +56,7 @@ class Progress(Record):
     tgt_tokens: Number  # seen so far
     scheduled: bool  # saved because the recipe says so, not because the run was stopped
     skipped: Number = 0  # steps whose loss or gradient was not finite
+    skipped_in_a_row: Number = 0  # the last ones of all; older versions did not count them
     best: Best | None = None  # None: no early stopping, or no evaluation yet
 
 

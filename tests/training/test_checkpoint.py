@@ -434,6 +434,12 @@ def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str
     assert len(str(caught.value)) < 500
 
 
+def test_progress_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path, 2)
+    forge(path, PROGRESS, json.dumps(GOOD).encode())
+    assert load_checkpoint(path, *trained()).skipped_in_a_row == 0
+
+
 def header(**tensors: object) -> bytes:
     """A safetensors file of 64 bytes of tensors."""
     text = json.dumps(tensors).encode()
