@@ -20,6 +20,7 @@ from nmtkit.training.beside import Beside, beside
 from nmtkit.training.checkpoint import (
     BEGINNING,
     Best,
+    Origin,
     Progress,
     Snapshot,
     checkpoints,
@@ -51,6 +52,7 @@ def train(
     dev_pairs: Pairs,
     directory: Path,
     *,
+    origin: Origin | None = None,
     aside: Path,
     evaluate: Callable[[Transformer], DevScore],
     report: Callable[[Metrics], None],
@@ -62,6 +64,7 @@ def train(
     Only the first process of the group writes, evaluates and reports.
 
     Args:
+        origin: what checkpoints tell of themselves.
         aside: where damaged checkpoints newer than the last intact one are moved.
         evaluate: called at dev steps; it must not change the weights.
         say: called with a sentence about each event with files of an earlier run.
@@ -109,7 +112,7 @@ def train(
                 publishing.wait()
                 _check_weights(trainer, progress.step, directory)
             if group.is_first and (progress.scheduled or stopping):
-                _save(trainer, progress, directory, publishing)
+                _save(trainer, progress, directory, origin, publishing)
                 last_saved = time.monotonic()
             if stopping or is_over(config, progress):
                 break
@@ -236,13 +239,19 @@ def _check_weights(trainer: Trainer, step: int, directory: Path) -> None:
         raise _diverged(f"weights after step {step:,}", directory)
 
 
-def _save(trainer: Trainer, progress: Progress, directory: Path, publishing: Beside) -> None:
+def _save(
+    trainer: Trainer,
+    progress: Progress,
+    directory: Path,
+    origin: Origin | None,
+    publishing: Beside,
+) -> None:
     """Start to write a checkpoint and to delete old ones; that before it must be published."""
     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
 
     def publish() -> None:
         artifacts.sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
-        snapshot.publish(directory)
+        snapshot.publish(directory, origin)
         forget_old(directory, trainer.config.keep_checkpoints)
 
     publishing.start(publish)
