@@ -71,8 +71,7 @@ def train(
         should_stop: called after each step; if it returns true in any process, all save and end.
 
     Raises:
-        DivergedError: too many steps were skipped in a row, training ends with a skipped one, or
-            weights or an evaluation are not finite.
+        DivergedError: too many steps, or the last one, were skipped, or a value is not finite.
         UserError: the processes see different folders, or no checkpoint is intact.
     """
     config, group = trainer.config, trainer.group
@@ -105,15 +104,15 @@ def train(
             # The best step must have a checkpoint, and a step that was skipped has none.
             is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
             if is_dev_due and not metrics.skipped:
-                perplexity = group.first(metrics.dev_perplexity or 0.0)
-                best = better(progress.best, metrics.step, perplexity)
+                found = group.first(metrics.dev_perplexity or 0.0)
+                best = better(progress.best, metrics.step, found)
                 progress = progress.model_copy(update={"best": best})
             if group.is_first and (is_due or stopping):
                 publishing.wait()
                 _check_weights(trainer, progress.step, directory)
-            if group.is_first and (progress.scheduled or stopping):
-                _save(trainer, progress, directory, origin, publishing)
-                last_saved = time.monotonic()
+                if progress.scheduled or stopping:
+                    _save(trainer, progress, directory, origin, publishing)
+                    last_saved = time.monotonic()
             if stopping or is_over(config, progress):
                 break
     group.wait()  # until the first process has published the last checkpoint
