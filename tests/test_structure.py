@@ -12,12 +12,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LIBRARY = {"model", "kernels", "artifacts", "errors", "symbols", "visible", "duration", "languages"}
+LIBRARY = {
+    *("model", "kernels", "artifacts", "errors", "symbols", "visible", "duration", "languages"),
+    "perplexity",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"translator"},
     "__main__": {"cli"},
     "visible": set(),
     "duration": set(),
+    "perplexity": set(),
     "errors": {"visible"},
     "languages": {"errors"},
     "symbols": set(),

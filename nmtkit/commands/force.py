@@ -5,11 +5,12 @@ from pathlib import Path
 
 from nmtkit import progress
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.decoding.details import Detail, details, perplexity
+from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.engine import gnmt_length_penalty
 from nmtkit.decoding.formats import Format, as_fairseq, as_json
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import UserError
+from nmtkit.perplexity import perplexity_of
 from nmtkit.sources.arriving import in_growing_parts
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
@@ -55,7 +56,7 @@ def force(
             log_prob += detail.log_prob
     progress.say(
         f"force: {n_lines:,} lines, {n_tokens:,} tokens with each EOS, log-probability "
-        f"{log_prob:,.2f}, perplexity {perplexity(log_prob, n_tokens):.4f}"
+        f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"
     )
 
 

@@ -24,7 +24,7 @@ from nmtkit import artifacts
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Forced, Hypothesis, gnmt_length_penalty
 from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.errors import UserError
+from nmtkit.errors import DivergedError, UserError
 from nmtkit.interchange.ctranslate2_limits import check_supported
 from nmtkit.model.description import MODEL
 from nmtkit.model.shapes import WEIGHTS
@@ -212,7 +212,7 @@ def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
         alpha: The length penalty.
     """
     if isnan(log_prob):
-        raise UserError(DIVERGED)
+        raise DivergedError(DIVERGED)
     return Hypothesis(ids, log_prob / gnmt_length_penalty(len(ids) + 1, alpha), log_prob)
 
 

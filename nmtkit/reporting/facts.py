@@ -13,7 +13,7 @@ class State:
     """How far one stage of a chain is."""
 
     stage: str
-    state: str  # "fresh", "partial", "missing", "damaged" or "unknown"
+    state: str  # "fresh", "partial", "diverged", "missing", "damaged" or "unknown"
     fingerprint: str | None
     path: str | None  # where the artifact is, or will be
     why: str

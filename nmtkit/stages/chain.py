@@ -20,6 +20,8 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.parent import open_parent
+from nmtkit.training.checkpoint import CHECKPOINTS
+from nmtkit.training.divergence import WHAT_HELPS, divergence
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -228,6 +230,13 @@ def fetch(file: RemoteFile, machine: Machine) -> Path:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 
 
+def why_diverged(chain: Chain, draft: Path) -> str | None:
+    """Return why the training in `draft` was refused as diverged, and what to do, if it was."""
+    if what := divergence(draft / CHECKPOINTS):
+        return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
+    return None
+
+
 def states(chain: Chain) -> list[State]:
     """Return the state of every stage, in order."""
     found = []
@@ -245,7 +254,9 @@ def states(chain: Chain) -> list[State]:
             continue
         if artifact is not None:
             state, why = "fresh", "nothing to do"
-        elif place.with_suffix(".partial").is_dir():
+        elif why_not := why_diverged(chain, place.with_suffix(artifacts.DRAFT)):
+            state, why = "diverged", why_not
+        elif place.with_suffix(artifacts.DRAFT).is_dir():
             state, why = "partial", "begun but not finished; the next run resumes it"
         else:
             state, why = "missing", _why_missing(chain, stage)

@@ -5,7 +5,7 @@ evaluated, whatever their intervals are. Where the longer training has neither, 
 so that its artifact is the same as without the shorter one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -74,6 +74,13 @@ def training_depends_on(training: Path) -> dict[str, Any]:
     return found
 
 
+def lineage(depends_on: Mapping[str, Any]) -> str:
+    """Return a hash of all that a training depends on but the number of its steps."""
+    training = {**depends_on["training"]}
+    del training["max_steps"]
+    return artifacts.fingerprint("train", {**depends_on, "training": training})
+
+
 def _precision_of(training: Path) -> str | None:
     """Return what is known of the precision of a training, published or not."""
     if training.name.endswith(artifacts.DRAFT):
@@ -101,9 +108,9 @@ def _find(chain: Chain) -> Iterator[Shorter]:
 def _smaller_max_steps(depends_on: dict[str, Any], chain: Chain) -> int | None:
     """Return the max_steps of a training that is the chain's, but for fewer steps."""
     wanted = chain.depends_on("train")
-    max_steps = depends_on["training"]["max_steps"]
-    same = depends_on == {**wanted, "training": {**wanted["training"], "max_steps": max_steps}}
-    return max_steps if same and max_steps < wanted["training"]["max_steps"] else None
+    max_steps: int = depends_on["training"]["max_steps"]
+    is_shorter = max_steps < wanted["training"]["max_steps"]
+    return max_steps if is_shorter and lineage(depends_on) == lineage(wanted) else None
 
 
 def _share(chain: Chain, shorter: Shorter, directory: Path) -> None:

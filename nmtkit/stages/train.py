@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,21 @@ from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.machine import OF_PREPARE, Precision
+from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
 from nmtkit.model.devices import device_name
 from nmtkit.model.peak import bfloat16_gain, measured_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
-from nmtkit.recipe import DecodingConfig, Recipe
+from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.continuation import continue_shorter
+from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
+from nmtkit.training.checkpoint import CHECKPOINTS, Origin, Progress, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.heap import keep_freed_memory
 from nmtkit.training.launch import launch
@@ -124,6 +125,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
     n_tokens = prepared.counts().vocabulary
     n_rows = recipe.model.rows_for(n_tokens)
+    model = Description(config=recipe.model, n_rows=n_rows)
     max_steps = recipe.training.max_steps
     signals: list[signal.Signals] = []
     with (
@@ -136,7 +138,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             _load_parent(trainer.model, parent, prepared)
         if group.is_first:
             continue_shorter(chain, draft)
-            _set_up(draft, recipe, trainer.model, n_rows)
+            _set_up(draft, recipe.training, model)
         group.wait()
         _say_what_begins(trainer)
         say_if_bfloat16_is_faster(chain, group)
@@ -150,6 +152,11 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 trainer,
                 open_pairs(prepared, "dev"),
                 draft / CHECKPOINTS,
+                origin=Origin(
+                    model=model,
+                    text=prepared.hashes_of_text(),
+                    training=lineage(chain.depends_on("train")),
+                ),
                 aside=draft.with_suffix(artifacts.ASIDE),
                 evaluate=_evaluation(chain, prepared),
                 report=report,
@@ -176,13 +183,13 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     }
 
 
-def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> None:
+def _set_up(draft: Path, training: TrainingConfig, model: Description) -> None:
     """Check the disk space for the checkpoints, and write the description of the model."""
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    n_parameters = count_parameters(model.config, model.n_rows).total
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
-    needed = checkpoints_bytes(recipe.training, n_parameters) - there
+    needed = checkpoints_bytes(training, n_parameters) - there
     artifacts.check_room(draft, needed, "train")
-    Description(config=recipe.model, n_rows=n_rows).save(draft)
+    model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
 
@@ -365,18 +372,21 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
     folder = chain.machine.tensorboard
     with (
         progress.task("train", unit="steps", total=total) as task,
-        EventWriter(folder) if folder is not None else nullcontext() as events,
+        ExitStack() as at_end,
         _curves(chain) as curves,
     ):
         speed = _speed(trainer)
         n_done = 0
         how: str | None = None  # the dev sets are scored; said once
+        events: EventWriter | None = None
 
         def report(metrics: Metrics) -> None:
-            nonlocal n_done, how
+            nonlocal n_done, how, events
             if not n_done:
                 draft = chain.store.draft_place("train", chain.fingerprint("train"))
                 note_precision(draft, trainer.acceleration.precision, metrics.step)
+                if folder is not None:
+                    events = at_end.enter_context(EventWriter(folder, metrics.step))
             if metrics.dev_perplexity is not None:
                 if metrics.dev_sacrebleu_how != how:
                     how = metrics.dev_sacrebleu_how

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 DIVERGED = "diverged.txt"
+WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
 def note_divergence(directory: Path, what: str) -> None:

@@ -15,6 +15,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.machine import Machine, Precision
+from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
@@ -40,17 +41,18 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     recipe = load_recipe("demo", overrides)
     with torch.device("meta"):
         model = Transformer(recipe.model, 80)
+    described = Description(config=recipe.model, n_rows=80)
     n_floats = n_checkpoints + 3 * 2  # of each parameter: weights, and three pairs of moments
     n_bytes = n_floats * 4 * sum(parameter.numel() for parameter in model.parameters())
     usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=rf"^train needs {n_bytes:,} bytes in {tmp_path}, where"):
-        _set_up(tmp_path, recipe, model, 80)
+        _set_up(tmp_path, recipe.training, described)
     assert list(tmp_path.iterdir()) == []
     checkpoint = tmp_path / "checkpoints" / "step-00000010"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"1")
-    _set_up(tmp_path, recipe, model, 80)
+    _set_up(tmp_path, recipe.training, described)
     assert (tmp_path / "model.json").is_file()
 
 

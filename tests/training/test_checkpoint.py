@@ -30,7 +30,6 @@ from nmtkit.training.checkpoint import (
     load_checkpoint,
     read_progress,
     set_damaged_aside,
-    verified_weights,
 )
 
 
@@ -236,7 +235,8 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
         del manifest["files"][OPTIMIZER], manifest["sha256"]
         assert json.loads(after.pop(artifacts.MANIFEST)).items() > manifest.items()
         assert after.items() < before[step].items()
-        load_weights(trained()[0], verified_weights(path))
+        artifacts.verify(artifacts.open_directory(path))
+        load_weights(trained()[0], path / WEIGHTS)
         with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
             load_checkpoint(path, *trained())
 
@@ -256,7 +256,7 @@ def test_kill_while_moments_go_leaves_every_checkpoint_whole(
         with pytest.raises(KeyboardInterrupt):
             forget_old(tmp_path, keep=3)
     for path in checkpoints(tmp_path):
-        verified_weights(path)
+        artifacts.verify(artifacts.open_directory(path))
     assert with_moments(tmp_path)[-2:] == [2, 3]
     forget_old(tmp_path, keep=3)
     assert with_moments(tmp_path) == [2, 3]
@@ -432,6 +432,12 @@ def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str
     assert f"{PROGRESS} " in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+def test_progress_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path, 2)
+    forge(path, PROGRESS, json.dumps(GOOD).encode())
+    assert load_checkpoint(path, *trained()).skipped_in_a_row == 0
 
 
 def header(**tensors: object) -> bytes:
