@@ -58,7 +58,8 @@ def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engin
 
     write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
     translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
-    return CTranslate2Engine(translator, N_TOKENS, N_ROWS)
+    n_weights = sum(parameter.numel() for parameter in model.parameters())
+    return CTranslate2Engine(translator, N_TOKENS, N_ROWS, n_weights)
 
 
 def translate(
