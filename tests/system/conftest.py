@@ -130,7 +130,7 @@ def write_texts(folder: Path) -> None:
                 src.append(line)
         if split == "test":
             src += ODD_LINES
-        tgt = [" ".join(WORDS[letter] for letter in line.split()) for line in src]
+        tgt = [" ".join(WORDS.get(letter, letter) for letter in line.split()) for line in src]
         for lang, lines in (("en", src), ("de", tgt)):
             text = "".join(f"{line}\n" for line in lines)
             (folder / f"{split}.{lang}").write_text(text, encoding="utf-8", newline="\n")
