@@ -24,16 +24,8 @@ N_TRAIN, N_DEV, N_TEST = 400, 20, 30
 
 # What breaks tools that split lines at more than "\n", or expect something on each.
 LONG_LINE = " ".join("abcdefgh" * 40)  # more subwords than the model reads at once
-INVISIBLE = "\u200b\u00ad\ufeff"
-ODD_LINES = [
-    "",
-    "a b\u2028c d",
-    "a b\u0085c d",
-    " ".join("abcdefgh" * 20),
-    LONG_LINE,
-    "   ",
-    INVISIBLE,
-]
+INVISIBLE = " \u200b\u00ad\ufeff "
+ODD_LINES = ["", "a b\u2028c d", "a b\u0085c d", " ".join("abcdefgh" * 20), LONG_LINE, INVISIBLE]
 
 TOML = """
 name = "tiny"

@@ -47,7 +47,7 @@ def test_each_line_of_the_test_set_has_its_hypothesis_in_its_place(finished: Fin
     hypotheses = read_lines(finished.artifact("translate") / "test/hypotheses.txt")
     assert len(hypotheses) == N_TEST + len(ODD_LINES)
     assert [line == "" for line in hypotheses[N_TEST:]] == [
-        not s.strip(f" {INVISIBLE}") for s in ODD_LINES
+        not s.strip(INVISIBLE) for s in ODD_LINES
     ]
     scores = json.loads((finished.artifact("score") / "scores.json").read_text(encoding="utf-8"))
     assert scores["test"]["test_set"]["lines"] == len(hypotheses)
