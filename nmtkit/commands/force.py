@@ -40,7 +40,7 @@ def force(
     """
     pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
     n_lines, n_tokens, log_prob = 0, 0, 0.0
-    for part in in_growing_parts([pairs]):
+    for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):
         pieces = [
             _pieces(translator.text, *pair, f"line {number:,}")
             for number, pair in enumerate(part, start=n_lines + 1)

@@ -44,7 +44,8 @@ def translate(
     """Translate a text.
 
     Lines of standard input that have arrived are translated together; a line that comes alone is
-    answered at once. A file that is translated to a file is resumed where a stopped command was.
+    answered at once. A file that is translated to a file is resumed after the last part that a
+    stopped command finished.
 
     Args:
         translator: A bundle.
@@ -84,7 +85,9 @@ def translate(
             chunks = _typed_lines(f"{translator.text.src.lang}> ")
         else:
             chunks = arriving_lines(sys.stdin.fileno())
-        return _written(translator, output, in_growing_parts(chunks), n_done)
+        most = translator.engine.lines_per_minute(beam_size)
+        parts = in_growing_parts(chunks, most, n_done)
+        return _written(translator, output, parts, n_done)
 
     if target is not None:
         _write_file(written, target, text, _made_from(translator, output, text))

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from nmtkit.decoding.lines import Translation, Translator
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.selftest.contents import contents
-from nmtkit.sources import arriving
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.parts import LINES_IN_FIRST_PART
 from system.command import (
     RECIPE,
     artifact,
@@ -158,10 +157,8 @@ KILLED_IN_ITS_FOURTH_PART = """
 import os, signal, sys
 from nmtkit.cli import main
 from nmtkit.decoding.lines import Translator
-from nmtkit.sources import arriving
-from nmtkit.stages.parts import LINES_IN_FIRST_PART
-arriving.GROWING_SECONDS = 0
-LINES_IN_FIRST_PART["cpu"] = 8
+from nmtkit.decoding.torch_engine import TorchEngine
+TorchEngine.lines_per_minute = lambda *_: 8
 whole, parts = Translator.translate, []
 def translate_three(*args):
     if len(parts) == 3:
@@ -211,8 +208,7 @@ def _translate_in_parts_of_eight(
     whole = Translator.translate
     machine = Machine(folder / "runs", device="cpu", workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(arriving, "GROWING_SECONDS", 0)
-        patch.setitem(LINES_IN_FIRST_PART, "cpu", 8)
+        patch.setattr(TorchEngine, "lines_per_minute", lambda *_: 8)
         patch.setattr(Translator, "translate", translate_part)
         made = translate.run(Chain(load_recipe(str(folder / RECIPE)), machine, RECIPE))
     shutil.copytree(made.path, copy)
