@@ -12,7 +12,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LIBRARY = {"model", "kernels", "artifacts", "errors", "symbols", "visible", "duration", "languages"}
+LIBRARY = {
+    *("model", "kernels", "artifacts", "rooms", "errors", "symbols"),
+    *("visible", "duration", "languages"),
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"translator"},
     "__main__": {"cli"},
@@ -27,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipe_file": {"recipe", "errors"},
     "study": {"recipe", "recipe_file", "errors"},
     "artifacts": {"errors"},
+    "rooms": set(),
     "provenance": {"recipe_file", "artifacts", "errors"},
     "kernels": set(),
     "model": {"kernels", "recipe", "artifacts", "errors", "symbols"},
@@ -49,7 +53,8 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "journal": set(),
     "parts": set(),
     "parent": set(),
-    "chain": {"parent"},
+    "code": set(),
+    "chain": {"parent", "code"},
     "train": {"chain", "continuation"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal", "parts"},

@@ -5,7 +5,7 @@ evaluated, whatever their intervals are. Where the longer training has neither, 
 so that its artifact is the same as without the shorter one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,10 @@ from nmtkit.training.checkpoint import (
 from nmtkit.training.metrics import METRICS, copy_metrics
 from nmtkit.training.precision import note_precision, noted_precision
 
-DEPENDS_ON = "depends_on.json"  # in the temporary files of a draft, which has no manifest yet
+# In the temporary files of a draft, which has no manifest yet.
+DEPENDS_ON = "depends_on.json"
+CODE = "code.json"
+UNKNOWN = "unknown"  # in place of a hash: what an older version of nmtkit began
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Shorter:
 def continue_shorter(chain: Chain, draft: Path) -> None:
     """Share with `draft` what the shorter training with the most steps has done, if it is more."""
     _remember(chain, draft)
+    _note_code(draft, chain.code["train"], of=draft)
     for shorter in sorted(_find(chain), key=lambda each: each.last_step, reverse=True):
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", shorter.fingerprint):
@@ -55,6 +59,7 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
                 )
                 if precision := _precision_of(shorter.place):
                     note_precision(draft, precision)
+                _note_code(draft, chain.code["train"], of=shorter.place)
                 _share(chain, shorter, draft / CHECKPOINTS)
                 return
 
@@ -79,6 +84,37 @@ def _precision_of(training: Path) -> str | None:
     if training.name.endswith(artifacts.DRAFT):
         return noted_precision(training)
     return artifacts.open_directory(training).manifest.made_by.get("precision")
+
+
+def noted_code(draft: Path) -> dict[str, str]:
+    """Return the hashes of the code that trained in `draft`, joined by "+" where it changed."""
+    found: dict[str, str] = artifacts.read_json(draft / artifacts.TEMPORARY / CODE)
+    return found
+
+
+def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
+    """Note that `code` goes on in `draft` with the checkpoints `of` a training."""
+    then: dict[str, str] = {}
+    if last_step(of / CHECKPOINTS):
+        then = dict.fromkeys(code, UNKNOWN) | _code_of(of)
+    now = {}
+    for room, present in code.items():
+        made = then.get(room, present).split("+")
+        now[room] = "+".join(made if present in made else [*made, present])
+    if changed := [room for room in code if now[room] != code[room]]:
+        progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
+    place = draft / artifacts.TEMPORARY / CODE
+    artifacts.write_json(place.with_suffix(".new"), now)
+    artifacts.replace_file(place.with_suffix(".new"), place)
+
+
+def _code_of(training: Path) -> dict[str, str]:
+    """Return what is known of the code of a training, published or not."""
+    with suppress(FileNotFoundError):
+        return noted_code(training)
+    with suppress(UserError):  # a draft has a manifest too, if it was killed while it was published
+        return artifacts.open_directory(training).manifest.code.get("train", {})
+    return {}
 
 
 def _remember(chain: Chain, draft: Path) -> None:
