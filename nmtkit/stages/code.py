@@ -20,7 +20,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "average": ("training/averaging.py", "decoding/bundle.py", "stages/average.py"),
     "translate": (
         *("sources/", "corpus/", "model/", "kernels/", "decoding/"),
-        *("languages.py", "symbols.py", "stages/translate.py"),
+        *("evaluation/translations.py", "languages.py", "symbols.py", "stages/translate.py"),
     ),
     "score": ("sources/", "corpus/", "evaluation/", "languages.py", "stages/score.py"),
 }
