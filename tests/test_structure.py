@@ -55,7 +55,8 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "parent": set(),
     "code": set(),
     "chain": {"parent", "code"},
-    "train": {"chain", "continuation"},
+    "continuation": {"chain", "code"},
+    "train": {"chain", "code", "continuation"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal", "parts"},
 }

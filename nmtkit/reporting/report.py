@@ -190,7 +190,7 @@ def artifacts_of(run: RunFacts) -> list[tuple[str, str]]:
     """Return each artifact that a run rests on, and its hash, its code, when and where."""
     note = code_note(run.other_code)
     made = [(stage.stage, _made(stage)) for stage in run.stages]
-    return [*made, ("code", note)] if note else made
+    return [*made, ("note", note)] if note else made
 
 
 def _made(stage: StageFacts) -> str:

@@ -20,7 +20,7 @@ from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
-from nmtkit.stages.code import Code, other_code, present_code
+from nmtkit.stages.code import Code, code_that_trained, other_code, present_code
 from nmtkit.stages.parent import open_parent
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
@@ -145,12 +145,14 @@ class Chain:
         return with_code if is_remade or self._remakes(stage, depends) else depends
 
     def _remakes(self, stage: str, depends_on: Mapping[str, Any]) -> bool:
-        """Return whether other code made the artifact, and it is to be made again."""
+        """Return whether other code made the artifact, or began it, and it is to be made again."""
         if stage not in self.remake:
             return False
-        made = self.store.find(stage, artifacts.fingerprint(stage, depends_on))
+        fingerprint = artifacts.fingerprint(stage, depends_on)
+        made = self.store.find(stage, fingerprint)
         if made is None:
-            return False
+            draft = self.store.draft_place(stage, fingerprint)  # others begin anew by themselves
+            return stage == "train" and code_that_trained(draft) not in ({}, self.code[stage])
         then = made.manifest.code
         upstream = self._upstream(stage)
         before = upstream.manifest.code if upstream else {}  # it may have been made anew since
@@ -165,7 +167,7 @@ class Chain:
         """Say once if other code made an artifact that is used, or what it was made from."""
         note = code_note(other_code(artifact.manifest))
         if note and note not in self._said_of_code:
-            progress.say(f"note: {artifact.manifest.kind} of {self.recipe.name} was {note}")
+            progress.say(f"note: {artifact.path} was {note}")
             self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
@@ -230,6 +232,8 @@ class Chain:
             return existing
         depends_on = self.depends_on(stage)
         code_before: Code = {}
+        if bundle := self.bundles.get(stage):
+            self.tell_code(bundle.artifact)
         if upstream := self._upstream(stage):
             self.tell_code(upstream)
             code_before = upstream.manifest.code

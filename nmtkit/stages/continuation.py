@@ -15,6 +15,7 @@ from typing import Any
 from nmtkit import artifacts, progress
 from nmtkit.errors import UserError
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.code import CODE, code_that_trained
 from nmtkit.training.checkpoint import (
     CHECKPOINTS,
     checkpoints,
@@ -25,9 +26,7 @@ from nmtkit.training.checkpoint import (
 from nmtkit.training.metrics import METRICS, copy_metrics
 from nmtkit.training.precision import note_precision, noted_precision
 
-# In the temporary files of a draft, which has no manifest yet.
-DEPENDS_ON = "depends_on.json"
-CODE = "code.json"
+DEPENDS_ON = "depends_on.json"  # in the temporary files of a draft, which has no manifest yet
 UNKNOWN = "unknown"  # in place of a hash: what an older version of nmtkit began
 
 
@@ -50,6 +49,8 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
     _remember(chain, draft)
     _note_code(draft, chain.code["train"], of=draft)
     for shorter in sorted(_find(chain), key=lambda each: each.last_step, reverse=True):
+        if "train" in chain.remake and code_that_trained(shorter.place) != chain.code["train"]:
+            continue
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", shorter.fingerprint):
             if shorter.last_step > last_step(draft / CHECKPOINTS):
@@ -86,17 +87,11 @@ def _precision_of(training: Path) -> str | None:
     return artifacts.open_directory(training).manifest.made_by.get("precision")
 
 
-def noted_code(draft: Path) -> dict[str, str]:
-    """Return the hashes of the code that trained in `draft`, joined by "+" where it changed."""
-    found: dict[str, str] = artifacts.read_json(draft / artifacts.TEMPORARY / CODE)
-    return found
-
-
 def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
     """Note that `code` goes on in `draft` with the checkpoints `of` a training."""
     then: dict[str, str] = {}
     if last_step(of / CHECKPOINTS):
-        then = dict.fromkeys(code, UNKNOWN) | _code_of(of)
+        then = dict.fromkeys(code, UNKNOWN) | code_that_trained(of)
     now = {}
     for room, present in code.items():
         made = then.get(room, present).split("+")
@@ -106,15 +101,6 @@ def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
     place = draft / artifacts.TEMPORARY / CODE
     artifacts.write_json(place.with_suffix(".new"), now)
     artifacts.replace_file(place.with_suffix(".new"), place)
-
-
-def _code_of(training: Path) -> dict[str, str]:
-    """Return what is known of the code of a training, published or not."""
-    with suppress(FileNotFoundError):
-        return noted_code(training)
-    with suppress(UserError):  # a draft has a manifest too, if it was killed while it was published
-        return artifacts.open_directory(training).manifest.code.get("train", {})
-    return {}
 
 
 def _remember(chain: Chain, draft: Path) -> None:

@@ -30,7 +30,8 @@ from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.continuation import continue_shorter, noted_code
+from nmtkit.stages.code import code_that_trained
+from nmtkit.stages.continuation import continue_shorter
 from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
@@ -108,7 +109,7 @@ def _run(chain: Chain, group: Group) -> Artifact:
             "train",
             lambda draft: _train(chain, draft, group),
             resume=True,
-            code=noted_code,
+            code=code_that_trained,
             made_by=lambda draft: {
                 "precision": noted_precision(draft) or acceleration_of(chain, group).precision
             },

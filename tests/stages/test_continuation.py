@@ -12,6 +12,7 @@ from nmtkit.artifacts import Artifact
 from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.code import CODE
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.trainer import Trainer
@@ -272,6 +273,19 @@ def test_code_that_resumes_a_stopped_training_is_recorded_beside_that_which_bega
 def test_training_that_a_version_without_a_record_began_is_of_unknown_code(
     stopped: Chain,
 ) -> None:
-    (draft_of(stopped) / "temporary" / continuation.CODE).unlink()
+    (draft_of(stopped) / "temporary" / CODE).unlink()
     made = train.run(stopped).manifest.code["train"]
     assert made == {room: f"unknown+{now}" for room, now in stopped.code["train"].items()}
+
+
+def test_what_is_made_again_goes_on_with_nothing_that_other_code_trained(
+    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(draft_of(stopped))
+    for max_steps in (8, 10):  # stopped, and shorter
+        chain = chain_of(prepared, tmp_path / "runs", max_steps)
+        other = by_other_code(Chain(chain.recipe, chain.machine, "test", remake=["train"]))
+        made = train.run(other)
+        assert CONTINUES not in capsys.readouterr().err
+        assert made.manifest.code["train"] == other.code["train"]
+        assert contents(draft_of(stopped)) == before
