@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
-    *("model", "kernels", "artifacts", "errors", "symbols", "visible", "duration", "languages"),
+    *("model", "kernels", "artifacts", "rooms", "errors", "symbols"),
+    *("visible", "duration", "languages"),
     "perplexity",
 }
 MAY_IMPORT: dict[str, set[str]] = {
@@ -32,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipe_file": {"schema", "recipe", "sources", "errors"},
     "study": {"schema", "recipe", "recipe_file", "errors"},
     "artifacts": {"errors"},
+    "rooms": set(),
     "provenance": {"recipe_file", "artifacts", "errors"},
     "kernels": set(),
     "model": {"kernels", "recipe", "artifacts", "errors", "symbols"},
@@ -54,8 +56,10 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "journal": set(),
     "parts": set(),
     "parent": set(),
-    "chain": {"parent"},
-    "train": {"chain", "continuation"},
+    "code": set(),
+    "chain": {"parent", "code"},
+    "continuation": {"chain", "code"},
+    "train": {"chain", "code", "continuation"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal", "parts"},
 }

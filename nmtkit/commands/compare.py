@@ -1,7 +1,7 @@
 """Compare systems on one test set: scores, significance, and where they differ most."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.machine import Machine
+from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.facts import ComparedSystem, Comparison, Difference
 from nmtkit.sources.kinds import read_plain
+from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe, text_tools
 
 N_DIFFERENCES = 5
@@ -34,6 +36,7 @@ class _System:
     test_set: TestSet | None = None
     src: list[str] | None = None
     lowercase: bool = False
+    other_code: OtherCode = field(default_factory=dict)
 
 
 def compare(
@@ -78,11 +81,17 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     if path.is_file() and path.suffix != ".toml":
         return _System(name, list(read_plain(path)))
     chain = named_chain(name, machine)
-    chosen = _choose(name, translated_sets(chain.need("translate")), test_set)
+    translated = chain.need("translate")
+    chosen = _choose(name, translated_sets(translated), test_set)
     src, hyps, references = chosen.read()
     lang = chain.recipe.corpus.tgt_lang
     return _System(
-        name, hyps, TestSet(chosen.name, lang, references), src, chain.recipe.scoring.lowercase
+        name,
+        hyps,
+        TestSet(chosen.name, lang, references),
+        src,
+        chain.recipe.scoring.lowercase,
+        other_code(translated.manifest),
     )
 
 
@@ -159,6 +168,7 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
                 identical=system.hyps == systems[0].hyps,
                 scores=_scores(system.hyps, common, lowercase=lowercase),
                 tests={test: tests[test][number] for test in TESTS},
+                other_code=system.other_code,
             )
             for number, system in enumerate(systems)
         ],

@@ -36,6 +36,7 @@ from nmtkit.reporting.facts import (
     Vocabulary,
 )
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.code import other_code
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
 Ints = npt.NDArray[np.int64]
@@ -68,7 +69,8 @@ def inspect(chain: Chain) -> Inspection:
         UserError: The corpus is not prepared yet, or was altered.
     """
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
-    return gather(chain.recipe, prepared)
+    other = other_code(prepared.artifact.manifest)
+    return replace(gather(chain.recipe, prepared), other_code=other)
 
 
 def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:

@@ -25,11 +25,13 @@ from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.code import marked
 from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.exhibit import KEYS, read_exhibit
 from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.report import Report, RunFacts, StageFacts
 from nmtkit.stages.chain import INPUTS, STAGES
+from nmtkit.stages.code import other_code
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -129,6 +131,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         scores=scores,
         stages=stages,
         by_length=by_length,
+        other_code=other_code(scored.manifest),
         curves=curves,
         **facts,
     )
@@ -150,7 +153,7 @@ def _labelled(runs: Sequence[RunFacts], studies: Sequence[StudyTable]) -> Iterat
         common = set.intersection(*others) if len(others) > 1 else set()
         own = [each for each in overrides[run.id].values() if each not in common]
         label = " ".join([run.name, *(each.split(".", 1)[-1] for each in own)])
-        yield replace(run, label=rows.get(run.id, label))
+        yield replace(run, label=marked(rows.get(run.id, label), run.other_code))
 
 
 def _stage(stage: str, path: Path) -> StageFacts:
@@ -174,6 +177,7 @@ def _stage(stage: str, path: Path) -> StageFacts:
         host=measured.host,
         run=run.model_dump(mode="json") if run else {},
         made_by=manifest.made_by,
+        code=manifest.code.get(stage, {}),
         recipe={name: manifest.depends_on[name] for name in STAGES[stage]},
         texts=manifest.depends_on.get("inputs", {}) if stage in INPUTS else {},
     )

@@ -23,6 +23,7 @@ from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.stages.average import averaged_steps
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
+from nmtkit.stages.code import other_code
 from nmtkit.study import Row, Study
 from nmtkit.training import lifeline
 from nmtkit.training.checkpoint import CHECKPOINTS, last_step
@@ -244,6 +245,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
             (line.get("dev_perplexity") for line in lines if line["step"] == step), None
         ),
         "scores": read_scores(chain.need("score")),
+        "other_code": other_code(chain.need("score").manifest),
     }
 
 

@@ -17,11 +17,16 @@ from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
+from nmtkit.rooms import hashes
 from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.stages.code import ROOMS
 from nmtkit.stages.parts import tell_pieces
 from nmtkit.translator import Translator
+
+# What a translation of a text depends on, besides its bundle.
+ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "commands/translate.py")
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def _made_from(translator: Translator, output: Output, text: _Text) -> str:
             "text": text.sha256 or uuid4().hex,
             "translator": translator.fingerprint,
             "output": asdict(output),
-            "made_by": artifacts.versions(),
+            "made_by": {**artifacts.versions(), **hashes(ROOMS_OF_TEXT)},
         },
     )
 

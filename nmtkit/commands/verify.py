@@ -13,6 +13,7 @@ from nmtkit.reporting.facts import Verified
 from nmtkit.sources.download import find, obtain
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
+from nmtkit.stages.code import other_code
 
 
 def verify_recipe(chain: Chain) -> list[Verified]:
@@ -62,11 +63,14 @@ def verify_path(path: Path) -> list[Verified]:
 
 def _verify_artifact(path: Path, chain: Chain | None) -> Iterator[Verified]:
     progress.say(f"verify: {path}")
-    yield Verified(path.resolve().parent.name, str(path), list(artifacts.differences(path)))
+    differences = list(artifacts.differences(path))
     try:
         artifact = artifacts.open_directory(path)
     except DamagedError:
+        yield Verified(path.resolve().parent.name, str(path), differences)
         return
+    other = other_code(artifact.manifest)
+    yield Verified(path.resolve().parent.name, str(path), differences, other)
     if chain is not None and artifact.manifest.kind in INPUTS:
         yield Verified("texts", str(path), list(_texts(artifact, chain)))
 

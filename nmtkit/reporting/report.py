@@ -8,6 +8,7 @@ from typing import Any
 from nmtkit.duration import duration
 from nmtkit.model.devices import TrainingCost
 from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.exhibit import Exhibit
 from nmtkit.reporting.facts import StudyTable
@@ -32,7 +33,8 @@ class StageFacts:
     seconds: float | None = None
     host: str | None = None
     run: dict[str, Any] = field(default_factory=dict)  # recipe, its hash, overrides, commit
-    made_by: dict[str, str] = field(default_factory=dict)  # code, libraries, precision
+    made_by: dict[str, str] = field(default_factory=dict)  # libraries, precision
+    code: dict[str, str] = field(default_factory=dict)  # hashes of rooms of nmtkit
     recipe: dict[str, Any] = field(default_factory=dict)  # sections
     texts: dict[str, Any] = field(default_factory=dict)  # hashes of what was read
 
@@ -54,6 +56,7 @@ class RunFacts:
     cost: TrainingCost | None
     dev: list[dict[str, Any]]  # evaluations during training
     by_length: dict[str, list[dict[str, Any]]]  # of each test set, sacreBLEU by source length
+    other_code: OtherCode  # that made the scores
     curves: list[Curve] = field(default_factory=list)  # for the page alone
 
     @property
@@ -219,20 +222,23 @@ def runs_grid(report: Report) -> Grid:
 
 def artifacts_of(run: RunFacts) -> list[tuple[str, str]]:
     """Return each artifact that a run rests on, and its hash, its code, when and where."""
-    return [(stage.stage, _made(stage)) for stage in run.stages]
+    note = code_note(run.other_code)
+    made = [(stage.stage, _made(stage)) for stage in run.stages]
+    return [*made, ("note", note)] if note else made
 
 
 def _made(stage: StageFacts) -> str:
     if not stage.is_here:
         return f"{stage.fingerprint}, not here any more"
     run = stage.run
+    code = ", ".join(f"{room} {hashed}" for room, hashed in stage.code.items())
     commit = f", commit {run['commit'][:12]}" if run.get("commit") else ""
     changed = " with changes" if run.get("clean") is False else ""
     took = f", took {duration(stage.seconds)}" if stage.seconds is not None else ""
     return (
         f"{stage.fingerprint}; manifest sha256 {stage.manifest_sha256 or 'not recorded'}; nmtkit "
         f"{stage.made_by.get('nmtkit', '?')}{commit}{changed}, code "
-        f"{stage.made_by.get('code', '?')}; published {stage.published or '?'} on "
+        f"{code or 'not recorded'}; published {stage.published or '?'} on "
         f"{stage.host or '?'}{took}"
     )
 
@@ -257,7 +263,7 @@ def libraries(run: RunFacts) -> str:
         names = [
             f"{name} {version}"
             for name, version in stage.made_by.items()
-            if name not in ("code", "nmtkit")
+            if name not in ("code", "nmtkit")  # of older versions, one hash of all code
         ]
         if names:
             of_stages.setdefault(", ".join(names), []).append(stage.stage)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from nmtkit.duration import duration
+from nmtkit.reporting.code import code_note, marked
 from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.reporting.inspection import Grid
@@ -43,7 +44,7 @@ def study_grid(table: StudyTable) -> Grid:
             if found is not None and base is not None and of_difference and not row.is_base:
                 cell += f" ({found - base:{of_difference}})"
             cells.append(cell)
-        groups.append([(row.name, row.change, *cells, row.state)])
+        groups.append([(row.name, row.change, *cells, marked(row.state, row.other_code))])
     columns = ("row", "change", *(heading for heading, *_ in figures), "state")
     return Grid(f"rows of {table.name}", columns, 2, groups)
 
@@ -104,6 +105,11 @@ def study_notes(table: StudyTable) -> list[str]:
         if kind in each
     )
     notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
+    of_code: dict[str, list[str]] = {}
+    for row in table.rows:
+        if note := code_note(row.other_code):
+            of_code.setdefault(note, []).append(row.name)
+    notes += [f"{', '.join(names)}: {note}" for note, names in of_code.items()]
     return notes
 
 

@@ -58,8 +58,10 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
 
 def _same_weights(chain: Chain) -> Path | None:
     """Find a bundle that differs in nothing but its decoding settings."""
+    code = {**chain.need("train").manifest.code, "average": chain.code["average"]}
     wanted = {**chain.depends_on("average"), "decoding": None}
     for artifact in chain.store.all("average"):
-        if {**artifact.manifest.depends_on, "decoding": None} == wanted:
+        is_same = {**artifact.manifest.depends_on, "decoding": None} == wanted
+        if is_same and artifact.manifest.code == code:
             return artifacts.verify(artifact).path
     return None

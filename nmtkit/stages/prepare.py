@@ -106,7 +106,7 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
-    journal = Journal(draft)
+    journal = Journal(draft, chain.code["prepare"])
     _check_room(chain, draft)
     begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))

@@ -31,6 +31,7 @@ from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.code import code_that_trained
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
@@ -69,12 +70,14 @@ def run(chain: Chain) -> Artifact:
     If the machine has several devices, start one process for each.
     """
     if existing := chain.find("train"):
+        chain.tell_code(existing)
         return existing
     if not chain.recipe.corpus.linearization:
         bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     if not is_worker():
         chain.need("prepare")
-    if start_processes(chain, ["train", *chain.machine.options(besides=OF_PREPARE)]):
+    remake = ["--remake"] if "train" in chain.remake else []
+    if start_processes(chain, ["train", *remake, *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")
     with join(chain.machine.torch_device()) as group:
         return _run(chain, group)
@@ -107,6 +110,7 @@ def _run(chain: Chain, group: Group) -> Artifact:
             "train",
             lambda draft: _train(chain, draft, group),
             resume=True,
+            code=code_that_trained,
             made_by=lambda draft: {
                 "precision": noted_precision(draft) or acceleration_of(chain, group).precision
             },

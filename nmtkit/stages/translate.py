@@ -30,7 +30,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     device = chain.machine.torch_device()
     bundle = open_bundle(chain.need("average").path)
     translator = bundle.translator(TorchEngine.load(bundle, device))
-    journal = Journal(draft)
+    journal = Journal(draft, chain.code["translate"])
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
         src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))

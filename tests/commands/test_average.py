@@ -22,7 +22,8 @@ from nmtkit.commands.average import average
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
-from nmtkit.recipe import DecodingConfig, FilePair, ModelConfig
+from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain

@@ -53,7 +53,7 @@ def run_of(
             stage, f"{stage}{text}", f"runs/{stage}/{number}", is_here=True,
             manifest_sha256=f"manifest of {stage}", published="2026-01-01", seconds=60.0,
             host=f"host{text}", run={**run, "clean": False},
-            made_by={"code": f"code of {stage}", "nmtkit": "0", "torch": "2.13.0"},
+            made_by={"nmtkit": "0", "torch": "2.13.0"}, code={f"{stage}/": f"code of {stage}"},
             recipe={"model": {"d_model": 31, "text": text}},
             texts={"train": [[f"hash of a text{text}"]]},
         )
@@ -73,6 +73,7 @@ def run_of(
         cost=training_cost(43_200, 8, "Tesla P100-SXM2-16GB", 1.02e18),
         dev=[],
         by_length={},
+        other_code={},
         curves=[Curve("loss", f"Loss{text}", [(1, 2.0), (50, 1.0)], 50)],
     )
 

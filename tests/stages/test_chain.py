@@ -249,8 +249,9 @@ def test_states_tell_how_far_each_stage_is(tmp_path: Path) -> None:
     chain.store.place("train", chain.fingerprint("train")).with_suffix(".partial").mkdir(
         parents=True
     )
-    (chain.make("average", build).path / "made").unlink()
+    averaged = chain.make("average", build)
     chain_of(load_recipe("demo", ["test.sets=['demo-dev']"]), tmp_path).make("translate", build)
+    (averaged.path / "made").unlink()
     found = states(chain)
     assert [state.state for state in found] == ["fresh", "partial", "damaged", "missing", "missing"]
     assert [state.fingerprint for state in found] == [chain.fingerprint(name) for name in STAGES]
