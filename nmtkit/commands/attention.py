@@ -12,7 +12,7 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.reporting.attention import NAMES, AttentionPicture, Finding, Kind, View
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.translator import Translator
 
@@ -31,7 +31,7 @@ def line_of(path: Path, number: int) -> str:
     Raises:
         UserError: The file has no such line.
     """
-    for line in islice(read_lines(TextFile(path)), number - 1, number):
+    for line in islice(read_plain(path), number - 1, number):
         return line
     raise UserError(f"{path} has no line {number:,}; give another --line")
 

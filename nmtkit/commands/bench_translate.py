@@ -22,7 +22,7 @@ from nmtkit.model.peak import measured_peak, peak_dtype
 from nmtkit.recipe import DecodingConfig
 from nmtkit.recipe_file import override_decoding
 from nmtkit.reporting.facts import TranslationSpeed
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
 from nmtkit.translator import load_engine
 from nmtkit.visible import is_blank
 
@@ -71,7 +71,7 @@ def bench_translation(
         UserError: An engine is not installed or does not have a precision, a beam does not fit
             the schema of recipes, or the text has no lines.
     """
-    lines = list(islice(filterfalse(is_blank, read_lines(TextFile(text))), n_lines))
+    lines = list(islice(filterfalse(is_blank, read_plain(text)), n_lines))
     if not lines:
         raise UserError(f"{text} has no lines to translate; name another --input")
     if EngineName.AUTO in engines:

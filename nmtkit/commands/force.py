@@ -13,6 +13,7 @@ from nmtkit.errors import UserError
 from nmtkit.perplexity import perplexity_of
 from nmtkit.sources.arriving import in_growing_parts
 from nmtkit.sources.file_pair import read_parallel
+from nmtkit.sources.kinds import check_form
 from nmtkit.sources.text import TextFile
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
@@ -38,6 +39,9 @@ def force(
     Raises:
         UserError: The texts differ in length, or a line is not UTF-8 or too long.
     """
+    for path in (src, tgt):
+        if path.is_file():  # a pipe can be read only once
+            check_form(TextFile(path))
     pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
     n_lines, n_tokens, log_prob = 0, 0, 0.0
     for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):

@@ -20,7 +20,7 @@ from nmtkit.errors import Stopped, UserError
 from nmtkit.rooms import hashes
 from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import ROOMS
 from nmtkit.stages.parts import tell_pieces
 from nmtkit.translator import Translator
@@ -85,7 +85,7 @@ def translate(
     def written(n_done: int) -> Iterator[tuple[int, str]]:
         chunks: Iterable[Iterable[str]]
         if source is not None:
-            chunks = [islice(read_lines(TextFile(source)), n_done, None)]
+            chunks = [islice(read_plain(source), n_done, None)]
         elif interactive:
             chunks = _typed_lines(f"{translator.text.src.lang}> ")
         else:
@@ -117,7 +117,7 @@ class _Text:
             UserError: It is damaged or not UTF-8.
         """
         n_lines, sha256 = 0, hashlib.sha256()
-        for line in read_lines(TextFile(path)):
+        for line in read_plain(path):
             sha256.update(f"{line}\n".encode())
             n_lines += 1
         return cls(n_lines, sha256.hexdigest())
