@@ -95,7 +95,7 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
         shown = marked(state.state, state.other_code)
         table.add_row(state.stage, shown, state.fingerprint or "", visible(where or ""))
     _console().print(table)
-    _print_note(code_note(all_of(*(state.other_code for state in states))))
+    _print_code(*(state.other_code for state in states))
 
 
 def print_recipes(recipes: Sequence[tuple[str, str, str, str]], *, as_json: bool) -> None:
@@ -170,7 +170,7 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
         f"{name} against the first", "", *(_verdict(each, systems[0]) for each in systems[1:])
     )
     console.print(table)
-    _print_note(code_note(all_of(*(system.other_code for system in systems))))
+    _print_code(*(system.other_code for system in systems))
     for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
         console.print(how, soft_wrap=not console.is_terminal)
     if comparison.differences:
@@ -229,7 +229,7 @@ def print_made(made: Sequence[Made], *, as_json: bool) -> None:
         return
     console = _console()
     console.print(_made_table(None, made, _states))
-    _print_note(code_note(all_of(*(each.other_code for each in made))))
+    _print_code(*(each.other_code for each in made))
     hows = (
         f"{key}: {how_counted(score)}"
         for each in made
@@ -260,7 +260,7 @@ def print_verified(verified: Sequence[Verified], *, as_json: bool) -> None:
         shown = marked(f"no: {n:,} differ" if n else "yes", each.other_code)
         table.add_row(each.what, shown, visible(each.path))
     console.print(table)
-    _print_note(code_note(all_of(*(each.other_code for each in verified))))
+    _print_code(*(each.other_code for each in verified))
     for each in verified:
         for difference in each.differences:
             console.print(visible(difference), soft_wrap=True)
@@ -311,9 +311,9 @@ def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
     }
 
 
-def _print_note(note: str) -> None:
+def _print_code(*others: OtherCode) -> None:
     """Print the line that says which other code made what the table shows."""
-    if note:
+    if note := code_note(all_of(*others)):
         _console().print(f"note: {visible(note)}", soft_wrap=True)
 
 
@@ -331,7 +331,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     for stage in plan.stages:
         stages.add_row(stage.stage, "no" if stage.state == "fresh" else "yes", stage.why)
     console.print(stages)
-    _print_note(code_note(all_of(*(stage.other_code for stage in plan.stages))))
+    _print_code(*(stage.other_code for stage in plan.stages))
     if plan.downloads:
         downloads = _table("downloads", "url", "bytes", "state")
         for download in plan.downloads:
@@ -364,7 +364,7 @@ def print_results(results: Results, *, as_json: bool) -> None:
     console.print(places)
     other = all_of(*(stage.other_code for stage in results.stages))
     _print_scores(console, results.scores, other)
-    _print_note(code_note(other))
+    _print_code(other)
 
 
 def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
@@ -375,7 +375,7 @@ def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
     console = _console()
     where = marked(visible(inspection.path), inspection.other_code)
     console.print(f"nmtkit inspect {inspection.recipe}: {where}", soft_wrap=True)
-    _print_note(code_note(inspection.other_code))
+    _print_code(inspection.other_code)
     console.print(_grid_table(corpora_grid(inspection)))
     console.print(_grid_table(sizes_grid(inspection)))
     console.print(left_out(inspection), soft_wrap=True)

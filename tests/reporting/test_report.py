@@ -73,7 +73,7 @@ def run_of(
         cost=training_cost(43_200, 8, "Tesla P100-SXM2-16GB", 1.02e18),
         dev=[],
         by_length={},
-        other_code={},
+        other_code={f"train{text}": [f"model/{text}"]} if text else {},
         curves=[Curve("loss", f"Loss{text}", [(1, 2.0), (50, 1.0)], 50)],
     )
 
