@@ -82,18 +82,22 @@ def test_what_computes_nothing_does_not(package: Path, change: Callable[[Path], 
     assert hashed() == before
 
 
-def test_it_is_the_same_wherever_and_in_whatever_order_the_files_were_written(
+def test_it_is_the_same_wherever_and_in_whatever_order_files_are_listed(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = hashed()
     elsewhere = tmp_path / "site-packages" / "nmtkit"
-    for path in sorted(package.rglob("*"), reverse=True):
+    for path in package.rglob("*"):
         if path.is_file():
             place = elsewhere / path.relative_to(package)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
     monkeypatch.setattr(rooms, "PACKAGE", elsewhere)
     assert hashed() == before
+    listed = Path.rglob
+    for order in (sorted, lambda paths: sorted(paths, reverse=True)):
+        monkeypatch.setattr(Path, "rglob", lambda *of, by=order: by(listed(*of)))
+        assert hashed() == before
 
 
 @pytest.mark.usefixtures("package")
