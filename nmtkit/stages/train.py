@@ -407,7 +407,7 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
                 )
             speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
             task.note(
-                f"loss {metrics.loss:.2f}",
+                f"loss {metrics.loss:.3g}",
                 *speed.parts(),
                 f"learning rate {metrics.learning_rate:.2e}",
             )
