@@ -26,7 +26,8 @@ from nmtkit.stages.chain import STAGES, Chain, why_diverged
 from nmtkit.stages.code import other_code
 from nmtkit.study import Row, Study
 from nmtkit.training import lifeline
-from nmtkit.training.checkpoint import CHECKPOINTS, last_step
+from nmtkit.training.checkpoint import last_step
+from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import on_stop_signal
 

@@ -11,7 +11,8 @@ from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.training.averaging import average_weights, to_average
-from nmtkit.training.checkpoint import CHECKPOINTS, read_progress
+from nmtkit.training.checkpoint import read_progress
+from nmtkit.training.divergence import CHECKPOINTS
 
 AVERAGED = "averaged.json"
 

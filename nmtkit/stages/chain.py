@@ -22,8 +22,7 @@ from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, code_that_trained, other_code, present_code
 from nmtkit.stages.parent import open_parent
-from nmtkit.training.checkpoint import CHECKPOINTS
-from nmtkit.training.divergence import WHAT_HELPS, divergence
+from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {

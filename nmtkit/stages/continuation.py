@@ -16,13 +16,8 @@ from nmtkit import artifacts, progress
 from nmtkit.errors import UserError
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import CODE, code_that_trained
-from nmtkit.training.checkpoint import (
-    CHECKPOINTS,
-    checkpoints,
-    last_step,
-    read_progress,
-    share_checkpoint,
-)
+from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
+from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, copy_metrics
 from nmtkit.training.precision import note_precision, noted_precision
 

@@ -35,8 +35,9 @@ from nmtkit.stages.code import code_that_trained
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import CHECKPOINTS, Origin, Progress, checkpoints_bytes
+from nmtkit.training.checkpoint import Origin, Progress, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
+from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.heap import keep_freed_memory
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train

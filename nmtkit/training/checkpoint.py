@@ -30,7 +30,6 @@ from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_
 from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
 
-CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 N_WITH_MOMENTS = 2  # checkpoints, the last ones

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`; `status` needs no torch
 DIVERGED = "diverged.txt"
 WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
