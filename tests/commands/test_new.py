@@ -10,13 +10,17 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.commands import new as command
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
+from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.tmx import Tmx
+from nmtkit.stages import prepare
+from nmtkit.stages.chain import Chain
 
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
@@ -310,3 +314,52 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(name: str) -> None:
     with pytest.raises(UserError, match=says):
         new(*args)
     assert sorted(path.name for path in Path().iterdir()) == ["train.de.gz", "train.en.gz"]
+
+
+@pytest.mark.parametrize("suffix", ["jpn", "zho", "tha_Thai", "yue", "kor", "fra", "pt-BR", "ckb"])
+def test_any_language_gets_sentencepieces_of_plain_text(suffix: str) -> None:
+    """Whether it has spaces decides the bound of lengths alone."""
+    write("u.eng", [f"sentence {n} of the text" for n in range(200)])
+    write(f"u.{suffix}", [f"這是第 {n} 句話" for n in range(200)])
+    new("mine", "--src", "u.eng", "--tgt", f"u.{suffix}")
+    recipe = load_recipe("./mine.toml")
+    assert (recipe.corpus.tokenizer, recipe.subword.method) == ("none", "sentencepiece")
+    is_spaced = suffix in ("kor", "fra", "pt-BR", "ckb")
+    assert (recipe.corpus.max_ratio < 10) == is_spaced
+    assert lines("mine.toml").count(f'tgt_lang = "{suffix}"') == 1
+
+
+@pytest.mark.parametrize("text_of", [lambda _n: "again and again", lambda n: f"{n} " * 12])
+def test_a_vocabulary_fits_a_small_text(text_of: Callable[[int], str], tmp_path: Path) -> None:
+    write("u.en", [text_of(n % 60) for n in range(300)])
+    write("u.de", [text_of(n % 60) + f" {n}" for n in range(300)])
+    write("d.en", ["a"])
+    write("d.de", ["b"])
+    sets = ("--dev", "d.en", "d.de", "--test", "d.en", "d.de")
+    new("mine", "--src", "u.en", "--tgt", "u.de", *sets)
+    recipe = load_recipe("./mine.toml")
+    chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
+    prepared = PreparedCorpus(prepare.run(chain))
+    assert prepared.counts().vocabulary <= recipe.subword.expected_tokens()  # type: ignore[union-attr]
+
+
+def test_the_papers_way_is_kept() -> None:
+    new("mine", *FILES, "--vocabulary", "bpe")
+    recipe = load_recipe("./mine.toml")
+    assert (recipe.corpus.tokenizer, recipe.subword.method) == ("moses", "bpe")
+    write("u.ja", ["これは本です"] * 200)
+    write("u.en", ["this is a book"] * 200)
+    with pytest.raises(UserError, match="--vocabulary bpe needs spaces between words"):
+        new("other", "--src", "u.en", "--tgt", "u.ja", "--vocabulary", "bpe")
+
+
+def test_what_is_skipped_is_told() -> None:
+    unit = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu>'
+    tags = ["en-US"] * 240 + ["fr"] * 160
+    units = [unit.format(tag, n) for n, tag in enumerate(tags)]
+    write("a.tmx", ["<tmx><body>", *units, "</body></tmx>"])
+    sets = ("--dev", "train.en.gz", "train.de.gz", "--test", "train.en.gz", "train.de.gz")
+    options = ("--tmx", "a.tmx", "--src-lang", "en", "--tgt-lang", "de", *sets)
+    told = CliRunner().invoke(cli.app, ["new", "mine", *options]).stderr
+    assert "skipped 160 units: 160 without en" in told
+    assert "took as en: 240 en-US" in told
