@@ -3,8 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,8 @@ from nmtkit.corpus.held_out import Chosen, sample, unrepeated
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.recipe_file import parse_recipe
+from nmtkit.recipe import ModelConfig, TrainingConfig
+from nmtkit.recipe_file import load_recipe, parse_recipe
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
@@ -40,82 +42,72 @@ Vocabulary = Literal["sentencepiece", "bpe"]
 
 @dataclass(frozen=True)
 class Size:
-    """A model and its training, for texts of up to so many words on the target side."""
+    """A recipe that ships, for texts of up to so many words on the target side."""
 
     max_words: float
-    n_epochs: int
+    like: str  # the recipe
     why: str
-    n_merges: int
-    n_layers: int
-    d_model: int
-    d_ff: int
-    n_heads: int
-    dropout: float
-    tokens_per_update: int
-    warmup_steps: int
-    learning_rate_scale: float
+    n_epochs: int
+    n_pieces: int  # merges, or sentencepieces besides characters and bytes
     min_steps: int
+    other_model: Mapping[str, float] = field(default_factory=dict)  # than that recipe's
+    other_training: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def model(self) -> ModelConfig:
+        """Return the model."""
+        return load_recipe(self.like).model.model_copy(update=self.other_model)
+
+    @cached_property
+    def training(self) -> TrainingConfig:
+        """Return updates and schedule."""
+        return load_recipe(self.like).training.model_copy(update=self.other_training)
 
 
-MULTI30K = Size(
-    max_words=1_000_000,
-    n_epochs=80,
-    why="Model, updates and passes through the text are those of the recipe multi30k-en-de.",
-    n_merges=10_000,
-    n_layers=4,
-    d_model=128,
-    d_ff=256,
-    n_heads=4,
-    dropout=0.3,
-    tokens_per_update=4_096,
-    warmup_steps=2_000,
-    learning_rate_scale=2.53,
-    min_steps=6_000,
-)
-BASE = Size(
-    max_words=float("inf"),
-    n_epochs=17,
-    why="Model and updates are those of the paper's base model (wmt14-en-de-base); it needs a GPU.",
-    n_merges=32_000,
-    n_layers=6,
-    d_model=512,
-    d_ff=2_048,
-    n_heads=8,
-    dropout=0.1,
-    tokens_per_update=25_000,
-    warmup_steps=4_000,
-    learning_rate_scale=1.0,
-    min_steps=20_000,
-)
 SIZES = (
-    replace(
-        MULTI30K,
+    Size(
         max_words=200_000,
+        like="multi30k-en-de",
         why="As the recipe multi30k-en-de, with fewer subwords and smaller updates for less text.",
-        n_merges=2_000,
-        tokens_per_update=2_048,
-        warmup_steps=500,
-        learning_rate_scale=0.8,
+        n_epochs=80,
+        n_pieces=2_000,
         min_steps=2_000,
+        other_training={
+            "src_tokens_per_update": 2_048,
+            "warmup_steps": 500,
+            "learning_rate_scale": 0.8,
+        },
     ),
-    MULTI30K,
-    replace(
-        BASE,
+    Size(
+        max_words=1_000_000,
+        like="multi30k-en-de",
+        why="Model, updates and passes through the text are those of the recipe multi30k-en-de.",
+        n_epochs=80,
+        n_pieces=10_000,
+        min_steps=6_000,
+    ),
+    Size(
         max_words=20_000_000,
-        n_epochs=30,
+        like="wmt14-en-de-base",
         why="Between the recipes multi30k-en-de and wmt14-en-de-base: half as wide as the latter.",
-        n_merges=16_000,
-        d_model=256,
-        d_ff=1_024,
-        n_heads=4,
-        dropout=0.2,
-        tokens_per_update=8_192,
+        n_epochs=30,
+        n_pieces=16_000,
         min_steps=10_000,
+        other_model={"d_model": 256, "d_ff": 1_024, "n_heads": 4, "dropout": 0.2},
+        other_training={"src_tokens_per_update": 8_192},
     ),
-    BASE,
+    Size(
+        max_words=float("inf"),
+        like="wmt14-en-de-base",
+        why="Model and updates are those of the paper's base model (wmt14-en-de-base); it needs a "
+        "GPU.",
+        n_epochs=17,
+        n_pieces=32_000,
+        min_steps=20_000,
+    ),
 )
 N_CHECKPOINTS = 20  # that training saves on its way
-MAX_WORDS = 2 * BASE.n_merges  # different ones that are counted: more are not needed
+MAX_WORDS = 2 * SIZES[-1].n_pieces  # different ones that are counted: more are not needed
 
 
 @dataclass
@@ -140,7 +132,7 @@ class _Survey:
 
     def n_tokens(self) -> int:
         """Return how many sentencepieces the text has room for."""
-        wanted = self.size.n_merges + N_BYTES + len(self.characters)
+        wanted = self.size.n_pieces + N_BYTES + len(self.characters)
         wanted = -(-wanted // PIECES_ROUND) * PIECES_ROUND
         if len(self.words) >= wanted:  # each may become a piece
             return wanted
@@ -153,7 +145,7 @@ class _Survey:
     @property
     def updates_per_epoch(self) -> float:
         n_tokens = TOKENS_PER_WORD * self.n_words + self.n_pairs  # and as many end symbols
-        return n_tokens / self.size.tokens_per_update
+        return n_tokens / self.size.training.src_tokens_per_update
 
     @property
     def save_every(self) -> int:

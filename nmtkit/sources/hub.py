@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from nmtkit.errors import UserError
-from nmtkit.languages import TREE, Language
-from nmtkit.sources.source import Row, Source, combined, own_path
+from nmtkit.languages import TREE
+from nmtkit.sources.source import OfColumns, Row, combined, own_path
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import normalize
 from nmtkit.sources.variants import Variants, listed
@@ -18,11 +18,9 @@ from nmtkit.sources.variants import Variants, listed
 ROWS_PER_BATCH = 1_000
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 COMMIT = r"^[0-9a-f]{40}$"
-# Of a source and of a translation; nested ones are written with dots, as in "translation.en".
-Columns = Annotated[tuple[str, str], Field(strict=False)]
 
 
-class HubSource(Source):
+class HubSource(OfColumns):
     """A data set of the Hugging Face Hub, at a given commit.
 
     The repository is downloaded once; no network is needed while the cache of `datasets` holds it.
@@ -38,7 +36,6 @@ class HubSource(Source):
     subset: str  # such as "de-en"
     split: str  # such as "train"
     revision: Annotated[str, Field(pattern=COMMIT)]
-    columns: Columns | None = None  # by default those that are called as the languages
 
     def own_name(self) -> str:
         """Return the names of repository, subset and split."""
@@ -46,11 +43,8 @@ class HubSource(Source):
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return the repository and its commit."""
-        columns = self.columns or ()
-        return [
-            "huggingface", self.huggingface, self.subset, self.split, self.revision, *columns,
-            *hashes,
-        ]  # fmt: skip
+        place = [self.huggingface, self.subset, self.split, self.revision]
+        return super().identity([*place, *hashes])
 
     def rows(
         self,
@@ -66,7 +60,7 @@ class HubSource(Source):
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
 
 
-class Dataset(Source):
+class Dataset(OfColumns):
     """A data set on the disk: a folder that `save_to_disk` wrote, a Parquet file, or many."""
 
     key = "dataset"
@@ -76,17 +70,6 @@ class Dataset(Source):
 
     dataset: str
     split: str = "train"  # of a folder that has several
-    columns: Columns | None = None
-
-    @classmethod
-    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        """Take the columns of source and translation, if the user named them."""
-        if len(columns) not in (0, 2):
-            raise UserError(
-                f"--columns {','.join(columns)} names {len(columns)} columns of {path}; name that "
-                f"of {src} and that of {tgt}"
-            )
-        return cls.model_validate({"dataset": path, "columns": tuple(columns) or None})
 
     def files(self) -> list[TextFile]:
         """Return the file, or all files of the folder."""
@@ -97,7 +80,7 @@ class Dataset(Source):
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         """Return what is read of it, and one hash of all its files."""
-        return ["dataset", self.split, *(self.columns or ()), combined(hashes)]
+        return super().identity([self.split, combined(hashes)])
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the texts of two columns; a line feed becomes a space."""

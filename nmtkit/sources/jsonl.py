@@ -2,20 +2,17 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from nmtkit.errors import UserError, shown
-from nmtkit.languages import Language
-from nmtkit.sources.source import Row, Source
+from nmtkit.sources.source import OfColumns, Row
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
 
 _SHOWN_LINES = 20  # of a text, that show whether it is of this kind
 
 
-class Jsonl(Source):
+class Jsonl(OfColumns):
     """Objects whose keys are languages, also within another one: {"translation": {"en": ...}}."""
 
     key = "jsonl"
@@ -24,19 +21,6 @@ class Jsonl(Source):
     form = "JSON"
 
     jsonl: str
-    # The keys of a sentence and of its translation, if they are not languages; nested ones are
-    # written with dots, as in "text.source".
-    columns: Annotated[tuple[str, str], Field(strict=False)] | None = None
-
-    @classmethod
-    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        """Take the keys of both sides, if the user named them."""
-        if len(columns) not in (0, 2):
-            raise UserError(
-                f"--columns names {len(columns)} keys of {path}; name that of {src} and that of "
-                f"{tgt}"
-            )
-        return cls.model_validate({"jsonl": path, "columns": tuple(columns) or None})
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
@@ -46,10 +30,6 @@ class Jsonl(Source):
             return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
         except (ValueError, RecursionError):
             return False
-
-    def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Add the keys that are read."""
-        return [*super().identity(hashes), *(self.columns or ())]
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield the texts of both sides; a line feed becomes a space."""

@@ -109,6 +109,28 @@ class Source(Section, ABC):
         ]
 
 
+class OfColumns(Source):
+    """Rows of named texts, of which the recipe may name the two that are read."""
+
+    # Of a sentence and of its translation, by default those that are called as the languages;
+    # nested ones are written with dots, as in "translation.en".
+    columns: Annotated[tuple[str, str], Field(strict=False)] | None = None
+
+    @classmethod
+    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
+        """Take the two columns that the user named, if any."""
+        if len(columns) not in (0, 2):
+            raise UserError(
+                f"--columns names {len(columns)} columns of {path}; name that of {src} and that of "
+                f"{tgt}"
+            )
+        return cls.model_validate({cls.key: path, "columns": tuple(columns) or None})
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Add the columns that are read."""
+        return [*super().identity(hashes), *(self.columns or ())]
+
+
 def own_path(path: str) -> Path:
     """Resolve a variable of the environment that `path` begins with.
 
