@@ -10,6 +10,7 @@ from nmtkit.errors import UserError, shown
 # ISO 15924: scripts whose words have no spaces between them.
 _UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
 _NAME = re.compile(r"[^\W\d_][\w ()'\u2019-]{1,39}")  # of a language, such as "Portuguese (Brazil)"
+_MAX_HINT_PARTS = 4  # of a name; more are a sentence
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ class Language:
     def named(cls, text: str) -> "Language | None":
         """Return the language whose tag, or name in any language, `text` is: "DE", "German"."""
         return _named(text.strip())
+
+    @classmethod
+    def hinted(cls, text: str) -> "Language | None":
+        """Return the language that a name is, or ends or begins with: "text_en", "Source (en)"."""
+        parts = [part for part in re.split(r"[\s()._:-]+", text) if part]
+        if not parts or len(parts) > _MAX_HINT_PARTS:
+            return cls.named(text)
+        tails = ("_".join(parts[start:]) for start in range(1, len(parts)))
+        found = map(cls.named, (text, *tails, parts[0]))
+        return next((language for language in found if language), None)
 
     @classmethod
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:

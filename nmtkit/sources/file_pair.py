@@ -48,8 +48,15 @@ class FilePair(Source):
         """Return what determines the bytes of its files, and nothing else."""
         return list(hashes)
 
-    def check(self, src: Language, tgt: Language) -> None:  # noqa: ARG002 - of no importance here
-        """Refuse a file that is on both sides."""
+    def check(self, src: Language, tgt: Language) -> None:
+        """Refuse a file that is on both sides, and files that are called as the other side."""
+        if isinstance(self.tgt, str):
+            named = self.languages(Path(self.src), Path(self.tgt))
+            if named and [Language.of(tag).code for tag in named] == [tgt.code, src.code]:
+                raise ValueError(
+                    f"src = {self.src} and tgt = {self.tgt} are called as the languages of the "
+                    f"other side: the recipe translates from {src} to {tgt}; exchange them"
+                )
         paths = [normpath(path) for path in self._paths()]
         if twice := next((path for path in paths if paths.count(path) > 1), None):
             raise ValueError(

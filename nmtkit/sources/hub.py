@@ -196,7 +196,11 @@ def _columns(
                 f"{where} has no texts in a column {lacking[0]}; it has {listed(known)}"
             )
         return columns
-    of_language = {name.rpartition(".")[2]: name for name in known}
+    # What is in `translation` comes first, and other nested columns last.
+    known.sort(key=lambda name: (not name.startswith("translation."), name.count(".")))
+    of_language: dict[str, str] = {}
+    for name in known:
+        of_language.setdefault(name.rpartition(".")[2], name)
     try:
         src, tgt = variants.choose_names(list(of_language), where)
     except UserError as error:

@@ -44,7 +44,9 @@ class Jsonl(OfColumns):
     def _unit(self, values: dict[str, str], variants: Variants) -> list[tuple[str, str]]:
         """Return the texts of an object by languages, or by whatever its keys are."""
         if self.columns is None:
-            return [(key.rpartition(".")[2], text) for key, text in values.items()]
+            # What is in `translation` comes first, and other nested texts last.
+            keys = sorted(values, key=lambda key: (key[:12] != "translation.", key.count(".")))
+            return [(key.rpartition(".")[2], values[key]) for key in keys]
         sides = zip(self.columns, map(str, variants.langs), strict=True)
         named = [(lang, values[key]) for key, lang in sides if key in values]
         return named or list(values.items())

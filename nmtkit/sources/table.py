@@ -87,8 +87,8 @@ class _Table(Source):
         Raises:
             UserError: The first line does not agree with the recipe.
         """
-        named = [Language.named(cell) for cell in cells]
-        expected = [Language.named(column) for column in self.columns]
+        named = [Language.hinted(cell) for cell in cells]
+        expected = [Language.hinted(column) for column in self.columns]
         differ = any(
             here and there and here.code != there.code and there.code in {x.code for x in langs}
             for here, there in zip(named, expected, strict=True)
@@ -141,9 +141,11 @@ def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[st
 def _names(cells: Sequence[str], src: Language, tgt: Language) -> bool:
     """Return whether a first line names columns: two languages, of which one is ours, or sides."""
     codes = {language.code for cell in cells if (language := Language.named(cell))}
+    hints = {language.code for cell in cells if (language := Language.hinted(cell))}
     words = {cell.strip().lower() for cell in cells}
-    is_ours = bool(codes & {src.code, tgt.code})
-    return (is_ours and len(codes) > 1) or all(words & side for side in _SIDES)
+    ours = {src.code, tgt.code}
+    is_hinted = ours <= hints and not any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
+    return is_hinted or (len(codes) > 1 and bool(codes & ours)) or all(words & s for s in _SIDES)
 
 
 class Tsv(_Table):

@@ -59,10 +59,21 @@ class Variants:
         Raises:
             UserError: None is, or several may be.
         """
-        pair = Variants(*self.langs).choose([(name, name) for name in names], where)
+        unit = [(name, name) for name in names]
+        pair = Variants(*self.langs).choose(unit, where) or self._hinted(names, where)
         if pair is None:
             src, tgt = self.langs
             raise UserError(f"{where} has not both {src} and {tgt}; it has {listed(names)}")
+        return pair
+
+    def _hinted(self, names: Sequence[str], where: str) -> tuple[str, str] | None:
+        """Return the names that hint at the languages, as in "text_en" and "Source (English)"."""
+        hints = [(language.tag, name) for name in names if (language := Language.hinted(name))]
+        pair = Variants(*self.langs).choose(hints, where)
+        for side in pair or ():
+            same = [name for name in names if Language.hinted(name) == Language.hinted(side)]
+            if len(same) > 1:
+                raise UserError(f"{where} has {listed(same)}; name one of them as the language")
         return pair
 
     def notes(self) -> list[str]:

@@ -82,6 +82,10 @@ def _rows(text: str) -> list[list[str]]:
         ("German", "English"),
         ("Deutsch", "Englisch"),
         ("deu_Latn", "eng_Latn"),
+        ("text_de", "text_en"),
+        ("Source (German)", "Target (English)"),
+        ("de_text", "en-text"),
+        ("sentence_deu_Latn", "sentence_eng_Latn"),
     ],
 )
 def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
@@ -102,7 +106,9 @@ def test_sides_may_be_called_source_and_target(tmp_path: Path) -> None:
     assert read(Tsv.of_file(str(path), EN, DE, [])) == [("yes", "ja")]
 
 
-@pytest.mark.parametrize("line", ["is\tes", "no\tnein", "It\tEs", "as\tals", "Polish\tPolitur"])
+@pytest.mark.parametrize(
+    "line", ["is\tes", "no\tnein", "It\tEs", "as\tals", "Polish\tPolitur", "no way\tin de"]
+)
 def test_words_that_are_codes_of_languages_are_text(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.tsv"
     path.write_text(f"{line}\nyes\tja\n", encoding="utf-8")
@@ -116,3 +122,15 @@ def test_a_damaged_row_of_csv_is_refused_with_its_line(tmp_path: Path, row: str)
     path.write_text(f"x,y\n{row}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.csv, line 2: "):
         read(Csv(csv=str(path), columns=("en", "de")))
+
+
+def test_names_that_hint_at_one_language_twice_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("title_en\ttext_en\ttext_de\na\tyes\tja\n", encoding="utf-8")
+    with pytest.raises(UserError, match="has title_en, text_en; name one"):
+        Tsv.of_file(str(path), EN, DE, [])
+    source = Tsv(tsv=str(path), columns=("title", "en", "de"), header=True)
+    assert read(source) == [("yes", "ja")]
+    path.write_text("doc-id\ten\tid\n1\tyes\tya\n", encoding="utf-8")
+    indonesian = Language.of("id")
+    assert read(Tsv.of_file(str(path), EN, indonesian, []), EN, indonesian) == [("yes", "ya")]
