@@ -388,6 +388,20 @@ def test_parts_of_two_versions_are_never_joined(site: Site) -> None:
     assert "Range" not in site.requests[2]
 
 
+def test_a_rest_of_another_range_is_not_kept(site: Site) -> None:
+    site.serve(cut(70_000), sends_the_wrong_range, honest)
+    assert site.obtain().read_bytes() == BODY
+    assert "Range" not in site.requests[2]
+
+
+def test_a_download_that_gets_on_is_never_given_up(site: Site) -> None:
+    cuts = range(20_000, 300_000, 20_000)
+    assert len(cuts) > 2 * MAX_ATTEMPTS
+    site.serve(*map(cut, cuts), honest)
+    assert site.obtain().read_bytes() == BODY
+    assert site.server.n_sent == len(BODY)
+
+
 def test_without_a_name_for_the_version_no_rest_is_asked_for(site: Site) -> None:
     site.serve(lambda handler: honest(handler, etag="", end=70_000), honest)
     assert site.obtain().read_bytes() == BODY
