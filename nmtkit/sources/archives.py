@@ -32,8 +32,7 @@ MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd 
 MAX_RATIO = 200
 ALLOWANCE_BYTES = 2**24  # on top, so that a small file may be as repetitive as it likes
 
-ARCHIVE_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".zip"}
-ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an empty one
+TAR_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"}
 
 
 class PackedError(Exception):
@@ -43,9 +42,9 @@ class PackedError(Exception):
 def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
     """Yield the bytes of a file, or of one regular file in an archive, BLOCK_BYTES at a time.
 
-    Suffixes of names select the decompression: .gz, .bz2, .xz, .zst, and .tgz of an archive. A zip
-    is recognized by its first bytes. A tar is read to its end, where the checksum of its
-    compression is.
+    The suffix of the text's own name selects the decompression: .gz, .bz2, .xz, .zst. An archive is
+    a tar if its name says so, as .tar.gz or .tgz do, and otherwise a zip. A tar is read to its end,
+    where the checksum of its compression is.
 
     Args:
         sha256: of the stored bytes of a file that is not an archive; they are compared with it
@@ -57,16 +56,16 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
     """
     with path.open("rb") as stored:
         if member is None:
-            if text_suffix(path.name) in ARCHIVE_SUFFIXES:
+            if text_suffix(path.name) in {*TAR_SUFFIXES, ".zip"}:
                 raise PackedError("is an archive; unpack it and name the text that it holds")
             blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
         elif PurePosixPath(member).is_absolute() or ".." in PurePosixPath(member).parts:
             raise PackedError("has a name that leads out of the archive, so it is not read")
-        elif stored.peek().startswith(ZIP_STARTS):
-            blocks = _zip_member(stored, member)
-        else:
-            suffix = path.suffix.replace(".tgz", ".gz")
+        elif text_suffix(path.name) in TAR_SUFFIXES:
+            suffix = path.suffix.lower().replace(".t", ".")  # of .tgz, .gz
             blocks = _tar_member(_unpacked(_blocks(stored), suffix), member)
+        else:
+            blocks = _zip_member(stored, member)
         yield from _blocks(_file(_unpacked(blocks, Path(member or path.name).suffix)))
 
 

@@ -89,7 +89,7 @@ def test_compressed_text_is_unpacked(
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("a.tgz", "w:gz"), ("a.tar", "w:"), ("a.tar.xz", "w:xz"), ("a.tar.bz2", "w:bz2")],
+    [("a.tgz", "w:gz"), ("a.tar", "w:"), ("a.tar.xz", "w:xz"), ("a.TBZ2", "w:bz2")],
 )
 def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, mode: str) -> None:
     members = {
