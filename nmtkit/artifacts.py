@@ -102,6 +102,8 @@ class Manifest(Record):
     fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = {}
     made_by: dict[str, str]  # versions and, of a training, its precision or precisions
+    # Of each stage up to this one, the hashes of the rooms of nmtkit that its result depends on.
+    code: dict[str, dict[str, str]] = {}  # older versions wrote none
     sha256: str | None = None  # of all this; older versions wrote none
 
 
@@ -369,12 +371,14 @@ class Store:
         *,
         depends_on: Mapping[str, Any],
         measurements: Mapping[str, Any],
+        code: Mapping[str, Mapping[str, str]] = {},
         made_by: Mapping[str, str] = {},
         measured: Sequence[str] = (),
     ) -> Artifact:
         """Publish the draft of the artifact.
 
         Args:
+            code: what the manifest records of the code of nmtkit.
             made_by: what the manifest records beside the versions; no part of the fingerprint.
             measured: names of files with measurements; like `measurements.json`, which contains
                 their hashes, they are not in the manifest.
@@ -387,7 +391,12 @@ class Store:
             "measured": {name: _entry(partial / name) for name in measured},
         }
         write_sealed(partial / MEASUREMENTS, {**measurements, **facts})
-        manifest = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
+        manifest = {
+            "kind": kind,
+            "fingerprint": fingerprint,
+            "depends_on": depends_on,
+            "code": code,
+        }
         publish_directory(partial, place, manifest, made_by, [MEASUREMENTS, *measured])
         return open_directory(place)
 
@@ -585,14 +594,9 @@ def first_problem(error: ValidationError) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of nmtkit, its code (as a hash), Python and the libraries."""
-    package = Path(__file__).parent
-    code = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        code.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    """Return the versions of nmtkit, Python and the libraries."""
     libraries = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
     return {
-        "code": code.hexdigest()[:16],
         "python": platform.python_version(),
         "nmtkit": __version__,
         **{name: metadata.version(name) for name in libraries},

@@ -8,7 +8,7 @@ import gc as collector
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -133,6 +133,10 @@ Alignment = Annotated[
     bool,
     typer.Option("--alignment", help="Of json and fairseq: add the source words of each word."),
 ]
+Remake = Annotated[
+    bool,
+    typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -181,12 +185,14 @@ def prepare(
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
     workers: Workers = None,
+    remake: Remake = False,
 ) -> None:
     """Download, tokenize, clean, split into subwords, write ids."""
     from nmtkit.commands.estimate import warn_if_long
     from nmtkit.stages import prepare as stage
 
-    chain = _chain(recipe, overrides, Machine(runs_dir, mirror=mirror, workers=workers))
+    machine = Machine(runs_dir, mirror=mirror, workers=workers)
+    chain = _chain(recipe, overrides, machine, ["prepare"] if remake else [])
     warn_if_long(chain)
     _tell(stage.run(chain).path)
 
@@ -202,6 +208,7 @@ def train(
     dtype: DType = Precision.AUTO,
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
+    remake: Remake = False,
 ) -> None:
     """Train on the prepared corpus, or resume a stopped run."""
     from nmtkit.commands.estimate import warn_if_long
@@ -217,7 +224,7 @@ def train(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    chain = _chain(recipe, overrides, machine)
+    chain = _chain(recipe, overrides, machine, ["train"] if remake else [])
     if not is_worker():
         warn_if_long(chain)
     path = stage.run(chain).path
@@ -267,19 +274,21 @@ def average(
     ] = None,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
+    remake: Remake = False,
 ) -> None:
     """Average the last checkpoints, or any bundles and checkpoints, into a bundle."""
     if output is not None:
         from nmtkit.commands import average as command
 
-        _refuse({"--set": overrides}, "is for `nmtkit average RECIPE`")
+        _refuse({"--set": overrides, "--remake": remake}, "is for `nmtkit average RECIPE`")
         _tell(command.average([Path(name) for name in names], output))
         return
     if len(names) > 1:
         raise UserError(f"to average these {len(names)} folders, add --output DIR")
     from nmtkit.stages import average as stage
 
-    _tell(stage.run(_chain(names[0], overrides, Machine(runs_dir))).path)
+    chain = _chain(names[0], overrides, Machine(runs_dir), ["average"] if remake else [])
+    _tell(stage.run(chain).path)
 
 
 @app.command()
@@ -331,6 +340,7 @@ def translate(
         EnginePrecision | None,
         typer.Option(help="The precision of the engine; float32 by default.", show_default=False),
     ] = None,
+    remake: Remake = False,
 ) -> None:
     """Translate the test sets, or any text with --bundle."""
     if (recipe is None) == (not bundles):
@@ -354,8 +364,10 @@ def translate(
 
         _refuse(of_text, "is an option of --bundle")
         machine = Machine(runs_dir, mirror=mirror, device=device)
-        _tell(stage.run(_chain(recipe, overrides, machine)).path)
+        chain = _chain(recipe, overrides, machine, ["translate"] if remake else [])
+        _tell(stage.run(chain).path)
     elif bundles:
+        _refuse({"--remake": remake}, "is for `nmtkit translate RECIPE`")
         if (source or sys.stdin) is None or (target or sys.stdout) is None:
             raise UserError(
                 "`nmtkit translate --bundle` reads standard input and writes standard output, and "
@@ -558,11 +570,12 @@ def import_model(
 ) -> None:
     """Make a bundle of a model that fairseq trained."""
     from nmtkit.commands import import_model as command
+    from nmtkit.languages import Language
 
     if tokenizer not in ("moses", "none"):
         raise UserError(f"--tokenizer {tokenizer} is not known; use moses or none")
     text = command.TextOptions(
-        langpair,
+        Language.pair_of(langpair),
         tokenizer="moses" if tokenizer == "moses" else "none",
         aggressive_hyphens=hyphens,
         normalize_punctuation=normalize,
@@ -610,6 +623,7 @@ def score(
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
+    remake: Remake = False,
     as_json: Json = False,
 ) -> None:
     """Score a recipe's translations, or files of plain text."""
@@ -622,20 +636,23 @@ def score(
     if test_set is None and not references and len(names) == 1:
         from nmtkit.evaluation.scores import read_scores
         from nmtkit.stages import score as stage
+        from nmtkit.stages.code import other_code
 
         _refuse({**of_own, **of_catalog, **of_files}, "is for files: `nmtkit score HYP REF`")
-        chain = _chain(names[0], overrides, Machine(runs_dir))
-        print_scores(read_scores(stage.run(chain)), as_json=as_json)
+        chain = _chain(names[0], overrides, Machine(runs_dir), ["score"] if remake else [])
+        scored = stage.run(chain)
+        other = other_code(scored.manifest)
+        print_scores(read_scores(scored), as_json=as_json, other=other)
         return
     from nmtkit.commands import score as command
-    from nmtkit.recipe import TREE
+    from nmtkit.languages import TREE
 
-    _refuse({"--set": overrides}, "is for `nmtkit score RECIPE`")
+    _refuse({"--set": overrides, "--remake": remake}, "is for `nmtkit score RECIPE`")
     if metric not in (None, "bleu", "bracket-f1"):
         raise UserError(f"--metric {metric} is not known; use bleu or bracket-f1")
     if metric == "bracket-f1":
         _refuse({**of_text, **of_catalog}, "is for translations, and --metric bracket-f1 for trees")
-        lang = TREE
+        lang = TREE.tag
     if test_set is not None:
         _refuse(of_own, "is for a reference of your own, and --test-set for one of the catalog")
         if langpair is None:
@@ -679,10 +696,12 @@ def run(
     dtype: DType = Precision.AUTO,
     deterministic: Deterministic = False,
     tensorboard: TensorBoard = None,
+    remake: Remake = False,
     as_json: Json = False,
 ) -> None:
     """Run all stages that are not done yet, and report the results."""
     from nmtkit.commands.run import run_all
+    from nmtkit.stages.chain import STAGES
 
     machine = Machine(
         runs_dir,
@@ -695,7 +714,7 @@ def run(
         deterministic=deterministic,
         tensorboard=tensorboard,
     )
-    run_all(_chain(recipe, overrides, machine), as_json=as_json)
+    run_all(_chain(recipe, overrides, machine, list(STAGES) if remake else []), as_json=as_json)
 
 
 @app.command()
@@ -708,13 +727,30 @@ def new(
         Path | None, typer.Option(metavar="FILE", help="Its translation, line by line.")
     ] = None,
     tsv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Or both in tab-separated columns,")
+        Path | None, typer.Option(metavar="FILE", help="Both, in tab-separated columns.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in columns of a CSV file.")
+    ] = None,
+    jsonl: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in an object of JSON a line.")
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(metavar="A,B,..", help="named so in order: id,en,de.")
+        str | None,
+        typer.Option(metavar="A,B,..", help="The names of all columns in order, as in id,en,de."),
     ] = None,
     tmx: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Or both in a translation memory.")
+        Path | None, typer.Option(metavar="FILE", help="Both, in a translation memory.")
+    ] = None,
+    xml: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in the XML of WMT's test sets.")
+    ] = None,
+    opus_zip: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Both, in a zip of OPUS (Moses format).")
+    ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(metavar="PLACE", help="Both, in a folder of `datasets`, or in Parquet."),
     ] = None,
     src_lang: Annotated[
         str | None, typer.Option(metavar="LANG", help="By default the suffix of --src: en, de, ...")
@@ -730,16 +766,25 @@ def new(
         tuple[str, str] | None,
         typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
     ] = None,
+    vocabulary: Annotated[
+        str,
+        typer.Option(help="sentencepiece of plain text, or bpe of Moses tokens as in the paper."),
+    ] = "sentencepiece",
 ) -> None:
     """Write a recipe for a text of your own, NAME.toml."""
     from nmtkit.commands import new as command
-    from nmtkit.recipe import FilePair
+    from nmtkit.sources.file_pair import FilePair
 
-    text, langs = command.training_text(src, tgt, tsv, columns, tmx, src_lang, tgt_lang)
+    if vocabulary not in ("sentencepiece", "bpe"):
+        raise UserError(f"--vocabulary {vocabulary} is not known; use sentencepiece or bpe")
+    files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx, "xml": xml}
+    files |= {"opus_zip": opus_zip, "dataset": dataset}
+    text, langs = command.training_text(src, tgt, files, columns, src_lang, tgt_lang)
     recipe = command.new(
         name.removesuffix(".toml"),
         text,
         langs,
+        "bpe" if vocabulary == "bpe" else "sentencepiece",
         dev=FilePair(name="dev", src=dev[0], tgt=dev[1]) if dev else None,
         test=FilePair(name="test", src=test[0], tgt=test[1]) if test else None,
     )
@@ -1154,12 +1199,15 @@ def bench_layers(
         progress.say(f"bench: wrote {plot}")
 
 
-def _chain(recipe: str, overrides: list[str] | None, machine: Machine) -> "Chain":
+def _chain(
+    recipe: str, overrides: list[str] | None, machine: Machine, remake: Sequence[str] = ()
+) -> "Chain":
     from nmtkit.recipe_file import load_recipe
     from nmtkit.stages.chain import Chain
 
     machine.check()
-    return Chain(load_recipe(recipe, overrides or []), machine, recipe, overrides or [])
+    overrides = overrides or []
+    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides, remake=remake)
 
 
 def _tell(path: Path) -> None:

@@ -1,5 +1,8 @@
 """What is shown to the user without a traceback."""
 
+import json
+from collections.abc import Mapping
+
 from nmtkit.visible import visible
 
 
@@ -12,6 +15,10 @@ class UserError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(visible(message))
+
+
+class DivergedError(UserError):
+    """A model computes what is not a number, since its training diverged."""
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
@@ -39,6 +46,24 @@ def shortened(text: str, max_length: int = 60) -> str:
     """Return `text` on one line, or if it is longer its beginning and three dots."""
     text = visible(text)
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
+
+
+def shown_differences(
+    ours: Mapping[str, object], theirs: Mapping[str, object]
+) -> tuple[str, str] | None:
+    """Return the values with which two mappings with the same keys differ, as a message shows them.
+
+    Returns:
+        Such as ("n_heads = 6, d_k = 2", "n_heads = 3, d_k = 4"), or None if there is no difference.
+    """
+    keys = [key for key in ours if ours[key] != theirs[key]]
+    if not keys:
+        return None
+    one, other = (
+        ", ".join(f"{key} = {shortened(json.dumps(side[key]))}" for key in keys)
+        for side in (ours, theirs)
+    )
+    return one, other
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,55 +1,128 @@
-"""Codes of languages, and which languages have no spaces between words."""
+"""Languages: a tag as people and files write it, made once into what every room can use."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shown
 
-# All two-letter codes (ISO 639-1), each with its codes of three letters (ISO 639-2 and 639-3).
-_CODES = """
-aa:aar ab:abk ae:ave af:afr ak:aka am:amh an:arg ar:ara as:asm av:ava ay:aym az:aze ba:bak be:bel
-bg:bul bi:bis bm:bam bn:ben bo:bod:tib br:bre bs:bos ca:cat ce:che ch:cha co:cos cr:cre
-cs:ces:cze cu:chu cv:chv cy:cym:wel da:dan de:deu:ger dv:div dz:dzo ee:ewe el:ell:gre en:eng
-eo:epo es:spa et:est eu:eus:baq fa:fas:per ff:ful fi:fin fj:fij fo:fao fr:fra:fre fy:fry ga:gle
-gd:gla gl:glg gn:grn gu:guj gv:glv ha:hau he:heb hi:hin ho:hmo hr:hrv ht:hat hu:hun hy:hye:arm
-hz:her ia:ina id:ind ie:ile ig:ibo ii:iii ik:ipk io:ido is:isl:ice it:ita iu:iku ja:jpn jv:jav
-ka:kat:geo kg:kon ki:kik kj:kua kk:kaz kl:kal km:khm kn:kan ko:kor kr:kau ks:kas ku:kur kv:kom
-kw:cor ky:kir la:lat lb:ltz lg:lug li:lim ln:lin lo:lao lt:lit lu:lub lv:lav mg:mlg mh:mah
-mi:mri:mao mk:mkd:mac ml:mal mn:mon mr:mar ms:msa:may mt:mlt my:mya:bur na:nau nb:nob nd:nde
-ne:nep ng:ndo nl:nld:dut nn:nno no:nor nr:nbl nv:nav ny:nya oc:oci oj:oji om:orm or:ori os:oss
-pa:pan pi:pli pl:pol ps:pus pt:por qu:que rm:roh rn:run ro:ron:rum ru:rus rw:kin sa:san sc:srd
-sd:snd se:sme sg:sag sh:hbs si:sin sk:slk:slo sl:slv sm:smo sn:sna so:som sq:sqi:alb sr:srp ss:ssw
-st:sot su:sun sv:swe sw:swa ta:tam te:tel tg:tgk th:tha ti:tir tk:tuk tl:tgl tn:tsn to:ton tr:tur
-ts:tso tt:tat tw:twi ty:tah ug:uig uk:ukr ur:urd uz:uzb ve:ven vi:vie vo:vol wa:wln wo:wol xh:xho
-yi:yid yo:yor za:zha zh:zho:chi:cmn zu:zul
-"""
-_SHORT = {code: codes[:2] for codes in _CODES.split() for code in codes.split(":")}
-
-# Cantonese has no code of two letters.
-_UNSPACED = frozenset({"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"})
+# ISO 15924: scripts whose words have no spaces between them.
+_UNSPACED = re.compile("Bopo|Han[ist]|Hira|Hrkt|Jpan|Kana|Khmr|Laoo|Mymr|Thai|Tibt")
+_NAME = re.compile(r"[^\W\d_][\w ()'\u2019-]{1,39}")  # of a language, such as "Portuguese (Brazil)"
 
 
-def short_code(code: str) -> str:
-    """Return the two-letter code of a language if it has one: "de" of "DE", "deu" and "de-AT"."""
-    language = re.split("[-_]", code.lower(), maxsplit=1)[0]
-    return _SHORT.get(language, language)
+@dataclass(frozen=True)
+class Language:
+    """A language or a variant of it; two are equal if they are the same however they are written.
 
-
-def known_code(code: str) -> str:
-    """Return what `short_code` does.
-
-    Raises:
-        UserError: it is no code of a language. Of the thousands of codes of three letters, any is
-            taken for one.
+    Args:
+        tag: As it was written: "fr-CA", "FRA", "fra_Latn".
+        code: What Moses and sacreBLEU know it by: two letters (ISO 639-1), or three if it has no
+            code of two. A macrolanguage stands for its standard: "zh" for "cmn", "et" for "ekk".
+        script: ISO 15924; that in which it is usually written if the tag names none.
+        variant: What distinguishes it from `code` alone, such as "CA", "Latn" (of "sr-Latn") or
+            "Hant_TW"; empty for the language itself, and for "fra_Latn".
     """
-    short = short_code(code)
-    if short not in _SHORT and not re.fullmatch("[a-z]{3}", short):
-        raise UserError(
-            f"{code!r} is not the code of a language; give its code of two letters (ISO 639-1), "
-            "such as de, or of three (ISO 639-3), such as nds"
-        )
-    return short
+
+    tag: str = field(compare=False)
+    code: str
+    script: str
+    variant: str = ""
+
+    @classmethod
+    def of(cls, tag: str) -> "Language":
+        """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale.
+
+        Raises:
+            UserError: It is not the tag of a language.
+        """
+        language = _parsed(tag)
+        if language is None:
+            raise UserError(
+                f"{shown(tag)} is not the code of a language; give one such as de, nds (ISO 639), "
+                "pt-BR or sr-Latn"
+            )
+        return language
+
+    @classmethod
+    def named(cls, text: str) -> "Language | None":
+        """Return the language whose tag, or name in any language, `text` is: "DE", "German"."""
+        return _named(text.strip())
+
+    @classmethod
+    def pair_of(cls, text: str) -> tuple["Language", "Language"]:
+        """Return the two languages of "en-de" or "zh-TW-en".
+
+        Raises:
+            UserError: There are not two.
+        """
+        ends = (end.span() for end in re.finditer("-", text))
+        sides = ((_parsed(text[:start]), _parsed(text[end:])) for start, end in ends)
+        pairs = [(src, tgt) for src, tgt in sides if src and tgt]
+        if len(pairs) != 1:
+            raise UserError(f"{shown(text)} is not SRC-TGT; give two languages, such as en-de")
+        return pairs[0]
+
+    @property
+    def is_spaced(self) -> bool:
+        """Return whether it is written with spaces between words."""
+        return _UNSPACED.fullmatch(self.script) is None
+
+    @property
+    def canonical(self) -> str:
+        """Return the same string for all tags of this language, such as "fr" or "zh_Hant_TW"."""
+        return "_".join(filter(None, (self.code, self.variant)))
+
+    def __str__(self) -> str:
+        """Return the tag as it was written."""
+        return self.tag
+
+    def among(self, known: Iterable["Language"]) -> list["Language"]:
+        """Return which of `known` it may stand for.
+
+        That is the language itself; or else, if it names no variant, all variants of it.
+        """
+        known = list(known)
+        exact = [each for each in known if each == self]
+        return exact or [each for each in known if not self.variant and each.code == self.code]
 
 
-def has_spaces(code: str) -> bool:
-    """Return whether the language is written with spaces between words."""
-    return short_code(code) not in _UNSPACED
+# What a parser translates into (section 6.3).
+TREE = Language("tree", "tree", "")
+
+
+@lru_cache(maxsize=2**12)
+def _parsed(tag: str) -> Language | None:
+    import langcodes  # 0.1 s, which a translation does not need
+
+    if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
+        return None
+    try:
+        found = langcodes.Language.get(tag).prefer_macrolanguage()
+    except ValueError:  # langcodes.LanguageTagError
+        return None
+    code = found.language
+    if code in (None, "und", "mul", "mis", "zxx") or found.extlangs or not found.is_valid():
+        return None
+    usual = langcodes.Language.make(language=code, territory=found.territory).maximize().script
+    script = found.maximize().script or ""
+    parts = (found.script if found.script != usual else None, found.territory)
+    variant = "_".join(filter(None, (*parts, *(found.variants or ()))))
+    return Language(tag, str(code), script, variant)
+
+
+@lru_cache(maxsize=2**12)
+def _named(text: str) -> Language | None:
+    import langcodes
+
+    if text == TREE.tag:
+        return TREE
+    if language := _parsed(text):
+        return language
+    if not _NAME.fullmatch(text) or (len(text) < 4 and text.isascii()):  # "id" and "ref" are none
+        return None
+    try:
+        return _parsed(langcodes.find(text).to_tag())
+    except LookupError:
+        return None

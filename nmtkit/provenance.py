@@ -1,7 +1,7 @@
-"""Where a result comes from: the recipe, as it was named, and the code that ran it.
+"""Where a result comes from: the recipe, as it was named, and the checkout that ran it.
 
 It is recorded with the measurements of an artifact, not in its manifest: recipes share artifacts,
-and equal inputs give equal manifests whoever asks for them.
+and equal inputs give equal manifests whoever asks for them. What that code was, the manifest says.
 """
 
 import hashlib
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from nmtkit import __version__
+from pydantic import ConfigDict
+
 from nmtkit.artifacts import Record
 from nmtkit.errors import UserError
 from nmtkit.recipe_file import recipe_path
@@ -26,11 +27,12 @@ GIT_SECONDS = 20.0  # at most
 class Provenance(Record):
     """The run that made an artifact."""
 
+    model_config = ConfigDict(extra="ignore")  # older versions wrote more
+
     name: str  # of the recipe
     recipe: str  # the name of one that comes with nmtkit, or the path of its file
     sha256: str | None  # of that file
     overrides: tuple[str, ...] = ()
-    nmtkit: str  # version
     commit: str | None  # of git; None: not a checkout
     clean: bool | None  # the sources are as in the commit
 
@@ -59,7 +61,6 @@ def provenance(name: str, command: str, overrides: Sequence[str]) -> Provenance:
         recipe=command if command == path.stem else _text(str(path.resolve())),
         sha256=sha256,
         overrides=tuple(map(_text, overrides)),
-        nmtkit=__version__,
         commit=commit,
         clean=clean,
     )

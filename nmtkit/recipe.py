@@ -5,34 +5,18 @@ added after the first recipes. The default means "off", and a value that is off 
 fingerprint, so a new key does not invalidate existing artifacts.
 """
 
-import difflib
-import json
-import re
-from collections.abc import Iterable
-from os.path import normpath
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from nmtkit.errors import UserError
-from nmtkit.languages import known_code
+from nmtkit.languages import TREE, Language
+from nmtkit.schema import MAX_INT, Count, Section
+from nmtkit.sources.kinds import AnySource, name_of
 
-MAX_INT = 2**63 - 1  # as in TOML
-# Deviation: the paper names none; this is the one of its published code (tensor2tensor, June 2017).
+# Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
 LAYER_NORM_EPSILON = 1e-6
 
-Count = Annotated[int, Field(ge=1, le=MAX_INT)]
 CountOrZero = Annotated[int, Field(ge=0, le=MAX_INT)]
 # Of a model: more than any machine holds, and so few that no size in bytes overflows 64 bits.
 Width = Annotated[int, Field(ge=1, le=2**18)]
@@ -41,207 +25,37 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 NAME = r"^[A-Za-z0-9._-]+$"
-# Of a test set, whose translations lie in a folder of this name.
-SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 # An artifact has files and a folder of its own with these names.
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
 MAX_SET_NAME = 200  # characters; paths in a manifest and names of files have at most 255
-REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
-COMMIT = r"^[0-9a-f]{40}$"
-LANGUAGE = r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$"  # names files
-TREE = "tree"  # the "language" that a parser translates into
-SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"  # of a treebank, or a range; or files of it
 
 
-def _language(code: str) -> str:
+def _language(tag: object) -> Language:
+    if isinstance(tag, Language):
+        return tag
     try:
-        known_code(code)
+        return Language.of(str(tag))
     except UserError as error:
         raise ValueError(str(error)) from None
-    return code
 
 
-def _language_or_tree(code: str) -> str:
-    return code if code == TREE else _language(code)
+def _language_or_tree(tag: object) -> Language:
+    return TREE if tag == TREE.tag else _language(tag)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the most similar known word, or an empty string if none is similar."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
-class Section(BaseModel):
-    """One table of a recipe."""
-
-    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _forbid_unknown_keys(cls, table: object) -> object:
-        """Do what `extra="forbid"` does, with a hint at the most similar key."""
-        for key, value in table.items() if isinstance(table, dict) else ():
-            if key not in cls.model_fields:
-                hint = did_you_mean(key, cls.model_fields)
-                error = PydanticCustomError("unknown_key", "Unknown key{hint}", {"hint": hint})
-                raise ValidationError.from_exception_data(
-                    cls.__name__, [InitErrorDetails(type=error, loc=(key,), input=value)]
-                )
-        return table
-
-
-def sections_with(key: str, schema: type[Section]) -> list[str]:
-    """Return `section.key` for each section of `schema` that has this key."""
-    found = [
-        f"{name}.{key}"
-        for name, field in schema.model_fields.items()
-        for kind in get_args(field.annotation) or (field.annotation,)
-        if isinstance(kind, type) and issubclass(kind, Section) and key in kind.model_fields
-    ]
-    return list(dict.fromkeys(found))  # a section may be of several kinds
-
-
-class OwnText(Section):
-    """A user's own text, called by the names of its files unless `name` is given."""
-
-    name: Annotated[str, Field(pattern=SET_NAME)] | None = None
-
-
-class FilePair(OwnText):
-    """Two plain-text files; each line of one is the translation of the same line of the other."""
-
-    src: str
-    tgt: str
-
-
-class SourceFile(OwnText):
-    """A text without a reference, to be translated but not scored."""
-
-    src: str
-
-
-class TsvFile(OwnText):
-    """A file of tab-separated columns, two of which are a sentence and its translation."""
-
-    tsv: str
-    # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
-    columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
-    header: bool = False  # the first line is not text
-
-
-class TmxFile(OwnText):
-    """A translation memory; segments in other languages are skipped."""
-
-    tmx: str
-
-
-class HubSource(OwnText):
-    """A dataset on the Hugging Face hub, at a given commit."""
-
-    huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
-    subset: str  # such as "de-en"
-    split: str  # such as "train"
-    revision: Annotated[str, Field(pattern=COMMIT)]
-
-
-class Treebank(OwnText):
-    """Trees in Penn Treebank brackets: a folder of files, a .zip, or one file.
-
-    A path that begins with a variable of the environment, such as "$PENN_TREEBANK/wsj", lets a
-    recipe name a corpus that everybody keeps elsewhere.
-    """
-
-    treebank: str
-    # Parts of it, by the numbers in the names of its files: "02-21" is wsj_0200.mrg to
-    # wsj_2199.mrg, and "0001-0049" a part of section 00. All files if none is named.
-    sections: Annotated[
-        tuple[Annotated[str, Field(pattern=SECTION)], ...], Field(strict=False)
-    ] = ()
-
-
-# The kinds of sources outside the catalog, by a key that no other kind has.
-_SOURCES: dict[str, type[Section]] = {
-    "src": FilePair,
-    "tsv": TsvFile,
-    "tmx": TmxFile,
-    "treebank": Treebank,
-    "huggingface": HubSource,
-}
-
-
-def _source_tag(source: object) -> str:
-    if isinstance(source, Section):
-        return type(source).__name__
-    if not isinstance(source, dict):
-        return "str"
-    return next((kind.__name__ for key, kind in _SOURCES.items() if key in source), "FilePair")
-
-
-# A name in the catalog, or text from elsewhere.
-Source = Annotated[
-    Annotated[str, Tag("str")]
-    | Annotated[FilePair, Tag("FilePair")]
-    | Annotated[TsvFile, Tag("TsvFile")]
-    | Annotated[TmxFile, Tag("TmxFile")]
-    | Annotated[Treebank, Tag("Treebank")]
-    | Annotated[HubSource, Tag("HubSource")],
-    Discriminator(_source_tag),
-]
-
-
-def _test_tag(source: object) -> str:
-    is_alone = isinstance(source, dict) and "src" in source and "tgt" not in source
-    return SourceFile.__name__ if is_alone else _source_tag(source)
-
-
-TestSource = Annotated[
-    Annotated[str, Tag("str")]
-    | Annotated[FilePair, Tag("FilePair")]
-    | Annotated[SourceFile, Tag("SourceFile")]
-    | Annotated[TsvFile, Tag("TsvFile")]
-    | Annotated[TmxFile, Tag("TmxFile")]
-    | Annotated[Treebank, Tag("Treebank")]
-    | Annotated[HubSource, Tag("HubSource")],
-    Discriminator(_test_tag),
-]
-
-
-def _of_both(src: str, tgt: str) -> str:
-    """Return one name for two files: "test.en-de" for test.en and test.de."""
-    names = src.split("."), tgt.split(".")
-    if len(names[0]) != len(names[1]):
-        return f"{src}-{tgt}"
-    parts = list(zip(*names, strict=True))
-    if sum(one != other for one, other in parts) > 1:
-        return f"{src}-{tgt}"
-    return ".".join(one if one == other else f"{one}-{other}" for one, other in parts)
-
-
-def name_of(source: Source | TestSource) -> str:
-    """What a source is called: in the catalog, by the user, or by its files."""
-    match source:
-        case str():
-            return source
-        case OwnText(name=str() as name):
-            return name
-        case FilePair(src=src, tgt=tgt):
-            raw = _of_both(Path(src).name, Path(tgt).name)
-        case SourceFile(src=path) | TsvFile(tsv=path) | TmxFile(tmx=path):
-            raw = Path(path).name
-        case HubSource() as hub:
-            raw = f"{hub.huggingface}-{hub.subset}-{hub.split}"
-        case Treebank(treebank=path, sections=sections):
-            raw = "-".join((Path(path).name, *sections))
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", raw).lstrip(".") or "text"
+# In fingerprints, all tags of a language are the same.
+_CANONICAL = PlainSerializer(lambda language: language.canonical, return_type=str)
+LanguageTag = Annotated[Language, PlainValidator(_language), _CANONICAL]
+LanguageTagOrTree = Annotated[Language, PlainValidator(_language_or_tree), _CANONICAL]
 
 
 class CorpusConfig(Section):
     """The text, and how it is cleaned and tokenized (section 5.1)."""
 
-    src_lang: Annotated[str, Field(pattern=LANGUAGE), AfterValidator(_language)]
-    tgt_lang: Annotated[str, Field(pattern=LANGUAGE), AfterValidator(_language_or_tree)]
-    train: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
-    dev: Source
+    src_lang: LanguageTag
+    tgt_lang: LanguageTagOrTree
+    train: Annotated[tuple[AnySource, ...], Field(min_length=1, strict=False)]
+    dev: AnySource
     normalize_punctuation: bool
     lowercase: bool
     tokenizer: Literal["moses", "none"]
@@ -252,7 +66,7 @@ class CorpusConfig(Section):
     max_ratio: Positive
     drop_duplicates: bool  # keep one of equal training pairs
     # Training pairs with a side that is also a line of one of these sets are dropped.
-    drop_held_out: Annotated[tuple[Source, ...], Field(strict=False)] = ()
+    drop_held_out: Annotated[tuple[AnySource, ...], Field(strict=False)] = ()
     # Parsing (section 6.3): the target is trees, written as brackets and the words' tags, or with
     # XX for each tag (Vinyals et al. 2015).
     linearization: Literal["tags", "xx"] | None = None
@@ -264,7 +78,7 @@ class CorpusConfig(Section):
                 f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
             )
         if self.src_lang == self.tgt_lang:
-            raise ValueError(f"src_lang and tgt_lang are both {self.src_lang!r}")
+            raise ValueError(f"src_lang and tgt_lang are both {self.src_lang}")
         if (self.linearization is None) == (self.tgt_lang == TREE):
             raise ValueError(
                 f'a parser has tgt_lang = "{TREE}" and a linearization, such as "tags"; a '
@@ -413,7 +227,7 @@ PAPERS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_toke
 class TestConfig(Section):
     """What is translated and scored: any sets, at any time after training."""
 
-    sets: Annotated[tuple[TestSource, ...], Field(min_length=1, strict=False)]
+    sets: Annotated[tuple[AnySource, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -459,27 +273,19 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         corpus = self.corpus
-        langs = corpus.src_lang, corpus.tgt_lang
-        for source in (*corpus.train, corpus.dev, *corpus.drop_held_out, *self.test.sets):
-            if isinstance(source, FilePair) and normpath(source.src) == normpath(source.tgt):
+        training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
+        for source in (*training, *self.test.sets):
+            if isinstance(source, str):
+                continue
+            source.check(corpus.src_lang, corpus.tgt_lang)
+            if (corpus.linearization is not None) not in source.trees:
                 raise ValueError(
-                    f"src and tgt of a source are both {source.src}; name its translation as tgt"
+                    f"{name_of(source)} is {source.title}; a parser needs trees (name a file or a "
+                    f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = '
+                    '"tags" or "xx"'
                 )
-            if isinstance(source, TsvFile) and any(source.columns.count(x) != 1 for x in langs):
-                raise ValueError(
-                    f"columns = {json.dumps(source.columns)} of {source.tsv} must name one column "
-                    f"{langs[0]} and one {langs[1]}; the others may have any name"
-                )
-            if isinstance(source, Treebank) and corpus.linearization is None:
-                raise ValueError(
-                    f'{name_of(source)} is a treebank; it needs tgt_lang = "{TREE}" and '
-                    'linearization = "tags" or "xx"'
-                )
-            if corpus.linearization and isinstance(source, FilePair | TsvFile | TmxFile):
-                raise ValueError(
-                    f"{name_of(source)} is no treebank; name a file of trees or a folder as "
-                    "treebank"
-                )
+            if source in training and not source.has_reference:
+                raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
         if (self.scoring.metric == "bracket_f1") != (corpus.linearization is not None):
             raise ValueError(
                 f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from nmtkit.errors import UserError, shortened
-from nmtkit.recipe import DecodingConfig, Recipe, Section, did_you_mean, sections_with
+from nmtkit.recipe import DecodingConfig, Recipe
+from nmtkit.schema import Section, did_you_mean, sections_with
+from nmtkit.sources.kinds import KINDS
 
 MAX_BYTES = 2**16  # of a recipe file; the recipes that come with nmtkit have 3,000
-# Their values are paths: of a source, of [subword], and of [training].
-PATH_KEYS = ("src", "tgt", "tsv", "tmx", "treebank", "path", "start_from")
+# Their values are paths: of sources, of [subword], and of [training].
+PATH_KEYS = (*(key for kind in KINDS for key in kind.path_keys), "path", "start_from")
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -155,11 +157,16 @@ def _with_absolute_files(value: Any, folder: Path) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: str(folder / inner)
-        if key in PATH_KEYS and isinstance(inner, str) and not inner.startswith("$")
-        else _with_absolute_files(inner, folder)
+        key: _absolute(inner, folder) if key in PATH_KEYS else _with_absolute_files(inner, folder)
         for key, inner in value.items()
     }
+
+
+def _absolute(value: Any, folder: Path) -> Any:
+    if isinstance(value, list):
+        return [_absolute(each, folder) for each in value]
+    is_path = isinstance(value, str) and not value.startswith("$")
+    return str(folder / value) if is_path else value
 
 
 def checked(

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import NAME, Positive, Section, did_you_mean
+from nmtkit.recipe import NAME, Positive
 from nmtkit.recipe_file import checked, find_file, read_toml, recipes_dir
+from nmtkit.schema import Section, did_you_mean
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `--set`
 
@@ -37,7 +38,12 @@ class Study(Section):
     name: Annotated[str, Field(pattern=NAME)]
     description: str
     recipe: str
-    bleu: Literal["sacrebleu", "tokenized_bleu", "compound_split_bleu"]  # beside the published one
+    bleu: Literal[  # beside the published one, as in `scores.json`
+        "sacrebleu",
+        "tokenized_bleu",
+        "compound_split_bleu",
+        "compound_split_bleu.score_quotes_replaced",
+    ]
     set: Overrides = ()
     rows: Annotated[tuple[Row, ...], Field(min_length=1, strict=False)]
 

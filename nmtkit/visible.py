@@ -3,10 +3,20 @@
 A terminal obeys control characters, and U+202E turns round what follows it, in a browser too.
 """
 
+import re
 from unicodedata import category
 
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")  # controls, formats, private use, line separators
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are spelt
+INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")  # controls, formats and spaces
+# Formats with a shape of their own: Arabic, Syriac and Kaithi signs that stand around a number.
+_SHOWN = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
+# What else Unicode calls ignorable by default: joiners, fillers of Hangul, variation selectors,
+# reserved code points; and the Braille pattern without a dot.
+_IGNORABLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 
 
 def visible(text: str) -> str:
@@ -19,3 +29,14 @@ def visible(text: str) -> str:
         else f"<U+{ord(character):04X}>"
         for character in text
     )
+
+
+def is_blank(text: str) -> bool:
+    """Return whether `text` is empty, or all of its characters are spaces or invisible."""
+    return all(map(_is_invisible, text))
+
+
+def _is_invisible(character: str) -> bool:
+    if category(character) in INVISIBLE:
+        return not _SHOWN.match(character)
+    return bool(_IGNORABLE.match(character))

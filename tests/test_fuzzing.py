@@ -32,12 +32,15 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
+from nmtkit.languages import Language
 from nmtkit.model.weights import load_tensors
-from nmtkit.recipe import FilePair, TmxFile, TsvFile
 from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.selftest.chaos import _read as read_log
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import read_trees
 from nmtkit.study import load_study
 from nmtkit.training.metrics import read_metrics
@@ -149,7 +152,7 @@ def _lines(name: str, member: str | None = None) -> Callable[[Path], object]:
     return lambda folder: list(read_lines(TextFile(folder / name, member)))
 
 
-def _pairs(source: FilePair | TsvFile | TmxFile) -> Callable[[Path], object]:
+def _pairs(source: FilePair | Tsv | Tmx) -> Callable[[Path], object]:
     return lambda folder: list(
         find_corpus(
             source.model_copy(
@@ -159,8 +162,8 @@ def _pairs(source: FilePair | TsvFile | TmxFile) -> Callable[[Path], object]:
                     if hasattr(source, key)
                 }
             ),
-            "en",
-            "de",
+            Language.of("en"),
+            Language.of("de"),
         ).pairs(_no_download)
     )
 
@@ -237,7 +240,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
     dictionary = (folder / "dict.en.txt").read_bytes()
     text = b"a line\nanother line\n" * 5
     packed = {"zst": zstandard.compress(text), **{k: _packed(k, text) for k in ("gz", "bz2", "xz")}}
-    tsv = TsvFile(tsv="x.tsv", columns=("en", "de"))
+    tsv = Tsv(tsv="x.tsv", columns=("en", "de"))
     pair = FilePair(src="x.en", tgt="x.de")
     return {
         "recipe": Reader(lambda f: load_recipe(str(f / "x.toml")), {"x.toml": demo}, "x.toml"),
@@ -254,7 +257,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
             for kind, content in packed.items()
         },
         "sgml": Reader(_lines("x.sgm"), {"x.sgm": SGML}, "x.sgm"),
-        "tmx": Reader(_pairs(TmxFile(tmx="x.tmx")), {"x.tmx": TMX}, "x.tmx"),
+        "tmx": Reader(_pairs(Tmx(tmx="x.tmx")), {"x.tmx": TMX}, "x.tmx"),
         "tsv": Reader(_pairs(tsv), {"x.tsv": b"One\tEins\nTwo\tZwei\n"}, "x.tsv"),
         "text": Reader(_pairs(pair), {"x.en": b"One\nTwo\n", "x.de": b"Eins\nZwei\n"}, "x.de"),
         "trees": Reader(_read_trees, {"x.mrg": TREES * 2}, "x.mrg"),

@@ -1,13 +1,13 @@
-"""Codes of languages."""
+"""Tags of languages."""
 
 import pytest
 
 from nmtkit.errors import UserError
-from nmtkit.languages import has_spaces, known_code, short_code
+from nmtkit.languages import Language
 
 
 @pytest.mark.parametrize(
-    ("codes", "short"),
+    ("tags", "code"),
     [
         ("de DE deu ger de-AT de_DE", "de"),
         ("zh ZH zho chi cmn zh-TW zh_cn zho-Hant", "zh"),
@@ -15,17 +15,25 @@ from nmtkit.languages import has_spaces, known_code, short_code
         ("yue", "yue"),
     ],
 )
-def test_a_language_has_one_code_however_it_is_written(codes: str, short: str) -> None:
-    for code in codes.split():
-        assert known_code(code) == short_code(code) == short
+def test_a_language_has_one_code_however_it_is_written(tags: str, code: str) -> None:
+    for tag in tags.split():
+        assert Language.of(tag).code == code
 
 
-@pytest.mark.parametrize("code", ["german", "xx", "d", "", "de en", "1b", "-de", "\uff44\uff45"])
-def test_what_is_no_code_is_refused(code: str) -> None:
+@pytest.mark.parametrize(
+    "tag", ["german", "xx", "xyz", "d", "", "de en", "1b", "-de", "\uff44\uff45"]
+)
+def test_what_is_no_code_is_refused(tag: str) -> None:
     with pytest.raises(UserError, match="is not the code of a language; give"):
-        known_code(code)
+        Language.of(tag)
+
+
+@pytest.mark.parametrize("pair", ["ende", "en-", "en-xx", "en-de-fr"])
+def test_what_is_no_pair_is_refused(pair: str) -> None:
+    with pytest.raises(UserError, match="is not SRC-TGT"):
+        Language.pair_of(pair)
 
 
 def test_languages_without_spaces() -> None:
-    codes = ["zho", "JA", "th", "yue", "ko", "de", "vi"]
-    assert [code for code in codes if not has_spaces(code)] == ["zho", "JA", "th", "yue"]
+    tags = ["zho", "JA", "th", "yue", "ko", "de", "vi"]
+    assert [tag for tag in tags if not Language.of(tag).is_spaced] == ["zho", "JA", "th", "yue"]

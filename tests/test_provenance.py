@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import nmtkit
 from nmtkit import provenance as module
 from nmtkit.provenance import provenance, run_of
 from nmtkit.recipe_file import recipe_path
@@ -39,7 +38,6 @@ def git(root: Path, *command: str) -> str:
 def test_commit_is_that_of_git_and_the_checkout_is_clean(checkout: Path) -> None:
     found = provenance("demo", "demo", [])
     assert (found.commit, found.clean) == (git(checkout, "rev-parse", "HEAD"), True)
-    assert found.nmtkit == nmtkit.__version__
 
 
 @pytest.mark.parametrize(
@@ -72,16 +70,14 @@ def test_variables_of_git_do_not_lead_elsewhere(
 
 
 @pytest.mark.parametrize("missing", [".git", "git"])
-def test_wheel_has_a_version_and_no_commit(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
+def test_wheel_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     """Even if it is installed in a folder of somebody else's repository."""
     if missing == ".git":
         (checkout / ".git").rename(checkout.parent / ".git")
     else:
         monkeypatch.setattr("shutil.which", lambda _: None)
     found = provenance("demo", "demo", [])
-    assert (found.nmtkit, found.commit, found.clean) == (nmtkit.__version__, None, None)
+    assert (found.commit, found.clean) == (None, None)
 
 
 def test_own_recipe_is_named_by_its_path_and_hash(

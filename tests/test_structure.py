@@ -12,25 +12,32 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-LIBRARY = {"model", "kernels", "artifacts", "errors", "symbols", "visible", "duration", "languages"}
+LIBRARY = {
+    *("model", "kernels", "artifacts", "rooms", "errors", "symbols"),
+    *("visible", "duration", "languages"),
+    "perplexity",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": {"translator"},
     "__main__": {"cli"},
     "visible": set(),
     "duration": set(),
+    "perplexity": set(),
     "errors": {"visible"},
     "languages": {"errors"},
     "symbols": set(),
     "progress": {"visible", "duration"},
     "machine": {"errors"},
-    "recipe": {"languages", "errors"},
-    "recipe_file": {"recipe", "errors"},
-    "study": {"recipe", "recipe_file", "errors"},
+    "schema": {"errors"},
+    "recipe": {"schema", "languages", "sources", "errors"},
+    "recipe_file": {"schema", "recipe", "sources", "errors"},
+    "study": {"schema", "recipe", "recipe_file", "errors"},
     "artifacts": {"errors"},
+    "rooms": set(),
     "provenance": {"recipe_file", "artifacts", "errors"},
     "kernels": set(),
     "model": {"kernels", "recipe", "artifacts", "errors", "symbols"},
-    "sources": {"recipe", "artifacts", "errors"},
+    "sources": {"schema", "languages", "artifacts", "errors"},
     "corpus": {"sources", "artifacts", "errors", "symbols"},
     "training": {"recipe", *LIBRARY},
     "interchange": {"recipe", "sources", "corpus", *LIBRARY},
@@ -49,8 +56,10 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "journal": set(),
     "parts": set(),
     "parent": set(),
-    "chain": {"parent"},
-    "train": {"chain", "continuation"},
+    "code": set(),
+    "chain": {"parent", "code"},
+    "continuation": {"chain", "code"},
+    "train": {"chain", "code", "continuation"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal", "parts"},
 }

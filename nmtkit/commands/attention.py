@@ -10,8 +10,9 @@ from torch import Tensor
 from nmtkit.decoding.attended import Attended, attended
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError, shown
+from nmtkit.languages import Language
 from nmtkit.reporting.attention import NAMES, AttentionPicture, Finding, Kind, View
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.translator import Translator
 
@@ -30,7 +31,7 @@ def line_of(path: Path, number: int) -> str:
     Raises:
         UserError: The file has no such line.
     """
-    for line in islice(read_lines(TextFile(path)), number - 1, number):
+    for line in islice(read_plain(path), number - 1, number):
         return line
     raise UserError(f"{path} has no line {number:,}; give another --line")
 
@@ -164,7 +165,8 @@ def _long_distance(specific: Tensor, src: Sequence[str]) -> Finding | None:
 
 def _anaphora(specific: Tensor, src: Sequence[str], lang: str) -> Finding | None:
     """Figure 4: what a pronoun looks at."""
-    known = PRONOUNS.get(lang.lower()[:2], "").split()
+    language = Language.named(lang)
+    known = PRONOUNS.get(language.code if language else "", "").split()
     is_pronoun = torch.tensor([_bare(token) in known for token in src])
     is_earlier = torch.ones(len(src), len(src), dtype=torch.bool).tril(-2)
     return _of_weights(

@@ -1,105 +1,165 @@
-"""average: the mean of any bundles and checkpoints, as a bundle."""
+"""average: the mean of any bundles and checkpoints of one model, as a bundle."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmtkit import artifacts
+from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.decoding.bundle import Bundle, open_bundle, write_bundle
-from nmtkit.errors import UserError
+from nmtkit.decoding.bundle import open_bundle, write_bundle
+from nmtkit.errors import UserError, shown_differences
 from nmtkit.model.description import Description
+from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
-from nmtkit.stages.continuation import training_depends_on
-from nmtkit.training.averaging import average_weights
+from nmtkit.stages.continuation import lineage, training_depends_on
+from nmtkit.training.averaging import average_weights, check_related
+from nmtkit.training.checkpoint import PROGRESS, Origin, Progress, read_origin
 
 
 @dataclass(frozen=True)
-class _Rest:
-    """What a bundle has besides weights."""
+class _Model:
+    """A bundle, or a checkpoint, which has no decoding settings."""
 
-    text: PreparedCorpus
-    description: Description
-    decoding: DecodingConfig
+    artifact: Artifact
+    origin: Origin
+    decoding: DecodingConfig | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.artifact.path
+
+    @property
+    def step(self) -> int:
+        """Return the step of a checkpoint, whatever the name of its folder."""
+        return artifacts.read_record(self.artifact.file(PROGRESS), Progress).step
 
 
 def average(folders: Sequence[Path], place: Path) -> Path:
     """Average the weights of `folders`, and publish the bundle `place`.
 
     Args:
-        folders: Bundles and checkpoints of the same model and vocabulary. The first bundle gives
-            its text and its decoding settings. Without a bundle, the text is that of the training
-            in which the checkpoints lie, and the decoding settings are the paper's.
+        folders: Bundles and checkpoints. The first bundle gives its text and its decoding settings.
+            Without a bundle, the text is that of the training in which the first checkpoint lies,
+            and the decoding settings are the paper's.
         place: A new folder.
 
     Raises:
-        UserError: One of them is damaged or is of another model, or `place` exists.
+        UserError: One of them is damaged, two are the same or not of one model, or `place` exists.
     """
     with artifacts.draft_of_folder(place) as draft:
-        checkpoints = [
-            folder
-            for folder in folders
-            if artifacts.open_directory(folder).manifest.kind == "checkpoint"
-        ]
-        bundles = [open_bundle(folder) for folder in folders if folder not in checkpoints]
-        rest = _rest_of_bundles(bundles) if bundles else _rest_of_trainings(checkpoints)
-        weights = average_weights(folders)
+        opened = [artifacts.open_directory(folder) for folder in folders]
+        _check_different(
+            (each.path, each.manifest.files.get(WEIGHTS, each.path)) for each in opened
+        )
+        models = [_model(each) for each in opened]
+        _check_different(
+            (each.path, (each.origin.training, each.step)) for each in models if not each.decoding
+        )
+        first = next((each for each in models if each.decoding), models[0])
+        for model in models:
+            _check_same_model(first, model)
+        files = [each.origin.model.verified_weights(each.artifact) for each in models]
+        check_related(files)
+        weights = average_weights(files)
         artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-        files = rest.text.files_of_a_bundle()
-        write_bundle(draft, files, rest.description, rest.decoding, weights)
-        origins = [artifacts.sha256_of(folder / artifacts.MANIFEST) for folder in folders]
+        text = first.artifact
+        if not first.decoding:
+            text = _corpus_of(first.path, ", or name also a bundle of the same model")
+        decoding = first.decoding or PAPERS_DECODING
+        of_text = PreparedCorpus(text).files_of_a_bundle()
+        artifacts.verify(text, *(path.name for path in of_text))
+        write_bundle(draft, of_text, first.origin.model, decoding, weights)
+        origins = [artifacts.sha256_of(each.path / artifacts.MANIFEST) for each in models]
         artifacts.publish_directory(
             draft, place, {"kind": "average", "depends_on": {"manifests": origins}}
         )
     return place
 
 
-def _rest_of_bundles(bundles: Sequence[Bundle]) -> _Rest:
-    """Return what is to surround the weights, from the first of `bundles`.
+def _model(artifact: Artifact) -> _Model:
+    if artifact.manifest.kind == "checkpoint":
+        return _Model(artifact, read_origin(artifact) or _origin_of_old(artifact))
+    bundle = open_bundle(artifact.path)
+    text = PreparedCorpus(artifact).hashes_of_text()
+    return _Model(artifact, Origin(model=bundle.description, text=text), bundle.decoding)
+
+
+def _origin_of_old(checkpoint: Artifact) -> Origin:
+    """Return what a checkpoint of an older version is of, which only its training tells."""
+    training = _training_of(checkpoint.path)
+    text = PreparedCorpus(_corpus_of(checkpoint.path, "")).hashes_of_text()
+    return Origin(
+        model=Description.load(training), text=text, training=lineage(training_depends_on(training))
+    )
+
+
+def _training_of(checkpoint: Path) -> Path:
+    """Return the folder of the training that a checkpoint, or a link to one, lies in."""
+    place = checkpoint.resolve() if checkpoint.is_symlink() else checkpoint.absolute()
+    return place.parents[1]
+
+
+def _corpus_of(checkpoint: Path, way_out: str) -> Artifact:
+    """Return the corpus of the training that a checkpoint lies in.
+
+    Args:
+        checkpoint: The folder.
+        way_out: What else the user can do if it is not found, for the message.
 
     Raises:
-        UserError: They differ in their subwords or their tokenization.
+        UserError: It lies in no training, or the corpus is no longer there.
     """
-    first, *others = bundles
-    for other in others:
-        if not other.reads_as(first):
-            raise UserError(
-                f"{other.artifact.path} has another vocabulary or tokenization than "
-                f"{first.artifact.path}; only models with the same ones can be averaged"
-            )
-    return _Rest(PreparedCorpus(first.artifact), first.description, first.decoding)
-
-
-def _rest_of_trainings(checkpoints: Sequence[Path]) -> _Rest:
-    """Return what is to surround the weights, from the trainings that `checkpoints` lie in.
-
-    Raises:
-        UserError: One lies in no training, the trainings have different corpora, or the corpus is
-            no longer there.
-    """
-    corpora = {}
-    for checkpoint in checkpoints:
-        training = checkpoint.absolute().parents[1]
-        try:
-            prepared = training_depends_on(training)["upstream"]["prepare"]
-        except (UserError, LookupError, TypeError):
-            raise UserError(
-                f"{checkpoint} is not in the folder of its training, which tells its vocabulary; "
-                "name also a bundle of the same model"
-            ) from None
-        corpora[str(prepared)] = training
-    if len(corpora) > 1:
+    training = _training_of(checkpoint)
+    try:
+        fingerprint = str(training_depends_on(training)["upstream"]["prepare"])
+    except (UserError, LookupError, TypeError):
         raise UserError(
-            f"the checkpoints are of trainings on {len(corpora)} different corpora; only models "
-            "with the same vocabulary can be averaged"
-        )
-    [(fingerprint, training)] = corpora.items()
+            f"{checkpoint} is not in the folder of its training, which tells its vocabulary; put "
+            f"it back there{way_out}"
+        ) from None
     corpus = artifacts.Store(training.parents[1]).find("prepare", fingerprint)
     if corpus is None:
         raise UserError(
-            f"the corpus {fingerprint} that {training} was trained on is no longer there; name "
-            "also a bundle of the same model"
+            f"the corpus {fingerprint} that {training} was trained on is no longer there; run "
+            f"`nmtkit prepare` again{way_out}"
         )
-    text = PreparedCorpus(corpus)
-    artifacts.verify(corpus, *(path.name for path in text.files_of_a_bundle()))
-    return _Rest(text, Description.load(training), PAPERS_DECODING)
+    return corpus
+
+
+def _check_different(models: Iterable[tuple[Path, Hashable]]) -> None:
+    """Check that no model is named twice, under whatever name.
+
+    Args:
+        models: The folder of each, and what tells whether two are the same.
+
+    Raises:
+        UserError: Two are the same.
+    """
+    seen: dict[Hashable, Path] = {}
+    for path, key in models:
+        if key in seen:
+            raise UserError(
+                f"{path} is the same model as {seen[key]}, and would count twice in the mean; name "
+                "each model once"
+            )
+        seen[key] = path
+
+
+def _check_same_model(first: _Model, other: _Model) -> None:
+    """Compare all that two models compute with besides weights.
+
+    Raises:
+        UserError: They differ.
+    """
+    ours, theirs = (each.origin.model.computed() for each in (first, other))
+    if differences := shown_differences(theirs, ours):
+        raise UserError(
+            f"{other.path} is another model than {first.path}: [model] {differences[0]} in place "
+            f"of {differences[1]}; only models with the same values can be averaged"
+        )
+    if first.origin.text != other.origin.text:
+        raise UserError(
+            f"{other.path} has another vocabulary or tokenization than {first.path}; only models "
+            "with the same ones can be averaged"
+        )

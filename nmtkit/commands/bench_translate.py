@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import filterfalse, islice
 from pathlib import Path
 
 import torch
@@ -22,8 +22,9 @@ from nmtkit.model.peak import measured_peak, peak_dtype
 from nmtkit.recipe import DecodingConfig
 from nmtkit.recipe_file import override_decoding
 from nmtkit.reporting.facts import TranslationSpeed
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
 from nmtkit.translator import load_engine
+from nmtkit.visible import is_blank
 
 WARM_UP_LINES = 16
 PEAK_SECONDS = 1.0  # of products, of which the fastest is the peak
@@ -70,7 +71,7 @@ def bench_translation(
         UserError: An engine is not installed or does not have a precision, a beam does not fit
             the schema of recipes, or the text has no lines.
     """
-    lines = list(islice(filter(str.strip, read_lines(TextFile(text))), n_lines))
+    lines = list(islice(filterfalse(is_blank, read_plain(text)), n_lines))
     if not lines:
         raise UserError(f"{text} has no lines to translate; name another --input")
     if EngineName.AUTO in engines:

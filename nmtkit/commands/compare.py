@@ -1,7 +1,7 @@
 """Compare systems on one test set: scores, significance, and where they differ most."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from nmtkit.commands.score import TestSet, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
+from nmtkit.evaluation.plain_text import warnings
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.machine import Machine
+from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.facts import ComparedSystem, Comparison, Difference
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
+from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe, text_tools
 
 N_DIFFERENCES = 5
@@ -33,6 +36,7 @@ class _System:
     test_set: TestSet | None = None
     src: list[str] | None = None
     lowercase: bool = False
+    other_code: OtherCode = field(default_factory=dict)
 
 
 def compare(
@@ -67,7 +71,7 @@ def compare(
         _check(system, common)
     src = next((system.src for system in systems if system.src), None)
     if source is not None:
-        src = list(read_lines(TextFile(source)))
+        src = list(read_plain(source))
         _check_length(str(source), src, common)
     return _compare(systems, common, src)
 
@@ -75,18 +79,24 @@ def compare(
 def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     path = Path(name)
     if path.is_file() and path.suffix != ".toml":
-        return _System(name, list(read_lines(TextFile(path))))
+        return _System(name, list(read_plain(path)))
     chain = named_chain(name, machine)
-    chosen = _choose(name, translated_sets(chain.need("translate")), test_set)
-    src, hyps, refs = map(list, zip(*chosen.lines(), strict=True))
+    translated = chain.need("translate")
+    chosen = _choose(name, translated_sets(translated), test_set)
+    src, hyps, references = chosen.read()
     lang = chain.recipe.corpus.tgt_lang
     return _System(
-        name, hyps, TestSet(chosen.name, lang, [refs]), src, chain.recipe.scoring.lowercase
+        name,
+        hyps,
+        TestSet(chosen.name, lang, references),
+        src,
+        chain.recipe.scoring.lowercase,
+        other_code(translated.manifest),
     )
 
 
 def _choose(run: str, sets: Sequence[TranslatedSet], test_set: str | None) -> TranslatedSet:
-    scored = {each.name: each for each in sets if each.reference is not None}
+    scored = {each.name: each for each in sets if each.references}
     if not scored or test_set not in (None, *scored):
         has = ", ".join(scored) or "none with a reference"
         raise UserError(f"{run} has no test set {test_set or 'to compare'}; it has {has}")
@@ -115,7 +125,7 @@ def _common_test_set(
 def _check(system: _System, common: TestSet) -> None:
     """Check that a system translates the same test set as the others."""
     own = system.test_set
-    if own is not None and list(own.references[0]) not in map(list, common.references):
+    if own is not None and not any(reference in common.references for reference in own.references):
         raise UserError(
             f"{system.name} has other references ({own.name}, {len(own.references[0]):,} lines) "
             f"than {common.name} ({len(common.references[0]):,} lines); compare on one test set"
@@ -136,6 +146,9 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
     references = common.references
     hyps = [system.hyps for system in systems]
     used = seed()
+    for system in systems if not common.is_of_trees else []:
+        for warning in warnings(system.hyps, references):
+            progress.say(f"compare: {system.name}: {warning}")
     metrics: list[Metric] = (
         [BracketF1()]
         if common.is_of_trees
@@ -155,6 +168,7 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
                 identical=system.hyps == systems[0].hyps,
                 scores=_scores(system.hyps, common, lowercase=lowercase),
                 tests={test: tests[test][number] for test in TESTS},
+                other_code=system.other_code,
             )
             for number, system in enumerate(systems)
         ],

@@ -31,7 +31,7 @@ def _entry(catalog: Catalog, name: str, machine: Machine) -> CorpusEntry:
         name,
         found[0].licence,
         {
-            "-".join(pair): corpus.n_pairs
+            "-".join(map(str, pair)): corpus.n_pairs
             for pair, corpus in zip(catalog.pairs(name), found, strict=True)
         },
         [_file(file, sorted(set(names)), machine) for file, names in members.items()],

@@ -5,13 +5,15 @@ from pathlib import Path
 
 from nmtkit import progress
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.decoding.details import Detail, details, perplexity
+from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.engine import gnmt_length_penalty
 from nmtkit.decoding.formats import Format, as_fairseq, as_json
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import UserError
+from nmtkit.perplexity import perplexity_of
 from nmtkit.sources.arriving import in_growing_parts
-from nmtkit.sources.parallel import read_parallel
+from nmtkit.sources.file_pair import read_parallel
+from nmtkit.sources.kinds import check_form
 from nmtkit.sources.text import TextFile
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
@@ -37,9 +39,12 @@ def force(
     Raises:
         UserError: The texts differ in length, or a line is not UTF-8 or too long.
     """
+    for path in (src, tgt):
+        if path.is_file():  # a pipe can be read only once
+            check_form(TextFile(path))
     pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
     n_lines, n_tokens, log_prob = 0, 0, 0.0
-    for part in in_growing_parts([pairs]):
+    for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):
         pieces = [
             _pieces(translator.text, *pair, f"line {number:,}")
             for number, pair in enumerate(part, start=n_lines + 1)
@@ -55,7 +60,7 @@ def force(
             log_prob += detail.log_prob
     progress.say(
         f"force: {n_lines:,} lines, {n_tokens:,} tokens with each EOS, log-probability "
-        f"{log_prob:,.2f}, perplexity {perplexity(log_prob, n_tokens):.4f}"
+        f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"
     )
 
 

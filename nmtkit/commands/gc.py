@@ -1,7 +1,8 @@
 """Free what no recipe needs any more, and nothing else."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 
 from nmtkit import artifacts
@@ -13,6 +14,7 @@ from nmtkit.provenance import Provenance
 from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.reporting.facts import Garbage, Made
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.code import Code
 
 Place = tuple[str, str]  # stage and fingerprint
 GONE = "gone"  # of a recipe
@@ -21,7 +23,8 @@ GONE = "gone"  # of a recipe
 def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garbage:
     """Sort what there is into what is needed, what is kept all the same, and what can be freed.
 
-    A recipe needs what it would find today. The recipes are those that come with nmtkit, and those
+    A recipe needs what it would find today, and what it would find with code of nmtkit that
+    `--remake` made something with. The recipes are those that come with nmtkit, and those
     that the artifacts themselves name, with the overrides that they were run with. Where such a
     recipe is gone, it may have been renamed, so that the others in its folder count too; where its
     folder is gone, it may have been moved, or be on a disk that is not mounted.
@@ -36,18 +39,19 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
     store = Store(machine.runs_dir)
     there = list(made(machine.runs_dir))
     runs = {each.path: recorded_run(Path(each.path)) for each in there}
-    needs = {run.run: _needs(run, machine) for run in runs.values() if run is not None}
+    codes = list(_remade(store))
+    needs = {run.run: _needs(run, machine, codes) for run in runs.values() if run is not None}
     needed = set[Place]()
     for each_needs in needs.values():
         needed |= each_needs if isinstance(each_needs, set) else set()
     for recipe in bundled_recipes():
         with suppress(UserError):  # a download has to come for its hash to be known
-            needed |= _needs_of(Chain(load_recipe(recipe.stem), machine, recipe.stem))
+            needed |= _needs_of(Chain(load_recipe(recipe.stem), machine, recipe.stem), codes)
     for recipe in _renamed(runs.values()):
         with suppress(UserError):  # another TOML file
-            needed |= _needs_of(Chain(load_recipe(str(recipe)), machine, str(recipe)))
+            needed |= _needs_of(Chain(load_recipe(str(recipe)), machine, str(recipe)), codes)
     for named in keep:
-        needed |= _named(named, machine)
+        needed |= _named(named, machine, codes)
     why: dict[str, str] = {}
     kept: list[Made] = []
     for each in there:
@@ -107,7 +111,16 @@ def _decide(
     return False, "its recipe or its texts have changed since"
 
 
-def _needs(run: Provenance, machine: Machine) -> set[Place] | str:
+def _remade(store: Store) -> Iterator[Code]:
+    """Yield each code that `--remake` made an artifact with, and none."""
+    yield {}
+    for stage in STAGES:
+        for artifact in store.all(stage):
+            if "code" in artifact.manifest.depends_on:
+                yield artifact.manifest.code
+
+
+def _needs(run: Provenance, machine: Machine, codes: Sequence[Code]) -> set[Place] | str:
     """Return what a recorded run would find today, or why that is not known."""
     path = Path(run.recipe)
     if path.is_absolute() and not path.exists():
@@ -116,7 +129,7 @@ def _needs(run: Provenance, machine: Machine) -> set[Place] | str:
         return f"there is no folder {path.parent}; was it moved?"
     try:
         recipe = load_recipe(run.recipe, run.overrides)
-        return _needs_of(Chain(recipe, machine, run.recipe, run.overrides))
+        return _needs_of(Chain(recipe, machine, run.recipe, run.overrides), codes)
     except UserError as error:
         return str(error)
 
@@ -128,23 +141,27 @@ def _renamed(runs: Iterable[Provenance | None]) -> set[Path]:
     return {recipe for folder in folders for recipe in folder.glob("*.toml")}
 
 
-def _needs_of(chain: Chain) -> set[Place]:
-    places = {(stage, chain.fingerprint(stage)) for stage in STAGES}
-    scores = {**chain.depends_on("score"), "seed": None}  # those of any SACREBLEU_SEED
-    for artifact in chain.store.all("score"):
-        if {**artifact.manifest.depends_on, "seed": None} == scores:
-            places.add(("score", artifact.path.name))
+def _needs_of(chain: Chain, codes: Sequence[Code]) -> set[Place]:
+    places = set[Place]()
+    for code in codes:
+        of_code = copy(chain)
+        of_code.code = code
+        places |= {(stage, of_code.fingerprint(stage)) for stage in STAGES}
+        scores = {**of_code.depends_on("score"), "seed": None}  # those of any SACREBLEU_SEED
+        for artifact in chain.store.all("score"):
+            if {**artifact.manifest.depends_on, "seed": None} == scores:
+                places.add(("score", artifact.path.name))
     for bundle in chain.bundles.values():
         place = bundle.artifact.path.resolve()
         places.add((place.parent.name, place.name))
     return places
 
 
-def _named(run: str, machine: Machine) -> set[Place]:
+def _named(run: str, machine: Machine, codes: Sequence[Code]) -> set[Place]:
     path = Path(run)
     if (path / artifacts.MANIFEST).is_file():
         return {(path.resolve().parent.name, path.resolve().name)}
-    return _needs_of(named_chain(run, machine))
+    return _needs_of(named_chain(run, machine), codes)
 
 
 def _close(needed: set[Place], store: Store) -> None:

@@ -11,7 +11,7 @@ from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
 from nmtkit.interchange.fairseq import Dictionary, read_dictionary, read_merges, read_model
-from nmtkit.languages import known_code
+from nmtkit.languages import Language
 from nmtkit.model.description import Description
 from nmtkit.recipe import PAPERS_DECODING
 
@@ -22,25 +22,11 @@ HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
 class TextOptions:
     """How the text was prepared that a model was trained on."""
 
-    langpair: str  # as in en-de
+    langs: tuple[Language, Language]
     tokenizer: Literal["moses", "none"] = "moses"
     aggressive_hyphens: bool | None = None  # None: as the dictionary says
     normalize_punctuation: bool = False
     lowercase: bool = False
-
-    @property
-    def langs(self) -> tuple[str, str]:
-        """Return both languages.
-
-        Raises:
-            UserError: There are not two.
-        """
-        langs = self.langpair.split("-")
-        if len(langs) != 2:
-            raise UserError(
-                f"--langpair {self.langpair!r} is not SRC-TGT; give two languages, such as en-de"
-            )
-        return langs[0], langs[1]
 
 
 def import_fairseq(
@@ -62,7 +48,7 @@ def import_fairseq(
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
         dictionary = _joined(dictionaries)
         merges = read_merges(codes)
-        model = read_model(checkpoint, text.langs)
+        model = read_model(checkpoint, [lang.tag for lang in text.langs])
         if dictionary.n_rows != model.n_rows:
             raise UserError(
                 f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but "
@@ -78,7 +64,7 @@ def import_fairseq(
             )
         sides = [
             Tokenization(
-                known_code(lang),
+                lang.code,
                 normalize_punctuation=text.normalize_punctuation,
                 lowercase=text.lowercase,
                 tokenizer=text.tokenizer,

@@ -18,6 +18,7 @@ from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.prepared import Split as SplitName
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword
+from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.facts import (
     Counted,
@@ -35,6 +36,7 @@ from nmtkit.reporting.facts import (
     Vocabulary,
 )
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.code import other_code
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
 Ints = npt.NDArray[np.int64]
@@ -67,7 +69,8 @@ def inspect(chain: Chain) -> Inspection:
         UserError: The corpus is not prepared yet, or was altered.
     """
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
-    return gather(chain.recipe, prepared)
+    other = other_code(prepared.artifact.manifest)
+    return replace(gather(chain.recipe, prepared), other_code=other)
 
 
 def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
@@ -94,6 +97,7 @@ def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
             _splitting(prepared.dev_lines("src"), sides[0], subword),
             _splitting(prepared.dev_lines("tgt"), sides[1], subword),
         ),
+        round_trip=_round_trip(recipe, sides[1], prepared.dev_lines("tgt")),
         samples=[
             _sample(pair, sides, subword)
             for pair in _some_of_each(samples["kept"], lambda pair: pair["corpus"], MAX_SAMPLES)
@@ -105,6 +109,18 @@ def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
             for pair in _some_of_each(samples["dropped"], lambda pair: pair["reason"], MAX_DROPPED)
         ],
     )
+
+
+def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | None:
+    """Return what a perfect translation of dev can score at most; None: all that can be scored.
+
+    Moses does not restore the text of most languages exactly.
+    """
+    if how.tokenizer != "moses":
+        return None
+    hyps = [how.detokenize(how.tokenize(line)) for line in lines]
+    lang, lowercase = recipe.corpus.tgt_lang, recipe.scoring.lowercase
+    return sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1).score
 
 
 def _normalizing(side: Tokenization) -> str:

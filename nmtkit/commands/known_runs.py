@@ -16,8 +16,10 @@ from nmtkit.evaluation.scores import read_scores
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.facts import Made
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.code import other_code
 
 
 class _Recorded(BaseModel):
@@ -90,6 +92,7 @@ def made(runs_dir: Path) -> Iterator[Made]:
 
 def _made(store: Store, stage: str, path: Path) -> Made:
     state, run, published, scores = "published", None, None, {}
+    other: OtherCode = {}
     if path.suffix:
         is_locked = store.holder(stage, path.stem) is not None
         run = _note(path).run
@@ -103,6 +106,7 @@ def _made(store: Store, stage: str, path: Path) -> Made:
         run, published = recorded.run, recorded.published
         try:
             artifact = artifacts.open_directory(path)
+            other = other_code(artifact.manifest)
             if stage == "score":
                 scores = read_scores(artifact)
         except DamagedError:
@@ -117,6 +121,7 @@ def _made(store: Store, stage: str, path: Path) -> Made:
         n_bytes=disk_bytes([path]),
         age_seconds=max(0.0, time.time() - then),
         scores=scores,
+        other_code=other,
     )
 
 

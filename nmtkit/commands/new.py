@@ -2,22 +2,27 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from nmtkit import artifacts, progress
 from nmtkit.corpus.cleaning import Cleaning
-from nmtkit.corpus.held_out import Chosen, Pair, sample, unrepeated
-from nmtkit.errors import UserError, shown
-from nmtkit.recipe import SET_NAME, FilePair, OwnText, TmxFile, TsvFile
+from nmtkit.corpus.held_out import Chosen, sample, unrepeated
+from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
 from nmtkit.recipe_file import parse_recipe
+from nmtkit.schema import SET_NAME
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.kinds import KINDS
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.tmx import primary_subtag
+from nmtkit.sources.source import Pair, Source
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
 SHARE_HELD_OUT = 20  # one pair in so many, for each of dev and test,
@@ -26,10 +31,11 @@ N_CANDIDATES = 4 * MAX_HELD_OUT  # for both sets; those with a repeated sentence
 
 TOKENS_PER_WORD = 1.3  # subwords, roughly
 WORDS_PER_CHARACTER = 0.6  # where words have no spaces between them
-UNSPACED = ("bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh")
+N_BYTES = 256  # pieces for the bytes of rare characters
+PIECES_ROUND = 100  # to a multiple of this
 
-NOT_LANGUAGES = ("ref", "src", "tgt", "trg", "txt")  # common suffixes that look like one
-LANGUAGE_SUFFIX = r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})?"
+Langs = tuple[Language, Language]
+Vocabulary = Literal["sentencepiece", "bpe"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,7 @@ SIZES = (
     BASE,
 )
 N_CHECKPOINTS = 20  # that training saves on its way
+MAX_WORDS = 2 * BASE.n_merges  # different ones that are counted: more are not needed
 
 
 @dataclass
@@ -118,6 +125,26 @@ class _Survey:
     n_pairs: int = 0
     n_words: float = 0.0  # on the target side
     candidates: tuple[Chosen, ...] = ()
+    words: Counter[str] = field(default_factory=Counter)  # of both sides; some, of a large text
+    characters: set[str] = field(default_factory=set)
+
+    def add(self, pair: Pair, tgt: Language) -> None:
+        """Count a pair."""
+        self.n_pairs += 1
+        n_characters = WORDS_PER_CHARACTER * len(pair[1])
+        self.n_words += len(pair[1].split()) if tgt.is_spaced else n_characters
+        if len(self.words) < MAX_WORDS:
+            for side in pair:
+                self.words.update(side.split())
+                self.characters.update(side)
+
+    def n_tokens(self) -> int:
+        """Return how many sentencepieces the text has room for."""
+        wanted = self.size.n_merges + N_BYTES + len(self.characters)
+        wanted = -(-wanted // PIECES_ROUND) * PIECES_ROUND
+        if len(self.words) >= wanted:  # each may become a piece
+            return wanted
+        return SentencePieceSubword(learn_sentencepieces(self.words, wanted)).n_tokens
 
     @property
     def size(self) -> Size:
@@ -137,11 +164,12 @@ class _Survey:
 
 def new(
     name: str,
-    train: OwnText,
-    langs: tuple[str, str],
+    train: Source,
+    langs: Langs,
+    vocabulary: Vocabulary,
     *,
-    dev: OwnText | None,
-    test: OwnText | None,
+    dev: Source | None,
+    test: Source | None,
 ) -> Path:
     """Write the recipe NAME.toml into the current folder, and the sets that are not given.
 
@@ -152,6 +180,8 @@ def new(
         name: Of the recipe.
         train: The training text.
         langs: Source and target language.
+        vocabulary: Sentencepieces of plain text, for any language, or the paper's BPE on Moses
+            tokens, which cannot restore the text of many.
         dev: The development set, or None to hold one out of the training text.
         test: The same for the test set.
 
@@ -164,7 +194,12 @@ def new(
     needed = {"dev": dev is None, "test": test is None}
     given = [each for source in (train, dev, test) if source for each in dict(source).values()]
     names = [name for each in given for name in (each if isinstance(each, tuple) else [each])]
-    if odd := next((name for name in (*langs, *names) if not str(name).isprintable()), None):
+    if vocabulary == "bpe" and (unspaced := [lang for lang in langs if not lang.is_spaced]):
+        raise UserError(
+            f"--vocabulary bpe needs spaces between words, and {unspaced[0]} is written without; "
+            "leave it out"
+        )
+    if odd := next((name for name in names if not str(name).isprintable()), None):
         raise UserError(f"{odd!r} cannot stand in a recipe, which is plain text; rename it")
     for place in (recipe, *([folder] if any(needed.values()) else ())):
         if place.exists():
@@ -175,7 +210,8 @@ def new(
     }
     sources = {"train": train, "dev": dev or files["dev"], "test": test or files["test"]}
     # What the schema refuses is refused before the text is read.
-    parse_recipe(_recipe(name, langs, sources, _Survey(n_pairs=1)), recipe)
+    draft_of = _Recipe(name, langs, vocabulary, sources)
+    parse_recipe(draft_of.text(_Survey(n_pairs=1), n_tokens=N_BYTES), recipe)
 
     survey = _survey(train, langs)
     if survey.n_pairs < MIN_PAIRS:
@@ -184,28 +220,37 @@ def new(
         held_out = _held_out(train, langs, survey, [kind for kind in needed if needed[kind]])
         _write_sets(folder, held_out, files)
     with artifacts.draft_of_file(recipe) as draft:
-        draft.write_text(_recipe(name, langs, sources, survey), encoding="utf-8", newline="\n")
+        text = draft_of.text(survey, n_tokens=survey.n_tokens())
+        draft.write_text(text, encoding="utf-8", newline="\n")
     return recipe
 
 
 def training_text(
     src: Path | None,
     tgt: Path | None,
-    tsv: Path | None,
+    files: dict[str, Path | None],
     columns: str | None,
-    tmx: Path | None,
     src_lang: str | None,
     tgt_lang: str | None,
-) -> tuple[OwnText, tuple[str, str]]:
+) -> tuple[Source, Langs]:
     """Return the text that the options of the command line name, and its languages.
+
+    Args:
+        src: The sentences, a line each.
+        tgt: Their translations.
+        files: A file that has both, by the key of its kind of source.
+        columns: The names of its columns, with commas between them.
+        src_lang: The language of the sentences; None: as the names of the files say.
+        tgt_lang: That of their translations.
 
     Raises:
         UserError: They name no text, or more than one; the languages or the columns are not known.
     """
-    kinds = (bool(src and tgt and not columns), bool(tsv), bool(tmx and not columns))
-    if sum(kinds) != 1 or bool(src) != bool(tgt):
-        raise UserError("name the text by --src and --tgt, by --tsv (with --columns), or by --tmx")
-    by_name = languages(src, tgt) if src and tgt else None
+    given = {key: path for key, path in files.items() if path}
+    if bool(src) != bool(tgt) or len(given) + bool(src) != 1:
+        options = ", ".join(f"--{key.replace('_', '-')}" for key in files)
+        raise UserError(f"name one text: by --src and --tgt together, or by one of {options}")
+    by_name = FilePair.languages(src, tgt) if src and tgt else None
     src_lang = src_lang or (by_name[0] if by_name else None)
     tgt_lang = tgt_lang or (by_name[1] if by_name else None)
     if src_lang is None or tgt_lang is None:
@@ -213,58 +258,18 @@ def training_text(
             "the names of the files do not tell the languages; add --src-lang and --tgt-lang, "
             "such as --src-lang en --tgt-lang de"
         )
-    langs = src_lang, tgt_lang
-    if src and tgt:
+    langs = Language.of(src_lang), Language.of(tgt_lang)
+    named = [] if columns is None else columns.split(",")
+    if src and tgt and not named:
         return FilePair(src=str(src), tgt=str(tgt)), langs
-    return (_tsv_of(tsv, columns, langs) if tsv else TmxFile(tmx=str(tmx))), langs
+    if src:
+        raise UserError("--columns is for a file of columns; leave it out, or use --tsv")
+    [(key, path)] = given.items()
+    [kind] = (kind for kind in KINDS if kind.key == key)
+    return kind.of_file(str(path), *langs, named), langs
 
 
-def languages(src: Path, tgt: Path) -> tuple[str, str] | None:
-    """Return what differs in the names of two files: en and de of train.en.gz and train.de.gz."""
-    names = src.name.split("."), tgt.name.split(".")
-    if len(names[0]) != len(names[1]):
-        return None
-    differing = [both for both in zip(*names, strict=True) if both[0] != both[1]]
-    are_languages = len(differing) == 1 and all(
-        re.fullmatch(LANGUAGE_SUFFIX, part) and part not in NOT_LANGUAGES for part in differing[0]
-    )
-    return differing[0] if are_languages else None
-
-
-def _tsv_of(path: Path, columns: str | None, langs: tuple[str, str]) -> TsvFile:
-    """Return the source for a TSV file.
-
-    Args:
-        path: The file.
-        columns: The names of its columns, with commas between them. None: they are those of its
-            first line if the languages are among them, or else the two languages.
-        langs: Source and target language.
-
-    Raises:
-        UserError: The file cannot be read, fewer than two columns are named, or the file has more
-            than two columns without names.
-    """
-    first = next(read_lines(TextFile(path)), "").split("\t")
-    if columns is not None:
-        named = tuple(columns.split(","))
-        if len(named) < 2:
-            raise UserError(
-                f"--columns {shown(columns)} names fewer than two columns; name all of them, such "
-                f"as --columns id,{langs[0]},{langs[1]}"
-            )
-        return TsvFile(tsv=str(path), columns=named, header=first == list(named))
-    if set(langs) <= set(first):
-        return TsvFile(tsv=str(path), columns=tuple(first), header=True)
-    if len(first) != 2:
-        raise UserError(
-            f"{path} has {len(first):,} columns; name all of them, such as --columns "
-            f"id,{langs[0]},{langs[1]}"
-        )
-    return TsvFile(tsv=str(path), columns=langs)
-
-
-def _pairs(source: OwnText, langs: tuple[str, str]) -> Iterator[Pair]:
-    assert isinstance(source, FilePair | TsvFile | TmxFile)
+def _pairs(source: Source, langs: Langs) -> Iterator[Pair]:
     return find_corpus(source, *langs).pairs(_no_download)
 
 
@@ -272,27 +277,28 @@ def _no_download(file: RemoteFile) -> Path:
     raise AssertionError(file)
 
 
-def _survey(train: OwnText, langs: tuple[str, str]) -> _Survey:
+def _survey(train: Source, langs: Langs) -> _Survey:
     """Read the text once."""
     survey = _Survey()
-    is_spaced = _is_spaced(langs[1:])
     cleaning = Cleaning(1, 250, _max_ratio(langs))
 
     def usable(pairs: Iterator[Pair]) -> Iterator[Pair]:
-        for src, tgt in pairs:
-            survey.n_pairs += 1
-            survey.n_words += len(tgt.split()) if is_spaced else WORDS_PER_CHARACTER * len(tgt)
+        for pair in pairs:
+            survey.add(pair, langs[1])
             task.advance(1)
-            if cleaning.reason_to_drop(src, tgt) is None:
-                yield src, tgt
+            if cleaning.reason_to_drop(*pair) is None:
+                yield pair
 
     with progress.task("new: read the text", unit="pairs") as task:
-        survey.candidates = tuple(sample(usable(_pairs(train, langs)), N_CANDIDATES))
+        pairs = find_corpus(train, *langs).pairs(
+            _no_download, lambda note: progress.say(f"new: {note}")
+        )
+        survey.candidates = tuple(sample(usable(pairs), N_CANDIDATES))
     return survey
 
 
 def _held_out(
-    train: OwnText, langs: tuple[str, str], survey: _Survey, kinds: list[str]
+    train: Source, langs: Langs, survey: _Survey, kinds: list[str]
 ) -> dict[str, list[Chosen]]:
     """Return pairs for each set, in the order of the text."""
     chosen = unrepeated(survey.candidates, _pairs(train, langs))
@@ -313,40 +319,48 @@ def _write_sets(
     """Write a folder with the sets, whole or not at all."""
     with artifacts.draft_of_folder(folder) as draft:
         for kind, some in held_out.items():
-            for side, file in enumerate((files[kind].src, files[kind].tgt)):
+            for side, file in enumerate(files[kind].files()):
                 text = "".join(f"{one.pair[side]}\n" for one in some)
-                (draft / Path(file).name).write_text(text, encoding="utf-8", newline="\n")
+                (draft / file.path.name).write_text(text, encoding="utf-8", newline="\n")
         artifacts.move_folder(draft, folder)
 
 
-def _recipe(name: str, langs: tuple[str, str], sources: dict[str, OwnText], survey: _Survey) -> str:
-    size, every = survey.size, survey.save_every
-    text = TEMPLATES.get_template("new.toml.j2").render(
-        sources,
-        name=name,
-        src_lang=langs[0],
-        tgt_lang=langs[1],
-        is_spaced=_is_spaced(langs),
-        max_ratio=_max_ratio(langs),
-        n_pairs=survey.n_pairs,
-        size=size,
-        every=every,
-        max_steps=N_CHECKPOINTS * every,
-        n_epochs=round(N_CHECKPOINTS * every / survey.updates_per_epoch),
-    )
-    return re.sub(r"^(\w+ = \S*) # ", lambda line: f"{line[1]:<34} # ", text, flags=re.MULTILINE)
+@dataclass(frozen=True)
+class _Recipe:
+    """What a recipe says besides what follows from its text."""
+
+    name: str
+    langs: Langs
+    vocabulary: Vocabulary
+    sources: dict[str, Source]
+
+    def text(self, survey: _Survey, n_tokens: int) -> str:
+        size, every = survey.size, survey.save_every
+        text = TEMPLATES.get_template("new.toml.j2").render(
+            self.sources,
+            name=self.name,
+            src_lang=str(self.langs[0]),
+            tgt_lang=str(self.langs[1]),
+            vocabulary=self.vocabulary,
+            n_tokens=n_tokens,
+            max_ratio=_max_ratio(self.langs),
+            n_pairs=survey.n_pairs,
+            size=size,
+            every=every,
+            max_steps=N_CHECKPOINTS * every,
+            n_epochs=round(N_CHECKPOINTS * every / survey.updates_per_epoch),
+        )
+        return re.sub(
+            r"^(\w+ = \S*) # ", lambda line: f"{line[1]:<34} # ", text, flags=re.MULTILINE
+        )
 
 
-def _is_spaced(langs: tuple[str, ...]) -> bool:
-    return not {primary_subtag(lang) for lang in langs} & set(UNSPACED)
-
-
-def _max_ratio(langs: tuple[str, str]) -> float:
+def _max_ratio(langs: Langs) -> float:
     """The default of clean-corpus-n.perl, or no bound where a side is a single "word"."""
-    return 9.0 if _is_spaced(langs) else 250.0
+    return 9.0 if all(lang.is_spaced for lang in langs) else 250.0
 
 
-def _toml(value: str | int | OwnText) -> str:
+def _toml(value: str | int | Source) -> str:
     """A value as TOML writes it."""
     if isinstance(value, int):
         return f"{value:_}"

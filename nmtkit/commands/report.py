@@ -19,16 +19,19 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.code import marked
 from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.exhibit import KEYS, read_exhibit
 from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.report import Report, RunFacts, StageFacts
 from nmtkit.stages.chain import INPUTS, STAGES
+from nmtkit.stages.code import other_code
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -113,9 +116,9 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
     if "translate" in here:
         lowercase = bool(recipe.get("scoring", {}).get("lowercase", False))
         by_length = {
-            each.name: _by_length(each, langs[1], lowercase=lowercase)
+            each.name: _by_length(each, Language.of(langs[1]), lowercase=lowercase)
             for each in translated_sets(artifacts.open_directory(found["translate"]))
-            if each.reference is not None and "sacrebleu" in scores.get(each.name, {})
+            if each.references and "sacrebleu" in scores.get(each.name, {})
         }
     curves = [*facts.pop("curves", []), *_length_curves(by_length)]
     return RunFacts(
@@ -128,6 +131,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         scores=scores,
         stages=stages,
         by_length=by_length,
+        other_code=other_code(scored.manifest),
         curves=curves,
         **facts,
     )
@@ -149,7 +153,7 @@ def _labelled(runs: Sequence[RunFacts], studies: Sequence[StudyTable]) -> Iterat
         common = set.intersection(*others) if len(others) > 1 else set()
         own = [each for each in overrides[run.id].values() if each not in common]
         label = " ".join([run.name, *(each.split(".", 1)[-1] for each in own)])
-        yield replace(run, label=rows.get(run.id, label))
+        yield replace(run, label=marked(rows.get(run.id, label), run.other_code))
 
 
 def _stage(stage: str, path: Path) -> StageFacts:
@@ -173,6 +177,7 @@ def _stage(stage: str, path: Path) -> StageFacts:
         host=measured.host,
         run=run.model_dump(mode="json") if run else {},
         made_by=manifest.made_by,
+        code=manifest.code.get(stage, {}),
         recipe={name: manifest.depends_on[name] for name in STAGES[stage]},
         texts=manifest.depends_on.get("inputs", {}) if stage in INPUTS else {},
     )
@@ -198,18 +203,19 @@ def _training(trained: Artifact, name: str) -> dict[str, Any]:
     }
 
 
-def _by_length(of_set: TranslatedSet, lang: str, *, lowercase: bool) -> list[dict[str, Any]]:
+def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> list[dict[str, Any]]:
     """Return sacreBLEU of the lines of each group of source lengths."""
-    groups: dict[int, list[tuple[str, str, int]]] = {}
-    for src, hyp, ref in of_set.lines():
-        n_words = len(src.split())
+    groups: dict[int, list[tuple[Any, ...]]] = {}
+    src, all_hyps, all_references = of_set.read()
+    for line, hyp, *refs in zip(src, all_hyps, *all_references, strict=True):
+        n_words = len(line.split())
         group = next((end for end in WORDS if n_words <= end), WORDS[-1] + 1)
-        groups.setdefault(group, []).append((hyp, ref or "", n_words))
+        groups.setdefault(group, []).append((n_words, hyp, *refs))
     found = []
     for _, lines in sorted(groups.items()):
         if len(lines) >= MIN_LINES:
-            hyps, refs, lengths = map(list, zip(*lines, strict=True))
-            bleu = sacre_bleu(hyps, refs, lang=lang, lowercase=lowercase, n_bootstrap=1)
+            lengths, hyps, *references = map(list, zip(*lines, strict=True))
+            bleu = sacre_bleu(hyps, *references, lang=lang, lowercase=lowercase, n_bootstrap=1)
             found.append(
                 {
                     "mean_words": sum(lengths) / len(lines),

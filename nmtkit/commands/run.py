@@ -14,6 +14,7 @@ from nmtkit.evaluation.translations import translated_sets
 from nmtkit.reporting.facts import Results, Sample, StageResult
 from nmtkit.reporting.tables import print_results
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.code import other_code
 
 N_SAMPLES = 5
 
@@ -25,6 +26,7 @@ def run_all(chain: Chain, *, as_json: bool) -> None:
     for stage in STAGES:
         if artifact := chain.find(stage):
             progress.say(f"{stage}: fresh, {artifact.path}")
+            chain.tell_code(artifact)
         else:
             _run(stage, chain)
     print_results(results(chain), as_json=as_json)
@@ -44,14 +46,16 @@ def results(chain: Chain) -> Results:
     """
     found = {stage: chain.need(stage) for stage in STAGES}
     first = translated_sets(found["translate"])[0]
-    lines = list(first.lines())
-    spread = [lines[len(lines) * i // N_SAMPLES] for i in range(min(N_SAMPLES, len(lines)))]
+    src, hyps, references = first.read()
+    spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
     return Results(
         [
-            StageResult(stage, _summary(stage, artifact), str(artifact.path))
+            StageResult(
+                stage, _summary(stage, artifact), str(artifact.path), other_code(artifact.manifest)
+            )
             for stage, artifact in found.items()
         ],
-        [Sample(src, ref, hyp) for src, hyp, ref in spread],
+        [Sample(src[i], references[0][i] if references else None, hyps[i]) for i in spread],
         read_scores(found["score"]),
     )
 

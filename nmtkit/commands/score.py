@@ -11,11 +11,11 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.chrf_ter import chrf, ter
-from nmtkit.languages import has_spaces, known_code
+from nmtkit.evaluation.plain_text import warnings
+from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
-from nmtkit.recipe import TREE
+from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.score import describe, text_tools
 
@@ -27,7 +27,7 @@ class TestSet:
     """What translations are compared with: one or more references in one language."""
 
     name: str
-    lang: str  # or TREE
+    lang: Language
     references: Sequence[Sequence[str]]
 
     @property
@@ -42,17 +42,17 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
     Raises:
         UserError: the language is unknown, or a file is missing, damaged or not UTF-8.
     """
-    lang = lang if lang == TREE else known_code(lang)
-    if lang == TREE and len(paths) > 1:
+    language = TREE if lang == TREE.tag else Language.of(lang)
+    if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
-    references = [list(read_lines(TextFile(path))) for path in paths]
+    references = [list(read_plain(path)) for path in paths]
     for path, reference in zip(paths, references, strict=True):
         if len(reference) != (n_lines := len(references[0])):
             raise UserError(
                 f"{path} has {len(reference):,} lines, but {paths[0]} has {n_lines:,}; give "
                 "references of the same test set"
             )
-    return TestSet(", ".join(path.name for path in paths), lang, references)
+    return TestSet(", ".join(path.name for path in paths), language, references)
 
 
 def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
@@ -65,12 +65,7 @@ def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
         UserError: The catalog has no such corpus or language pair, the download fails, or its
             hash is not the published one.
     """
-    langs = langpair.split("-")
-    if len(langs) != 2:
-        raise UserError(
-            f"--langpair {langpair!r} is not SRC-TGT; give two languages, such as en-de"
-        )
-    src_lang, tgt_lang = map(known_code, langs)
+    src_lang, tgt_lang = Language.pair_of(langpair)
     corpus = find_corpus(name, src_lang, tgt_lang)
     pairs = corpus.pairs(partial(fetch, machine=machine))
     return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
@@ -99,7 +94,7 @@ def score_files(
         UserError: a file is named twice, missing, damaged or not UTF-8, the numbers of lines
             differ, or a score cannot be computed in this language.
     """
-    if with_ter and not has_spaces(test_set.lang):
+    if with_ter and not test_set.lang.is_spaced:
         raise UserError(
             f"TER counts the words between spaces, and {test_set.lang} is written without spaces; "
             "leave out --ter"
@@ -116,6 +111,8 @@ def score_files(
                 "test_set": describe(test_set.name, *references),
             }
             continue
+        for warning in warnings(hyps, references):
+            progress.say(f"score: {system}: {warning}")
         found: dict[str, Any] = {
             **count_scores(hyps, *references, tools=text_tools(test_set.lang), lowercase=lowercase)
         }
@@ -129,7 +126,7 @@ def score_files(
 
 def _translations(system: str, test_set: TestSet) -> list[str]:
     path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
-    hyps = list(read_lines(TextFile(path)))
+    hyps = list(read_plain(path))
     if len(hyps) != (n_lines := len(test_set.references[0])):
         raise UserError(
             f"{path} has {len(hyps):,} lines, but {test_set.name} has {n_lines:,}; give a "

@@ -12,15 +12,15 @@ from itertools import islice
 from pathlib import Path
 
 from nmtkit import progress
-from nmtkit.commands.new import languages
 from nmtkit.duration import duration
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
 from nmtkit.machine import Machine
-from nmtkit.recipe import FilePair
 from nmtkit.reporting.facts import Check
 from nmtkit.selftest import environment, references, tiny
 from nmtkit.selftest.contents import contents, differing
 from nmtkit.sources.catalog import RemoteFile, data_dir
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 
 MAX_LINES = 20_000  # of the text that the references tokenize: they take a minute for it
@@ -59,18 +59,19 @@ def selftest(
             yield _chaos(Path(name), n_kills, log, machine.n_workers())
 
 
-def _text(src: Path | None, tgt: Path | None) -> tuple[FilePair, tuple[str, str], int]:
+def _text(src: Path | None, tgt: Path | None) -> tuple[FilePair, tuple[Language, Language], int]:
     n_lines = MAX_LINES
     if src is None or tgt is None:
         src, tgt = (data_dir() / "demo" / f"train.{lang}" for lang in tiny.LANGS)
         n_lines = DEMO_LINES
-    langs = languages(src, tgt)
+    langs = FilePair.languages(src, tgt)
     if langs is None:
         raise UserError(
             f"--src {src} and --tgt {tgt} do not tell the languages; rename or link the files, "
             "such as text.en and text.de"
         )
-    return FilePair(src=str(src), tgt=str(tgt)), langs, n_lines
+    src_lang, tgt_lang = map(Language.of, langs)
+    return FilePair(src=str(src), tgt=str(tgt)), (src_lang, tgt_lang), n_lines
 
 
 def _no_download(file: RemoteFile) -> Path:

@@ -22,11 +22,12 @@ from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.stages.average import averaged_steps
-from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.chain import STAGES, Chain, why_diverged
+from nmtkit.stages.code import other_code
 from nmtkit.study import Row, Study
 from nmtkit.training import lifeline
-from nmtkit.training.checkpoint import CHECKPOINTS, last_step
-from nmtkit.training.divergence import divergence
+from nmtkit.training.checkpoint import last_step
+from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import on_stop_signal
 
@@ -226,8 +227,8 @@ def _state(chain: Chain) -> tuple[str, str]:
 
 
 def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
-    if what := divergence(draft / CHECKPOINTS):
-        return "diverged", f"{what}; `{chain.command_of('train')}` tries again"
+    if why := why_diverged(chain, draft):
+        return "diverged", why
     if step := last_step(draft / CHECKPOINTS):
         return "stopped", f"after step {step:,} of {chain.recipe.training.max_steps:,}"
     return "not run", ""
@@ -245,6 +246,7 @@ def _reached(chain: Chain) -> dict[str, Any]:
             (line.get("dev_perplexity") for line in lines if line["step"] == step), None
         ),
         "scores": read_scores(chain.need("score")),
+        "other_code": other_code(chain.need("score").manifest),
     }
 
 

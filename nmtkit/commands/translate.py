@@ -17,11 +17,16 @@ from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
+from nmtkit.rooms import hashes
 from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.kinds import read_plain
+from nmtkit.stages.code import ROOMS
 from nmtkit.stages.parts import tell_pieces
 from nmtkit.translator import Translator
+
+# What a translation of a text depends on, besides its bundle.
+ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "commands/translate.py")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ def translate(
     """Translate a text.
 
     Lines of standard input that have arrived are translated together; a line that comes alone is
-    answered at once. A file that is translated to a file is resumed where a stopped command was.
+    answered at once. A file that is translated to a file is resumed after the last part that a
+    stopped command finished.
 
     Args:
         translator: A bundle.
@@ -79,12 +85,14 @@ def translate(
     def written(n_done: int) -> Iterator[tuple[int, str]]:
         chunks: Iterable[Iterable[str]]
         if source is not None:
-            chunks = [islice(read_lines(TextFile(source)), n_done, None)]
+            chunks = [islice(read_plain(source), n_done, None)]
         elif interactive:
             chunks = _typed_lines(f"{translator.text.src.lang}> ")
         else:
             chunks = arriving_lines(sys.stdin.fileno())
-        return _written(translator, output, in_growing_parts(chunks), n_done)
+        most = translator.engine.lines_per_minute(beam_size)
+        parts = in_growing_parts(chunks, most, n_done)
+        return _written(translator, output, parts, n_done)
 
     if target is not None:
         _write_file(written, target, text, _made_from(translator, output, text))
@@ -109,7 +117,7 @@ class _Text:
             UserError: It is damaged or not UTF-8.
         """
         n_lines, sha256 = 0, hashlib.sha256()
-        for line in read_lines(TextFile(path)):
+        for line in read_plain(path):
             sha256.update(f"{line}\n".encode())
             n_lines += 1
         return cls(n_lines, sha256.hexdigest())
@@ -159,7 +167,7 @@ def _made_from(translator: Translator, output: Output, text: _Text) -> str:
             "text": text.sha256 or uuid4().hex,
             "translator": translator.fingerprint,
             "output": asdict(output),
-            "made_by": artifacts.versions(),
+            "made_by": {**artifacts.versions(), **hashes(ROOMS_OF_TEXT)},
         },
     )
 

@@ -60,7 +60,7 @@ def _lengths(chain: Chain) -> npt.NDArray[np.float64]:
     Short sentences are faster than long ones: they need less attention.
     """
     corpus = chain.corpora["train"][0]
-    if corpus.downloads or not corpus.files:
+    if not corpus.is_of_files:
         return news_lengths()
     lines = islice(corpus.pairs(chain.fetch), SAMPLED_PAIRS)
     characters = np.array([[len(src), len(tgt)] for src, tgt in lines])

@@ -10,10 +10,10 @@ from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import Verified
-from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import find, obtain
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
+from nmtkit.stages.code import other_code
 
 
 def verify_recipe(chain: Chain) -> list[Verified]:
@@ -63,11 +63,14 @@ def verify_path(path: Path) -> list[Verified]:
 
 def _verify_artifact(path: Path, chain: Chain | None) -> Iterator[Verified]:
     progress.say(f"verify: {path}")
-    yield Verified(path.resolve().parent.name, str(path), list(artifacts.differences(path)))
+    differences = list(artifacts.differences(path))
     try:
         artifact = artifacts.open_directory(path)
     except DamagedError:
+        yield Verified(path.resolve().parent.name, str(path), differences)
         return
+    other = other_code(artifact.manifest)
+    yield Verified(path.resolve().parent.name, str(path), differences, other)
     if chain is not None and artifact.manifest.kind in INPUTS:
         yield Verified("texts", str(path), list(_texts(artifact, chain)))
 
@@ -85,17 +88,15 @@ def _texts(artifact: Artifact, chain: Chain) -> Iterator[str]:
 
 def _text(corpus: Corpus, identity: list[str], machine: Machine) -> Iterator[str]:
     try:
-        for text in corpus.files:
-            if isinstance(text.file, RemoteFile) and find(
-                text.file, machine.downloads_dir, machine.mirror
-            ):
-                obtain(text.file, machine.downloads_dir, machine.mirror)
+        for file in corpus.downloads:
+            if find(file, machine.downloads_dir, machine.mirror):
+                obtain(file, machine.downloads_dir, machine.mirror)
         now = corpus.identity(machine.downloads_dir)
     except UserError as error:
         yield str(error)
         return
     if now != identity:
-        files = " and ".join(str(text.file) for text in corpus.files) or corpus.name
+        files = " and ".join(corpus.places) or corpus.name
         yield f"{files}: not the text that was read"
 
 

@@ -1,19 +1,15 @@
 """The Moses text tools of the WMT data: from raw lines to tokens and back, as the Perl scripts do.
 
-The tokenizer is that of sacremoses with the prefixes of the script of December 2017 (Moses 3a0631a,
-the time of the paper). In 110 of the 128 texts of NTREX-128 (newstest2019), all tokens equal the
-script's. In the others the two disagree on what a letter is:
+The tokenizer is that of sacremoses with the prefixes of tokenizer.perl (Moses 3a0631a of December
+2017; the script itself is of 2016) and with Perl's letters and digits, those of Python's version of
+Unicode. All tokens equal the script's, except for these:
 
-- sacremoses knows the letters of Unicode 7 up to U+FFFF. It separates other letters from their
-  neighbours, and also Han and Hangul, except Han in Chinese and Japanese and Hangul in Korean. In
-  these three languages it does not separate signs like "。".
-- It keeps viramas and nuktas in their words (Indic scripts, Burmese); the script separates them.
-- Since 2018, Perl has lower-case letters in Georgian, before which a full stop is not separated.
+- Viramas and nuktas (Indic scripts, Burmese) stay in their words, in whatever language; the script
+  separates them.
+- For Estonian, Tamil, Tetum and other languages of India, the lists of prefixes are newer.
 
-For Estonian, Tamil, Tetum and other languages of India, the lists of prefixes are newer than 2017.
-
-The two punctuation tools are tables that follow the scripts of 2023 (Moses 3445289); the normalizer
-of sacremoses differs from them in one German or French line of 30.
+The two punctuation tools are tables that follow the scripts as they have been since 2019 (Moses
+3445289); the normalizer of sacremoses differs from them in one German or French line of 30.
 """
 
 # ruff: noqa: RUF001, RUF002, RUF003 - look-alike characters are what this file is about

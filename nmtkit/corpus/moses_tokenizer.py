@@ -1,8 +1,8 @@
 """tokenizer.perl as sacremoses implements it, several times faster: each word is tokenized once.
 
 A word is the text between two spaces. Only sacremoses decides its tokens, with the prefixes and the
-apostrophes of 2017; this file decides which of them may be cached. Nearly all rules act inside a
-word; the others leave these cases:
+apostrophes of 2017 and with Perl's letters and digits; this file decides which of them may be
+cached. Nearly all rules act inside a word; the others leave these cases:
 
 - The rules for commas and apostrophes look at one character on either side. At the ends of a line
   there is none, and the first of two apostrophes around a space may consume it. Such lines go to
@@ -20,9 +20,10 @@ in which each run of letters or digits is replaced by one fixed pair, share the 
 """
 
 import re
+import unicodedata
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sacremoses import MosesTokenizer
 
@@ -46,6 +47,40 @@ _NOT_IN_2017 = {
     "Ä Å Ö",
 }
 
+# What Perl (5.36, Unicode 14) takes for a letter and neither Python nor the lists of sacremoses do:
+# vowel signs and other marks, and letters in squares and circles. Two characters that those lists
+# have are no letters.
+_MORE_LETTERS = """
+8d4-8df 8e3 afa-afc d00 d81 1063-1064 1069-106d 1087-108d 108f 109a-109b 1abf-1ac0 1acc-1ace 1c36
+a69e a802 a80b a8c5 a8ff a9e5 aa7b-aa7d 10376-1037a 10a01-10a03 10a05-10a06 10a0c-10a0f
+10d24-10d27 10eab-10eac 11000-11002 11038-11045 11073-11074 11082 110b0-110b8 110c2 11100-11102
+11127-11132 11145-11146 11180-11182 111b3-111bf 111ce-111cf 1122c-11234 11237 1123e 112df-112e8
+11300-11303 1133e-11344 11347-11348 1134b-1134c 11357 11362-11363 11435-11441 11443-11445
+114b0-114c1 115af-115b5 115b8-115be 115dc-115dd 11630-1163e 11640 116ab-116b5 1171d-1172a
+1182c-11838 11930-11935 11937-11938 1193b-1193c 11940 11942 119d1-119d7 119da-119df 119e4
+11a01-11a0a 11a35-11a39 11a3b-11a3e 11a51-11a5b 11a8a-11a97 11c2f-11c36 11c38-11c3e 11c92-11ca7
+11ca9-11cb6 11d31-11d36 11d3a 11d3c-11d3d 11d3f-11d41 11d43 11d47 11d8a-11d8e 11d90-11d91
+11d93-11d96 11ef3-11ef6 16f4f 16f51-16f87 16f8f-16f92 16ff0-16ff1 1bc9e 1e000-1e006 1e008-1e018
+1e01b-1e021 1e023-1e024 1e026-1e02a 1e947 1f130-1f149 1f150-1f169 1f170-1f189
+"""
+_NO_LETTERS = "\u135f\u25cc"
+_RULES_WITH_CLASSES = (
+    "PAD_NOT_ISALNUM",
+    "AGGRESSIVE_HYPHEN_SPLIT",
+    "COMMA_SEPARATE_1",
+    "COMMA_SEPARATE_2",
+    "COMMA_SEPARATE_3",
+)
+_APOSTROPHES = {
+    "en": ("ENGLISH_SPECIFIC_APOSTROPHE",),
+    "fr": ("FR_IT_SPECIFIC_APOSTROPHE",),
+    "it": ("FR_IT_SPECIFIC_APOSTROPHE",),
+}
+
+# Letters and digits are below the first number. Most text is below the second: with fewer ranges, a
+# class of a regular expression is ten times as fast.
+_WIDE, _NARROW = 0x40000, 0x10000
+
 _CONTROL = re.compile("[\0-\x08\x0e-\x1f]")
 # To Perl, U+001C to U+001F are control characters, which it removes; to Python, they are spaces.
 _PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
@@ -54,9 +89,7 @@ _PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 @cache
 def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]:
     """Load the tokenizer of a language: it turns a raw line into tokens separated by one space."""
-    moses = _sacremoses(lang)
-    tokens_of = _Words(moses, aggressive_hyphens).__getitem__
-    full_stop_minds = dict.fromkeys(moses.IsLower, " x") | dict.fromkeys("0123456789", " 0")
+    tokens_of = _Words(lang, aggressive_hyphens).__getitem__
 
     def tokenize(line: str) -> str:
         words = line.split()
@@ -68,49 +101,83 @@ def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]
             or "DOTMULTI" in squeezed
             or (not line.isprintable() and _CONTROL.search(line))
         ):
-            return " ".join(_whole_line(moses, line, aggressive_hyphens))
+            return plain_moses(lang, aggressive_hyphens, line)
         if ". " in squeezed:
             for i, following in enumerate(words[1:]):
                 if words[i][-1] == ".":
-                    words[i] += full_stop_minds.get(following[0], "")
+                    if following[0].islower():
+                        words[i] += " x"
+                    elif following[0] in "0123456789":
+                        words[i] += " 0"
         return " ".join(map(tokens_of, words))
 
     return tokenize
 
 
-def plain_moses(lang: str, aggressive_hyphens: bool = False) -> Callable[[str], list[str]]:
-    """Load sacremoses with the prefixes and rules of 2017 and no shortcut, for comparisons."""
-    moses = _corrected(lang)
-    return lambda line: _whole_line(moses, line, aggressive_hyphens)
-
-
-def _whole_line(moses: Any, line: str, aggressive_hyphens: bool) -> list[str]:
+def plain_moses(lang: str, aggressive_hyphens: bool, line: str) -> str:
+    """Tokenize a line by sacremoses as it is corrected here, without any shortcut."""
     line = line.translate(_PERL_CONTROLS)
-    tokens: list[str] = moses.tokenize(line, aggressive_dash_splits=aggressive_hyphens)
-    return tokens
+    tokens = _moses(lang, line).tokenize(line, aggressive_dash_splits=aggressive_hyphens)
+    return " ".join(tokens)
 
 
-def _sacremoses(lang: str) -> Any:
-    """Load the tokenizer of sacremoses, corrected and faster."""
-    moses = _corrected(lang)
-    # The same tests, on sets that are built once instead of once per word.
-    lower, alpha = frozenset(moses.IsLower), frozenset(moses.IsAlpha)
-    moses.islower = lower.issuperset
-    moses.isanyalpha = lambda text: not alpha.isdisjoint(text)
-    moses.NONBREAKING_PREFIXES = frozenset(moses.NONBREAKING_PREFIXES)
-    return moses
+def _moses(lang: str, text: str) -> Any:
+    is_narrow = text.isascii() or ord(max(text)) < _NARROW
+    return _corrected(lang, _NARROW if is_narrow else _WIDE)
 
 
-def _corrected(lang: str) -> Any:
-    """Load the tokenizer of sacremoses with the prefixes and rules of the script of 2017."""
+@cache
+def _corrected(lang: str, n_code_points: int) -> Any:
+    """Load the tokenizer of sacremoses with the prefixes and rules of 2017 and Perl's classes."""
     moses = MosesTokenizer(lang)
     newer = _NOT_IN_2017.get(lang, "").split()
-    moses.NONBREAKING_PREFIXES = [p for p in moses.NONBREAKING_PREFIXES if p not in newer]
+    moses.NONBREAKING_PREFIXES = frozenset(moses.NONBREAKING_PREFIXES).difference(newer)
     if lang == "is":  # it lists "no" with and then without #NUMERIC_ONLY#, and the last one counts
         moses.NUMERIC_ONLY_PREFIXES = [p for p in moses.NUMERIC_ONLY_PREFIXES if p != "no"]
     if lang == "ga":  # its apostrophes follow the rules of French
         moses.lang = "fr"
+    classes = _perls_classes(n_code_points)
+    for name in _RULES_WITH_CLASSES:
+        setattr(moses, name, classes.put_in(getattr(MosesTokenizer, name)))
+    for name in _APOSTROPHES.get(moses.lang, ()):
+        setattr(moses, name, [classes.put_in(rule) for rule in getattr(MosesTokenizer, name)])
+    moses.islower = str.islower  # it is asked about single characters
+    moses.isanyalpha = re.compile(f"[{classes.letters}]").search
     return moses
+
+
+class _Classes(NamedTuple):
+    """Characters as ranges of a regular expression."""
+
+    letters: str  # IsAlpha
+    letters_and_digits: str  # IsAlnum
+    numbers: str  # IsN, which has "²" and "Ⅷ" besides digits
+    letters_but_no_numbers: str
+
+    def put_in(self, rule: tuple[re.Pattern[str], str]) -> tuple[re.Pattern[str], str]:
+        """Return a rule of sacremoses with these classes in place of its own."""
+        pattern, replacement = rule[0].pattern, rule[1]
+        pattern = pattern.replace(MosesTokenizer.IsAlnum, self.letters_and_digits)
+        pattern = pattern.replace(MosesTokenizer.IsAlpha, self.letters)
+        return re.compile(pattern.replace(MosesTokenizer.IsN, self.numbers)), replacement
+
+
+@cache
+def _perls_classes(n_code_points: int) -> _Classes:
+    """Return the character classes of tokenizer.perl, and viramas and nuktas among the letters."""
+    characters = "".join(map(chr, range(n_code_points)))
+    category_of = {c: unicodedata.category(c) for c in filter(str.isnumeric, characters)}
+    numbers = "".join(c for c, category in category_of.items() if category[0] == "N")
+    numerals = "".join(c for c in numbers if category_of[c] == "Nl")
+    others = characters.translate(dict.fromkeys(map(ord, numbers), " "))
+    letters = "".join(f"{run[0]}-{run[-1]}" for run in re.findall(r"[^\W_]+", others))
+    marks = {c for c in MosesTokenizer.IsAlpha if not c.isalpha()}
+    letters += "".join(marks - {*numbers, *_NO_LETTERS})
+    for span in _MORE_LETTERS.split():
+        first, last = chr(int(span.split("-")[0], 16)), chr(int(span.split("-")[-1], 16))
+        if ord(last) < n_code_points:
+            letters += f"{first}-{last}"
+    return _Classes(letters + numerals, rf"{letters}{numerals}\d", numbers, letters)
 
 
 class _Words(dict[str, str]):
@@ -120,23 +187,22 @@ class _Words(dict[str, str]):
     with a lower-case letter or a digit.
     """
 
-    def __init__(self, moses: Any, aggressive_hyphens: bool) -> None:
-        self._moses = moses
+    def __init__(self, lang: str, aggressive_hyphens: bool) -> None:
+        self._lang = lang
         self._aggressive_hyphens = aggressive_hyphens
         self._template = lru_cache(_MAX_SHAPES)(self._make_template)
-        self._letters = frozenset(moses.IsAlpha) - frozenset(moses.IsN)
-        letter = re.escape("".join(sorted(self._letters)))
+        letter = _perls_classes(_NARROW).letters_but_no_numbers  # words with others need no runs
         self._run = re.compile(f"([{letter}]{{2,}}|[0-9]{{2,}})")
         self._s_after_numeral = re.compile(f"[^{letter}]'s")
-        self._prefix_runs = frozenset(self._run.findall(" ".join(moses.NONBREAKING_PREFIXES)))
+        prefixes = _corrected(lang, _NARROW).NONBREAKING_PREFIXES
+        self._prefix_runs = frozenset(self._run.findall(" ".join(prefixes)))
 
     def __missing__(self, word: str) -> str:
         if len(word) > _MAX_CHARACTERS:
             return self._ask(word)
         if len(self) >= _MAX_WORDS:
             self.clear()
-        plain = word.isalpha() and (word.isascii() or self._letters.issuperset(word))
-        tokens = self[word] = word if plain else self._tokenize(word)
+        tokens = self[word] = word if word.isalpha() else self._tokenize(word)
         return tokens
 
     def _tokenize(self, word: str) -> str:
@@ -157,7 +223,4 @@ class _Words(dict[str, str]):
     def _ask(self, word: str) -> str:
         """Tokenize a word with sacremoses, as in the middle of a line."""
         line = f"X {word}" if " " in word else f"X {word} X"
-        tokens: str = self._moses.tokenize(
-            line, aggressive_dash_splits=self._aggressive_hyphens, return_str=True
-        )
-        return tokens[2:-2]
+        return plain_moses(self._lang, self._aggressive_hyphens, line)[2:-2]

@@ -96,6 +96,11 @@ class PreparedCorpus:
         names = (*SUBWORD_FILES, TOKENIZATION)
         return [self.artifact.file(name) for name in names if name in self.artifact.manifest.files]
 
+    def hashes_of_text(self) -> dict[str, str]:
+        """The hash of each of these files: models with equal ones read and write the same ids."""
+        files = self.artifact.manifest.files
+        return {path.name: files[path.name].sha256 for path in self.files_of_a_bundle()}
+
     def _verified(self, name: str) -> Path:
         return artifacts.verify(self.artifact, name).file(name)
 

@@ -24,40 +24,50 @@ MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
-    """Return a model of exactly `n_tokens` pieces, including the special symbols.
+    """Return a model of `n_tokens` pieces, including the special symbols.
 
-    The same counts give the same bytes, in whatever order they come.
+    It has fewer if the text has none left to merge. The same counts give the same bytes, in
+    whatever order they come.
 
     Raises:
-        UserError: the text is too small for that many pieces.
+        UserError: the text has more characters than that.
     """
-    model = io.BytesIO()
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_tsv(word_counts),
-            input_format="tsv",
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=n_tokens,
-            byte_fallback=True,
-            normalization_rule_name="identity",  # the text is already normalized
-            max_sentence_length=2**20,  # bytes; longer words would be skipped silently
-            num_threads=1,  # the number is written into the model
-            minloglevel=2,
-            pad_id=PAD_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            unk_id=UNK_ID,
-            pad_piece=SPECIALS[PAD_ID],
-            bos_piece=SPECIALS[BOS_ID],
-            eos_piece=SPECIALS[EOS_ID],
-            unk_piece=SPECIALS[UNK_ID],
-        )
+        return _learn(word_counts, n_tokens, exactly=True)
+    except RuntimeError:
+        pass
+    try:
+        return _learn(word_counts, n_tokens, exactly=False)
     except RuntimeError as error:
         raise UserError(
             f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different "
             f"words ({error}); choose another n_tokens in [subword]"
         ) from None
+
+
+def _learn(word_counts: Mapping[str, int], n_tokens: int, *, exactly: bool) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=_tsv(word_counts),
+        input_format="tsv",
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=n_tokens,
+        hard_vocab_limit=exactly,
+        byte_fallback=True,
+        normalization_rule_name="identity",  # the text is already normalized
+        max_sentence_length=2**20,  # bytes; longer words would be skipped silently
+        num_threads=1,  # the number is written into the model
+        minloglevel=2,
+        pad_id=PAD_ID,
+        bos_id=BOS_ID,
+        eos_id=EOS_ID,
+        unk_id=UNK_ID,
+        pad_piece=SPECIALS[PAD_ID],
+        bos_piece=SPECIALS[BOS_ID],
+        eos_piece=SPECIALS[EOS_ID],
+        unk_piece=SPECIALS[UNK_ID],
+    )
     return model.getvalue()
 
 

@@ -16,6 +16,7 @@ VOCABULARY = "vocabulary.tsv"
 SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one
 MAX_VOCABULARY_BYTES = 2**23  # 37,000 pieces take 400 kB
 MAX_DIGITS = 18  # of a count
+MAX_UNUSED = 1_000  # pieces that the training text does not have
 # Of each of two generations, about 60 MB. When the newer one is full, it replaces the older one,
 # whose words are forgotten unless they occurred again: so frequent words stay in the cache.
 MAX_CACHED_WORDS = 2**18
@@ -138,17 +139,31 @@ class BpeSubword:
 def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:
     """Count the pieces of the training text, most frequent first, ties in alphabetical order.
 
-    Deviation: every character of the text has two rows, inside a word and at its end, even with
-    count 0, so that none is ever unknown. The vocabulary of the paper's published code is that of
-    subword-nmt: the pieces of the encoded training text alone.
+    Deviation: characters have two pieces, inside a word and at its end, even with count 0, so that
+    they are never unknown. Of rare characters, which a crawl of the web has by the thousand, this
+    would make many rows that are never trained: only the `MAX_UNUSED` pieces of the most frequent
+    characters are added, and a character at any other place where the text does not have it is
+    unknown. The vocabulary of the paper's published code is that of subword-nmt: the pieces of the
+    encoded training text alone.
     """
     counts: Counter[str] = Counter()
     for word, count in word_counts.items():
         for piece in bpe.split(word):
             counts[piece] += count
-    for character in {character for word in word_counts for character in word}:
-        counts[character] += 0
-        counts[character + CONTINUES] += 0
+    frequency: Counter[str] = Counter()
+    for piece, count in counts.items():
+        for character in piece:
+            frequency[character] += count
+    characters = {character for word in word_counts for character in word}
+    unused = [
+        piece
+        for character in sorted(
+            characters, key=lambda character: (-frequency[character], character)
+        )
+        for piece in (character, character + CONTINUES)
+        if piece not in counts
+    ]
+    counts.update(dict.fromkeys(unused[:MAX_UNUSED], 0))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 

@@ -54,8 +54,12 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Search for the `n_best` highest-scoring hypotheses of each sentence.
 
-    As in tensor2tensor, each step considers the 2 * beam_size best continuations. Those that end in
-    an EOS are finished, and the best `beam_size` of the others continue.
+    As in tensor2tensor (3d9c62f2), each step considers the 2 * beam_size best continuations. Those
+    that end in an EOS are finished, and the best `beam_size` of the others continue.
+
+    Deviation: a hypothesis of maximum length must end, and its score has the log-probability of
+    that EOS. In tensor2tensor, the maximum is that of the longest source of the batch, and if
+    nothing is finished by then, the most probable hypothesis is returned as it is.
 
     Args:
         model: The model to search with.

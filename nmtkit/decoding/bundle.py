@@ -16,7 +16,7 @@ from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
-from nmtkit.model.shapes import WEIGHTS, check_weights
+from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 
 if TYPE_CHECKING:
@@ -37,15 +37,10 @@ class Bundle:
     def verified_weights(self) -> Path:
         """Return the file of the weights, verified.
 
-        What it says about itself is compared before any memory is taken on its word.
-
         Raises:
             UserError: It is damaged, or holds other weights than the description says.
         """
-        artifacts.verify(self.artifact, WEIGHTS)
-        path = self.artifact.file(WEIGHTS)
-        check_weights(path, self.description.config, self.description.n_rows)
-        return path
+        return self.description.verified_weights(self.artifact)
 
     @property
     def fingerprint(self) -> str:
@@ -56,14 +51,8 @@ class Bundle:
 
     def reads_as(self, other: "Bundle") -> bool:
         """Return whether both have the same vocabulary and the same tokenization."""
-        ours, theirs = (
-            [
-                (path.name, bundle.artifact.manifest.files[path.name].sha256)
-                for path in PreparedCorpus(bundle.artifact).files_of_a_bundle()
-            ]
-            for bundle in (self, other)
-        )
-        return ours == theirs
+        ours, theirs = (PreparedCorpus(each.artifact) for each in (self, other))
+        return ours.hashes_of_text() == theirs.hashes_of_text()
 
     @property
     def max_subwords(self) -> int:

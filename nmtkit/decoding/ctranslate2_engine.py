@@ -22,10 +22,18 @@ import ctranslate2
 
 from nmtkit import artifacts
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import DIVERGED, Forced, Hypothesis, gnmt_length_penalty
+from nmtkit.decoding.engine import (
+    DIVERGED,
+    MAX_LINES,
+    Forced,
+    Hypothesis,
+    gnmt_length_penalty,
+    lines_per_minute,
+)
 from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.errors import UserError
+from nmtkit.errors import DivergedError, UserError
 from nmtkit.interchange.ctranslate2_limits import check_supported
+from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -45,6 +53,7 @@ class CTranslate2Engine:
     translator: ctranslate2.Translator
     n_tokens: int  # of the vocabulary
     n_rows: int  # of the embeddings; those beyond the vocabulary are never produced
+    n_weights: int  # of the model
 
     @property
     def name(self) -> str:
@@ -55,6 +64,12 @@ class CTranslate2Engine:
     def device(self) -> str:
         """Return where it runs, as `Engine` says."""
         return str(self.translator.device)
+
+    def lines_per_minute(self, beam_size: int) -> int:
+        """Estimate its speed, as `Engine` says."""
+        if self.device != "cpu":
+            return MAX_LINES
+        return lines_per_minute(self.n_weights, beam_size, _n_threads())
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str) -> "CTranslate2Engine":
@@ -85,7 +100,9 @@ class CTranslate2Engine:
                 inter_threads=_n_threads() if kind == "cpu" else 1,
                 intra_threads=1,
             )
-        return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
+        description = bundle.description
+        n_weights = count_parameters(description.config, description.n_rows).total
+        return cls(loading.result(), bundle.text.subword.n_tokens, description.n_rows, n_weights)
 
     def translate(
         self,
@@ -212,7 +229,7 @@ def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
         alpha: The length penalty.
     """
     if isnan(log_prob):
-        raise UserError(DIVERGED)
+        raise DivergedError(DIVERGED)
     return Hypothesis(ids, log_prob / gnmt_length_penalty(len(ids) + 1, alpha), log_prob)
 
 

@@ -1,19 +1,17 @@
 """The tokens of translations: how the model rates each, and where it looks in the source."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
 from nmtkit.corpus.subword import Subword
 from nmtkit.decoding.engine import Engine, Forced, Link
+from nmtkit.perplexity import perplexity_of
 from nmtkit.symbols import EOS_ID
 
 # The ids of the pieces that a line is translated in, with the EOS, and of their translations,
 # without it.
 Pieces = tuple[Sequence[list[int]], Sequence[list[int]]]
-
-MAX_EXPONENT = 700  # of a float
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,7 @@ class Detail:
     @property
     def perplexity(self) -> float:
         """Return the perplexity of the target tokens, with each EOS."""
-        return perplexity(self.log_prob, self.n_tokens)
-
-
-def perplexity(log_prob: float, n_tokens: int) -> float:
-    """Return the perplexity of tokens with a total log-probability; 1 if there is none."""
-    return math.exp(min(-log_prob / max(1, n_tokens), MAX_EXPONENT))
+        return perplexity_of(-self.log_prob, self.n_tokens)
 
 
 def details(

@@ -13,6 +13,20 @@ DIVERGED = (
 )
 
 
+MAX_LINES = 16_384  # that are translated at a time
+# Weights times beams times lines that a core translates in a minute or so: with the base model and
+# four beams, about 400 lines.
+WORK_PER_MINUTE = 100_000_000_000
+
+
+def lines_per_minute(n_weights: int, beam_size: int, n_cores: int) -> int:
+    """Estimate how many lines are translated in a minute, at least 1 and at most `MAX_LINES`.
+
+    No clock is read, so that the same machine always has the same batches.
+    """
+    return max(1, min(MAX_LINES, WORK_PER_MINUTE * n_cores // (n_weights * beam_size)))
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """A complete translation."""
@@ -48,6 +62,9 @@ class Engine(Protocol):
     @property
     def device(self) -> str:
         """Return the kind of device that it runs on, "cpu" or "cuda"."""
+
+    def lines_per_minute(self, beam_size: int) -> int:
+        """Return about how many lines it translates in a minute, but at most `MAX_LINES`."""
 
     def translate(
         self,

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from nmtkit.decoding.engine import DIVERGED, Forced, Link
 from nmtkit.decoding.ensemble import log_mean_probability
-from nmtkit.errors import UserError
+from nmtkit.errors import DivergedError
 from nmtkit.model.attention import attention_weights
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import CrossAttention, DecoderLayer, Transformer, split_heads
@@ -45,7 +45,7 @@ def force_ids(
         The ratings, in input order.
 
     Raises:
-        UserError: The model does not produce probabilities.
+        DivergedError: The model does not produce probabilities.
     """
     models = [each.eval() for each in (model, *others)]
     device = model.output_matrix.device
@@ -56,7 +56,7 @@ def force_ids(
         log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
         attention = zip(*(weights for _, weights in passes), strict=True)
         if log_probs.isnan().any():
-            raise UserError(DIVERGED)
+            raise DivergedError(DIVERGED)
         links: list[list[Link]] = [[] for _ in numbers]
         if align:
             links = [_links(torch.stack(weights).mean(0)) for weights in attention]

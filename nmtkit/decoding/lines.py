@@ -14,6 +14,7 @@ from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.errors import UserError
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import EOS_ID
+from nmtkit.visible import is_blank
 
 # Subwords of a source that are translated at a time, whatever a bundle claims of itself: some four
 # times the longest line of news.
@@ -72,12 +73,12 @@ class Text:
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line with the EOS, or nothing if it is blank."""
-        tokens = self.src.tokenize(line)
-        return [*self.subword.encode(tokens), EOS_ID] if tokens else []
+        ids = _encode(self.subword, self.src, line)
+        return [*ids, EOS_ID] if ids else []
 
     def encode_target(self, line: str) -> list[int]:
-        """Return the ids of a raw translation, without an EOS."""
-        return self.subword.encode(self.tgt.tokenize(line))
+        """Return the ids of a raw translation without an EOS, or nothing if it is blank."""
+        return _encode(self.subword, self.tgt, line)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the raw text of ids; a tree stays linearized."""
@@ -99,6 +100,11 @@ class Text:
         return parse.tree, parse.repairs
 
 
+def _encode(subword: Subword, side: Tokenization, line: str) -> list[int]:
+    """Return the ids of a raw line; characters that nobody sees are no words of their own."""
+    return [] if is_blank(line) else subword.encode(side.tokenize(line))
+
+
 def _unseen(_: int) -> None:
     """Ignore progress."""
 
@@ -116,7 +122,7 @@ class Translator:
     def translate(
         self, lines: Iterable[str], progress: Callable[[int], None] = _unseen
     ) -> list[Translation]:
-        """Translate raw lines one by one; an empty line stays empty.
+        """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
         A line that is too long is translated in pieces, as if each were a line, and these are
         joined with a space.

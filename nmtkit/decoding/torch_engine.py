@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import Forced, Hypothesis
+from nmtkit.decoding.engine import MAX_LINES, Forced, Hypothesis, lines_per_minute
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.decoding.translator import translate_ids
+from nmtkit.model.cost import count_parameters
 from nmtkit.model.inference import prepare_for_inference
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
@@ -53,6 +54,16 @@ class TorchEngine:
     def device(self) -> str:
         """Return where it runs, as `Engine` says."""
         return self.model.output_matrix.device.type
+
+    def lines_per_minute(self, beam_size: int) -> int:
+        """Estimate its speed, as `Engine` says."""
+        if self.device != "cpu":
+            return MAX_LINES
+        n_weights = sum(
+            count_parameters(each.config, len(each.output_matrix)).total
+            for each in (self.model, *self.others)
+        )
+        return lines_per_minute(n_weights, beam_size, torch.get_num_threads())
 
     def translate(
         self,

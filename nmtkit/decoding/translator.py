@@ -13,7 +13,7 @@ from torch import Tensor
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.engine import DIVERGED, Hypothesis
 from nmtkit.decoding.ensemble import Ensemble
-from nmtkit.errors import UserError, is_out_of_memory
+from nmtkit.errors import DivergedError, UserError, is_out_of_memory
 from nmtkit.model.incremental import IncrementalDecoder
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
@@ -67,8 +67,8 @@ def translate_ids(
         The hypotheses of each sentence, in input order, best first.
 
     Raises:
-        UserError: The model does not produce probabilities, or a single sentence does not fit into
-            memory.
+        DivergedError: The model does not produce probabilities.
+        UserError: A single sentence does not fit into memory.
     """
     device = model.output_matrix.device
     models = (model, *others)
@@ -97,14 +97,17 @@ def translate_ids(
         for numbers, found in batches:
             for i, hypotheses in zip(numbers, found, strict=True):
                 if not hypotheses:
-                    raise UserError(DIVERGED)
+                    raise DivergedError(DIVERGED)
                 best[i] = hypotheses
             progress(len(numbers))
     return best
 
 
 def _not_text(model: Transformer, n_tokens: int) -> Tensor:
-    """Return the ids that are never produced."""
+    """Return the ids that are never produced.
+
+    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
+    """
     ids = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
     return torch.tensor(ids, device=model.output_matrix.device)
 

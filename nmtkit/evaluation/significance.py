@@ -1,15 +1,25 @@
-"""Whether systems differ by more than chance: sacreBLEU's own paired tests."""
+"""Whether systems differ by more than chance: the paired tests of sacreBLEU, but for ties.
 
-from collections.abc import Sequence
+sacreBLEU counts the samples that differ by more than the systems do, so that its p-values are far
+too low where samples differ by as much: systems of equal scores, or with few different lines. Here,
+those samples count half. Where there are none, the p-values are sacreBLEU's.
+"""
+
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest, Result
+from sacrebleu.significance import estimate_ci
 
 from nmtkit.evaluation.bleu import bleu_metric
 from nmtkit.evaluation.chrf_ter import chrf_metric
+from nmtkit.evaluation.seed import seed
+from nmtkit.languages import Language
 
 TESTS = {"paired_bootstrap": "bs", "approximate_randomization": "ar"}  # with sacreBLEU's names
+N_SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's defaults
 # What sacreBLEU calls each metric in its results, with our names.
 METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
 
@@ -20,7 +30,7 @@ def paired_test(
     *references: Sequence[str],
     metrics: Sequence[Metric],
 ) -> list[dict[str, Any]]:
-    """Compare systems with the first one by one of sacreBLEU's paired tests, with its defaults.
+    """Compare systems with the first one by a two-sided test.
 
     Args:
         test: one of `TESTS`.
@@ -31,25 +41,77 @@ def paired_test(
     Returns:
         Of each system and metric: score, signature, and what the test found.
     """
-    named = [(str(number), hyps) for number, hyps in enumerate(systems)]
-    by_class = {type(metric).__name__: metric for metric in metrics}
-    signatures, results = PairedTest(named, by_class, references, test_type=TESTS[test])()
+    short = TESTS[test]
+    sampled = _bootstrap if short == "bs" else _randomization
     found: list[dict[str, Any]] = [{} for _ in systems]
-    for metric in results:
-        key = METRICS.get(metric)
-        if key is None:  # the names of the systems
-            continue
-        for of_system, result in zip(found, results[metric], strict=True):
-            assert isinstance(result, Result)
-            of_system[key] = {"score": result.score, "signature": str(signatures[metric])}
-            if result.p_value is not None:
-                of_system[key]["p_value"] = result.p_value
-            if result.mean is not None and result.ci is not None:
-                ends = (result.mean - result.ci, result.mean + result.ci)
-                of_system[key]["confidence_interval"] = list(map(float, ends))
+    for metric in metrics:
+        counts = [np.array(metric._extract_corpus_statistics(hyps, references)) for hyps in systems]
+        scores = [metric._compute_score_from_stats(each.sum(0)) for each in counts]
+        signature = metric.get_signature()
+        signature.update("seed", seed())
+        signature.update(short, N_SAMPLES[short])
+        results = sampled(metric, counts, [score.score for score in scores])
+        for of_system, score, result in zip(found, scores, results, strict=True):
+            said = {"score": score.score, "signature": str(signature)}
+            of_system[METRICS[score.name]] = {**said, **result}
     return found
 
 
-def translation_metrics(lang: str, *, lowercase: bool = False) -> list[Metric]:
+def p_value(differences: NDArray[Any], difference: float) -> float:
+    """Return how likely chance alone makes two systems differ by as much as they do.
+
+    Args:
+        differences: of the samples of chance.
+        difference: of the systems.
+    """
+    n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
+    return float((n_larger + 1) / (len(differences) + 1))
+
+
+def translation_metrics(lang: Language, *, lowercase: bool = False) -> list[Metric]:
     """Return the metrics of translations, BLEU and chrF; the last one is for sentences too."""
     return [bleu_metric(lang, lowercase=lowercase), chrf_metric(lowercase=lowercase)]
+
+
+def _bootstrap(
+    metric: Metric, counts: Sequence[NDArray[Any]], scores: Sequence[float]
+) -> Iterator[dict[str, Any]]:
+    """Draw lines with replacement: the differences, centred, are those of chance."""
+    n_lines = len(counts[0])
+    drawn = _generator().choice(n_lines, size=(N_SAMPLES["bs"], n_lines), replace=True)
+    baseline = None
+    for of_lines, score in zip(counts, scores, strict=True):
+        single = of_lines.astype(np.float32)  # as in sacreBLEU
+        samples = np.array(
+            [metric._compute_score_from_stats(single[lines].sum(0)).score for lines in drawn]
+        )
+        mean, half_width = estimate_ci(samples)
+        result = {"confidence_interval": [float(mean - half_width), float(mean + half_width)]}
+        if baseline is None:
+            baseline = samples
+            yield result
+        else:
+            differences = np.abs(samples - baseline)
+            p = p_value(differences - differences.mean(), abs(score - scores[0]))
+            yield {**result, "p_value": p}
+
+
+def _randomization(
+    metric: Metric, counts: Sequence[NDArray[Any]], scores: Sequence[float]
+) -> Iterator[dict[str, Any]]:
+    """Swap the two systems in half of the lines: the differences are those of chance."""
+    swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(counts[0])), dtype=bool)
+    yield {}
+    for of_lines, score in zip(counts[1:], scores[1:], strict=True):
+        both = (counts[0] + of_lines).sum(0)
+        first = of_lines.sum(0) + swapped @ (counts[0] - of_lines)
+        pairs = [
+            [metric._compute_score_from_stats(of_one).score for of_one in (each, both - each)]
+            for each in first
+        ]
+        differences = np.abs(np.diff(pairs)[:, 0])
+        yield {"p_value": p_value(differences, abs(score - scores[0]))}
+
+
+def _generator() -> np.random.Generator:
+    return np.random.default_rng(None if seed() == "none" else int(seed()))

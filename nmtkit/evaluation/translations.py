@@ -1,10 +1,11 @@
 """Translated test sets: what `translate` publishes. No other file spells the names in its folder.
 
-Each set is a folder of its own name: the source and the reference (if there is one) that were used,
-the hypotheses in the order of the source, and how the model rates each of them.
+Each set is a folder of its own name: the source and the references that were used (none, or one,
+`reference.txt`, or several, `reference.1.txt` and so on), the hypotheses in the order of the
+source, and how the model rates each of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
 from nmtkit.sources.text import TextFile, read_lines
 
-SOURCE, REFERENCE, HYPOTHESES = "source.txt", "reference.txt", "hypotheses.txt"
+SOURCE, HYPOTHESES = "source.txt", "hypotheses.txt"
 RATINGS = "ratings.json"
 
 
@@ -24,19 +25,18 @@ class TranslatedSet:
     name: str
     source: Path
     hypotheses: Path
-    reference: Path | None
+    references: tuple[Path, ...]
     ratings: Path
 
     def repairs(self) -> list[list[str]]:
         """Return how each output of a parser had to be repaired."""
         return [rating.get("repairs", []) for rating in artifacts.read_json(self.ratings)]
 
-    def lines(self) -> Iterator[tuple[str, str, str | None]]:
-        """Yield each source, hypothesis and reference."""
-        sides = [read_lines(TextFile(path)) for path in (self.source, self.hypotheses)]
-        references = None if self.reference is None else read_lines(TextFile(self.reference))
-        for src, hyp in zip(*sides, strict=True):
-            yield src, hyp, None if references is None else next(references)
+    def read(self) -> tuple[list[str], list[str], list[list[str]]]:
+        """Return the lines of the source, of the hypotheses, and of each reference."""
+        paths = (self.source, self.hypotheses, *self.references)
+        src, hyps, *references = (list(read_lines(TextFile(path))) for path in paths)
+        return src, hyps, references
 
 
 def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
@@ -52,11 +52,20 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
             name,
             artifact.file(f"{name}/{SOURCE}"),
             artifact.file(f"{name}/{HYPOTHESES}"),
-            artifact.path / name / REFERENCE if f"{name}/{REFERENCE}" in files else None,
+            tuple(
+                artifact.file(f"{name}/{file}")
+                for file in _reference_files(sum(f.startswith(f"{name}/reference.") for f in files))
+            ),
             artifact.file(f"{name}/{RATINGS}"),
         )
         for name in artifact.manifest.depends_on["test"]["names"]
     ]
+
+
+def _reference_files(n_references: int) -> list[str]:
+    if n_references == 1:
+        return ["reference.txt"]
+    return [f"reference.{number}.txt" for number in range(1, n_references + 1)]
 
 
 def write_set(
@@ -64,14 +73,14 @@ def write_set(
     name: str,
     src: Sequence[str],
     hyps: Sequence[str],
-    refs: Sequence[str] | None,
+    references: Sequence[Sequence[str]],
     ratings: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write what `translated_sets` reads."""
     place = folder / name
     place.mkdir(exist_ok=True)
-    for file, lines in ((SOURCE, src), (HYPOTHESES, hyps), (REFERENCE, refs)):
-        if lines is not None:
-            text = "".join(f"{line}\n" for line in lines)
-            (place / file).write_text(text, encoding="utf-8", newline="\n")
+    files = (SOURCE, HYPOTHESES, *_reference_files(len(references)))
+    for file, lines in zip(files, (src, hyps, *references), strict=True):
+        text = "".join(f"{line}\n" for line in lines)
+        (place / file).write_text(text, encoding="utf-8", newline="\n")
     artifacts.write_json(place / RATINGS, ratings)

@@ -1,14 +1,21 @@
 """What a model is, beside its weights: a file of trainings and of bundles."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit.artifacts import Record, read_record, write_json
+from nmtkit import artifacts
+from nmtkit.artifacts import Artifact, Record, read_record, write_json
+from nmtkit.model.shapes import WEIGHTS, check_weights
 from nmtkit.recipe import ModelConfig
 
 MODEL = "model.json"
+
+
+def computed(config: ModelConfig) -> dict[str, Any]:
+    """Return the values that decide what a trained model computes: all but both dropouts."""
+    return config.model_dump(exclude={"dropout", "attention_dropout"})
 
 
 class Description(Record):
@@ -16,6 +23,22 @@ class Description(Record):
 
     config: ModelConfig
     n_rows: Annotated[int, Field(ge=1, lt=2**63)]  # of its embedding matrix
+
+    def computed(self) -> dict[str, Any]:
+        """Return all that decides what the model computes, besides its weights."""
+        return {**computed(self.config), "rows of embeddings": self.n_rows}
+
+    def verified_weights(self, folder: Artifact) -> Path:
+        """Return the file of the weights in a bundle or a checkpoint, verified.
+
+        What it says about itself is compared before any memory is taken on its word.
+
+        Raises:
+            UserError: It is damaged, or holds other weights than the description says.
+        """
+        path = artifacts.verify(folder, WEIGHTS).file(WEIGHTS)
+        check_weights(path, self.config, self.n_rows)
+        return path
 
     def save(self, folder: Path) -> None:
         """Write what `load` reads."""

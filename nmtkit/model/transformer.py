@@ -154,7 +154,7 @@ class Residual(nn.Module):
     """LayerNorm(x + Dropout(Sublayer(x))) (sections 3.1, 5.4).
 
     Deviation: norm = "pre" is x + Dropout(Sublayer(LayerNorm(x))), which became tensor2tensor's
-    default in October 2017.
+    default in October 2017 (d5bdfcc8).
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -250,7 +250,11 @@ class FeedForward(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Token embedding times sqrt(d_model), plus position, then dropout (sections 3.4, 3.5, 5.4)."""
+    """Token embedding times sqrt(d_model), plus position, then dropout (sections 3.4, 3.5, 5.4).
+
+    Deviation: the paper's published code adds a learned vector to each source token, that of the
+    language or task of the target (tensor2tensor at 3d9c62f2); the paper does not mention it.
+    """
 
     _sinusoids: Tensor  # (max_positions, D)
 
@@ -295,7 +299,7 @@ def new_matrix(n_rows: int, d_model: int) -> nn.Parameter:
     """Return a matrix (n_rows, D) of normally distributed values with variance 1 / D.
 
     Deviation: the paper does not specify the initialization. This one, and that of `Linear`, are
-    those of its published code (tensor2tensor, June 2017).
+    those of its published code (tensor2tensor at 3d9c62f2).
     """
     return nn.Parameter(torch.empty(n_rows, d_model).normal_(std=d_model**-0.5))
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from nmtkit.artifacts import Record, versions
 from nmtkit.reporting.exhibit import Drawing, Exhibit
 from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.rooms import hashes
 from nmtkit.visible import visible
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -124,7 +125,7 @@ def attention_exhibit(picture: AttentionPicture) -> Exhibit:
         command += ["--target", picture.target]
     return Exhibit(
         command=shlex.join(command),
-        made_by=versions(),
+        made_by={**versions(), **hashes(["model/", "decoding/"])},
         notes=[
             f"{each.name}, {each.view.title}: {each.measure}, {each.value:.2f}" for each, _ in found
         ],

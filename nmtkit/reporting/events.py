@@ -9,11 +9,11 @@ from typing import Self
 class EventWriter:
     """Writes event files that `tensorboard --logdir FOLDER` shows."""
 
-    def __init__(self, folder: Path) -> None:
-        """Write to `folder`."""
+    def __init__(self, folder: Path, first_step: int) -> None:
+        """Write to `folder`; what a killed run wrote there of `first_step` and later is hidden."""
         from torch.utils.tensorboard import SummaryWriter  # an optional extra
 
-        self._writer = SummaryWriter(str(folder))
+        self._writer = SummaryWriter(str(folder), purge_step=first_step)
 
     def __enter__(self) -> Self:
         return self
@@ -31,3 +31,4 @@ class EventWriter:
         for name, value in metrics.items():
             if name != "step" and isinstance(value, int | float):
                 self._writer.add_scalar(name, float(value), metrics["step"])
+        self._writer.flush()  # a step that a checkpoint counts is not written again after a kill

@@ -50,7 +50,7 @@ class Exhibit(Record):
 
     format: Literal[1] = 1
     command: str
-    made_by: dict[str, str]  # versions, as `artifacts.versions` returns them
+    made_by: dict[str, str]  # versions, and the code of nmtkit that measured it
     notes: list[str]
     panels: list[Panel]
     drawings: list[Drawing]

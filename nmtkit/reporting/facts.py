@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from nmtkit.duration import duration
 from nmtkit.model.devices import TrainingCost
+from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.cost import BY_TIME, COUNTED, by_time
 
 
@@ -13,10 +14,11 @@ class State:
     """How far one stage of a chain is."""
 
     stage: str
-    state: str  # "fresh", "partial", "missing", "damaged" or "unknown"
+    state: str  # "fresh", "partial", "diverged", "missing", "damaged" or "unknown"
     fingerprint: str | None
     path: str | None  # where the artifact is, or will be
     why: str
+    other_code: OtherCode = field(default_factory=dict)  # that made it
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Made:
     n_bytes: int
     age_seconds: float
     scores: dict[str, Any]  # of each test set, as `score` published them
+    other_code: OtherCode = field(default_factory=dict)  # that made it
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Verified:
     what: str
     path: str
     differences: list[str]
+    other_code: OtherCode = field(default_factory=dict)  # that made it
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class ComparedSystem:
     identical: bool  # line by line, to the baseline
     scores: dict[str, Any]  # each kind of BLEU, or bracket F1
     tests: dict[str, Any]  # of each paired test: score, p-value, interval and signature of a metric
+    other_code: OtherCode = field(default_factory=dict)  # that made the translations of a run
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,7 @@ class StudyRow:
     cost: TrainingCost | None = None
     dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
     scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
+    other_code: OtherCode = field(default_factory=dict)  # that made them
     published: dict[str, float] = field(default_factory=dict)
 
 
@@ -246,6 +252,7 @@ class StageResult:
     name: str
     summary: str
     path: str
+    other_code: OtherCode = field(default_factory=dict)  # that made it
 
 
 @dataclass(frozen=True)
@@ -401,5 +408,7 @@ class Inspection:
     splits: list[Split]  # train, dev
     vocabulary: Vocabulary
     splitting: tuple[Splitting, Splitting]
+    round_trip: float | None  # sacreBLEU of dev's own target text after its tokenization by Moses
     samples: list[SamplePair]
     dropped: list[DroppedPair]
+    other_code: OtherCode = field(default_factory=dict)  # that made it

@@ -69,6 +69,17 @@ def left_out(inspection: Inspection) -> str:
     )
 
 
+def round_trip(inspection: Inspection) -> str | None:
+    """What Moses loses of the target text of dev, if it tokenizes it."""
+    if inspection.round_trip is None:
+        return None
+    return (
+        f"Round trip: tokenized and detokenized by Moses, the {inspection.splits[0].sides[1].lang} "
+        f"text of dev scores {inspection.round_trip:.2f} sacreBLEU against itself; no translation "
+        "of it can be expected to score more."
+    )
+
+
 def sizes_grid(inspection: Inspection) -> Grid:
     """Pairs and tokens of each split."""
     src, tgt = (side.lang for side in inspection.splits[0].sides)

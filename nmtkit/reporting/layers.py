@@ -7,6 +7,7 @@ from nmtkit.reporting.chart import LogChart
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.rooms import hashes
 
 POOR_FIT = 0.95  # R²
 
@@ -122,7 +123,7 @@ def layers_exhibit(table: LayerTable) -> Exhibit:
     """Return Table 1 for the report."""
     return Exhibit(
         command="nmtkit bench layers",
-        made_by=versions(),
+        made_by={**versions(), **hashes(["model/", "commands/layer_types.py"])},
         notes=LAYERS_NOTES,
         panels=[Panel.of(grid) for grid in (costs_grid(table), steps_grid(table))],
         drawings=[Drawing(title="Time of a layer over n and over d", svg=plot_layers(table))],

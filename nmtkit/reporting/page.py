@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nmtkit.reporting.chart import Chart
+from nmtkit.reporting.code import code_note
 from nmtkit.reporting.facts import Histogram, Inspection
 from nmtkit.reporting.inspection import (
     corpora_grid,
@@ -56,6 +57,7 @@ def render_page(inspection: Inspection) -> str:
     return TEMPLATES.get_template("inspection.html.j2").render(
         inspection=inspection,
         left_out=left_out(inspection),
+        code_note=code_note(inspection.other_code),
         grids={
             "corpora": corpora_grid(inspection),
             "sizes": sizes_grid(inspection),

@@ -8,13 +8,14 @@ from typing import Any
 from nmtkit.duration import duration
 from nmtkit.model.devices import TrainingCost
 from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.exhibit import Exhibit
 from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.link import Link
-from nmtkit.reporting.published import TABLE_2, TABLE_4
-from nmtkit.reporting.scores import SCORE_NAMES
+from nmtkit.reporting.published import LANGUAGES, REPRODUCTIONS, TABLE_2, TABLE_2_KINDS, TABLE_4
+from nmtkit.reporting.scores import SCORE_NAMES, figure, kind_of, shown
 
 FORMAT = 1  # of report.json; README.md describes it
 
@@ -32,7 +33,8 @@ class StageFacts:
     seconds: float | None = None
     host: str | None = None
     run: dict[str, Any] = field(default_factory=dict)  # recipe, its hash, overrides, commit
-    made_by: dict[str, str] = field(default_factory=dict)  # code, libraries, precision
+    made_by: dict[str, str] = field(default_factory=dict)  # libraries, precision
+    code: dict[str, str] = field(default_factory=dict)  # hashes of rooms of nmtkit
     recipe: dict[str, Any] = field(default_factory=dict)  # sections
     texts: dict[str, Any] = field(default_factory=dict)  # hashes of what was read
 
@@ -54,6 +56,7 @@ class RunFacts:
     cost: TrainingCost | None
     dev: list[dict[str, Any]]  # evaluations during training
     by_length: dict[str, list[dict[str, Any]]]  # of each test set, sacreBLEU by source length
+    other_code: OtherCode  # that made the scores
     curves: list[Curve] = field(default_factory=list)  # for the page alone
 
     @property
@@ -89,6 +92,11 @@ class Report:
         }
         content["table_2"] = [asdict(row) for row in TABLE_2]
         content["table_4"] = [asdict(row) for row in TABLE_4]
+        content["reproductions"] = [
+            {"counted": counted, **asdict(each)}
+            for counted, (_, published) in REPRODUCTIONS.items()
+            for each in published
+        ]
         return {"format": FORMAT, **content}
 
 
@@ -100,7 +108,6 @@ TABLE_2_RECIPES = {
     "wmt14-en-fr-big": "fr",
 }
 TABLE_2_SET = "newstest2014"
-KINDS = {"de": "compound_split_bleu", "fr": "tokenized_bleu"}  # comparable with Table 2
 TABLE_4_RECIPES = ("wsj-parsing", "wsj-parsing-semi")
 
 
@@ -110,21 +117,21 @@ def table_2(report: Report) -> Grid:
     for row in TABLE_2:
         costs = _flops(row.en_de_flops), _flops(row.en_fr_flops)
         rows.append((row.model, _figure(row.en_de), _figure(row.en_fr), *costs, ""))
-    runs = [(run, score) for run in report.runs if (score := table_2_score(run)) is not None]
-    for run, score in runs:
+    runs = [run for run in report.runs if _is_of_table_2(run)]
+    for run in runs:
         label = Link(f"nmtkit: {run.label}", run.anchor)
         cost = _flops(run.cost.time_flops) if run.cost else ""
         counted = _flops(run.cost.product_flops) if run.cost else ""
         lang = run.languages[1]
-        rows.append((label, *_under(lang, f"{score:.2f}"), *_under(lang, cost), counted))
+        score = shown(run.scores[TABLE_2_SET], TABLE_2_KINDS[lang])
+        rows.append((label, *_under(lang, score), *_under(lang, cost), counted))
     for recipe, lang in TABLE_2_RECIPES.items():
-        if not any(run.name == recipe for run, _ in runs):
+        if not any(run.name == recipe for run in runs):
             rows.append((f"nmtkit run {recipe}", *_under(lang, "not run"), "", "", ""))
-    languages = ("English-German", "English-French")
     columns = (
         "model",
-        *(f"BLEU {each}" for each in languages),
-        *(f"FLOPs {each}, {BY_TIME}" for each in languages),
+        *(f"BLEU {each}" for each in LANGUAGES.values()),
+        *(f"FLOPs {each}, {BY_TIME}" for each in ("English-German", "English-French")),
         f"FLOPs, {COUNTED}",
     )
     return Grid(f"Test set {TABLE_2_SET}", columns, 1, [[row] for row in rows])
@@ -132,9 +139,46 @@ def table_2(report: Report) -> Grid:
 
 def table_2_score(run: RunFacts) -> float | None:
     """Return the BLEU of a run that Table 2's is comparable with, if it has one."""
+    if not _is_of_table_2(run):
+        return None
+    return figure(run.scores[TABLE_2_SET], TABLE_2_KINDS[run.languages[1]])
+
+
+def _is_of_table_2(run: RunFacts) -> bool:
+    """Return whether a run is scored on the test set of Table 2, in its case."""
     src, tgt = run.languages
-    score = run.scores.get(TABLE_2_SET, {}).get(KINDS.get(tgt, ""))
-    return score["score"] if src == "en" and score else None
+    kind = kind_of(TABLE_2_KINDS.get(tgt, ""))
+    lowercase = any(stage.recipe.get("scoring", {}).get("lowercase") for stage in run.stages)
+    return src == "en" and kind in run.scores.get(TABLE_2_SET, {}) and not lowercase
+
+
+def reproductions_grid(report: Report) -> Grid:
+    """Return published figures and those of runs, only ones that are counted alike in a group."""
+    groups: list[list[tuple[str, ...]]] = []
+    runs = [run for run in report.runs if run.languages[1] == "de" and _is_of_table_2(run)]
+    for counted, (name, published) in REPRODUCTIONS.items():
+        rows: list[tuple[str, ...]] = [
+            (
+                counted,
+                each.source,
+                each.model,
+                f"{each.lines:,}" if each.lines else "not said",
+                each.bleu,
+            )
+            for each in published
+        ]
+        if name is not None:
+            rows += [_reproduced(run, counted, name) for run in runs]
+        groups.append(rows)
+    columns = ("counted as", "system", "model", "lines", "BLEU")
+    title = f"Trained from scratch: BLEU on {TABLE_2_SET}, English-German"
+    return Grid(title, columns, 3, groups)
+
+
+def _reproduced(run: RunFacts, counted: str, name: str) -> tuple[str, ...]:
+    of_set = run.scores[TABLE_2_SET]
+    label = Link(f"nmtkit: {run.label}", run.anchor)
+    return counted, label, "", f"{of_set['test_set']['lines']:,}", shown(of_set, name)
 
 
 def _under(lang: str, text: str) -> tuple[str, str]:
@@ -162,18 +206,11 @@ def table_4(report: Report) -> Grid:
 def runs_grid(report: Report) -> Grid:
     """Return each run on each of its test sets, every kind of score named."""
     groups: list[list[tuple[str, ...]]] = []
-    kinds = list(
-        dict.fromkeys(
-            kind
-            for run in report.runs
-            for of_set in run.scores.values()
-            for kind in of_set
-            if kind in SCORE_NAMES
-        )
-    )
+    sets = [of_set for run in report.runs for of_set in run.scores.values()]
+    kinds = [name for name in SCORE_NAMES if any(kind_of(name) in of_set for of_set in sets)]
     for run in report.runs:
         for name, of_set in run.scores.items():
-            cells = [f"{of_set[kind]['score']:.2f}" if kind in of_set else "" for kind in kinds]
+            cells = [shown(of_set, kind) for kind in kinds]
             cost = run.cost
             costs = (_flops(cost.time_flops), _flops(cost.product_flops)) if cost else ("", "")
             parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
@@ -185,20 +222,23 @@ def runs_grid(report: Report) -> Grid:
 
 def artifacts_of(run: RunFacts) -> list[tuple[str, str]]:
     """Return each artifact that a run rests on, and its hash, its code, when and where."""
-    return [(stage.stage, _made(stage)) for stage in run.stages]
+    note = code_note(run.other_code)
+    made = [(stage.stage, _made(stage)) for stage in run.stages]
+    return [*made, ("note", note)] if note else made
 
 
 def _made(stage: StageFacts) -> str:
     if not stage.is_here:
         return f"{stage.fingerprint}, not here any more"
     run = stage.run
+    code = ", ".join(f"{room} {hashed}" for room, hashed in stage.code.items())
     commit = f", commit {run['commit'][:12]}" if run.get("commit") else ""
     changed = " with changes" if run.get("clean") is False else ""
     took = f", took {duration(stage.seconds)}" if stage.seconds is not None else ""
     return (
         f"{stage.fingerprint}; manifest sha256 {stage.manifest_sha256 or 'not recorded'}; nmtkit "
         f"{stage.made_by.get('nmtkit', '?')}{commit}{changed}, code "
-        f"{stage.made_by.get('code', '?')}; published {stage.published or '?'} on "
+        f"{code or 'not recorded'}; published {stage.published or '?'} on "
         f"{stage.host or '?'}{took}"
     )
 
@@ -223,7 +263,7 @@ def libraries(run: RunFacts) -> str:
         names = [
             f"{name} {version}"
             for name, version in stage.made_by.items()
-            if name not in ("code", "nmtkit")
+            if name not in ("code", "nmtkit")  # of older versions, one hash of all code
         ]
         if names:
             of_stages.setdefault(", ".join(names), []).append(stage.stage)

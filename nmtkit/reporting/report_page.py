@@ -9,13 +9,14 @@ from nmtkit.reporting.facts import StudyRow
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.link import Link
 from nmtkit.reporting.page import TEMPLATES
-from nmtkit.reporting.published import EDITIONS, TABLE_2
+from nmtkit.reporting.published import LANGUAGES, NOTES, TABLE_2
 from nmtkit.reporting.report import (
     Report,
     RunFacts,
     artifacts_of,
     libraries,
     recipe_of,
+    reproductions_grid,
     runs_grid,
     table_2,
     table_2_score,
@@ -32,7 +33,6 @@ EXHIBITS = {
     "table-1": ("Table 1: complexity, sequential operations, path length", "nmtkit bench layers"),
     "figures-3-5": ("Figures 3 to 5: attention", "nmtkit attention --bundle DIR"),
 }
-LANGUAGES = {"de": "English-German", "fr": "English-French"}
 
 
 def render_html(report: Report) -> str:
@@ -43,7 +43,8 @@ def render_html(report: Report) -> str:
         made_by=_made_by(report),
         runs_grid=runs_grid(report),
         table_2=table_2(report),
-        editions=EDITIONS,
+        notes_of_table_2=NOTES,
+        reproductions=reproductions_grid(report),
         scatters=list(_scatters(report)),
         studies=[
             (
@@ -119,7 +120,9 @@ def render_markdown(report: Report) -> str:
         _markdown(runs_grid(report)),
         "## Table 2",
         _markdown(table_2(report)),
-        _cell(EDITIONS),
+        "\n".join(f"- {_cell(note)}" for note in NOTES),
+        "## Reproductions",
+        _markdown(reproductions_grid(report)),
     ]
     for study in report.studies:
         grid = _linked(study_grid(study), report, study.rows)

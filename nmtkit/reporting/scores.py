@@ -1,8 +1,9 @@
-"""What scores are called, and how each was counted."""
+"""What figures of scores are called, and how each was counted."""
 
 from collections.abc import Mapping
 from typing import Any
 
+# A figure beside another one is called by both keys; artifacts of before have none.
 SCORE_NAMES = {
     "sacrebleu": "sacreBLEU",
     "bracket_f1": "bracket F1",
@@ -10,7 +11,29 @@ SCORE_NAMES = {
     "ter": "TER",
     "tokenized_bleu": "tokenized BLEU",
     "compound_split_bleu": "compound-split BLEU",
+    "compound_split_bleu.score_both_normalized": "compound-split BLEU, both normalized",
+    "compound_split_bleu.score_quotes_replaced": "compound-split BLEU, quotes replaced",
 }
+NOT_AVAILABLE = "not available"
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of score that a figure belongs to."""
+    return name.partition(".")[0]
+
+
+def figure(of_set: Mapping[str, Any], name: str) -> float | None:
+    """Return a figure of a test set's scores, if it was computed."""
+    kind, _, beside = name.partition(".")
+    found: float | None = of_set.get(kind, {}).get(beside or "score")
+    return found
+
+
+def shown(of_set: Mapping[str, Any], name: str) -> str:
+    """Return a figure as it is printed, or what is there in its place."""
+    if (value := figure(of_set, name)) is not None:
+        return f"{value:.2f}"
+    return NOT_AVAILABLE if kind_of(name) in of_set else ""
 
 
 def how_counted(score: Mapping[str, Any]) -> str:

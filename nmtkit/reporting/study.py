@@ -3,23 +3,31 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
 
 from nmtkit.duration import duration
+from nmtkit.reporting.code import code_note, marked
 from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.reporting.inspection import Grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
+from nmtkit.reporting.scores import (
+    NOT_AVAILABLE,
+    SCORE_NAMES,
+    figure,
+    how_counted,
+    kind_of,
+)
 
 Value = Callable[[StudyRow], float | None]
 
 
 def study_grid(table: StudyTable) -> Grid:
     """Return one row a variant; what is published is beside what was reached."""
+    bleu = _score(table.bleu)
     figures: list[tuple[str, Value, str, str]] = [  # heading, value, format, that of a difference
         ("dev perplexity", lambda row: row.dev_perplexity, ".2f", "+.2f"),
         ("published", lambda row: row.published.get("perplexity"), ".2f", "+.2f"),
-        (SCORE_NAMES[table.bleu], _score(table.bleu), ".2f", "+.2f"),
+        (SCORE_NAMES[table.bleu], bleu, ".2f", "+.2f"),
         ("published", lambda row: row.published.get("bleu"), ".1f", "+.1f"),
         ("params, 10^6", lambda row: row.n_parameters / 1e6, ".2f", ""),
         ("published", lambda row: row.published.get("parameters"), ".0f", ""),
@@ -31,10 +39,12 @@ def study_grid(table: StudyTable) -> Grid:
         for number, (_, value, form, of_difference) in enumerate(figures):
             found, base = value(row), bases[number]
             cell = "" if found is None else f"{found:{form}}"
+            if value is bleu and found is None and row.scores:
+                cell = NOT_AVAILABLE
             if found is not None and base is not None and of_difference and not row.is_base:
                 cell += f" ({found - base:{of_difference}})"
             cells.append(cell)
-        groups.append([(row.name, row.change, *cells, row.state)])
+        groups.append([(row.name, row.change, *cells, marked(row.state, row.other_code))])
     columns = ("row", "change", *(heading for heading, *_ in figures), "state")
     return Grid(f"rows of {table.name}", columns, 2, groups)
 
@@ -86,22 +96,28 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append("in brackets: the difference from base, or from the mean of its seeds")
         notes.append("dev perplexity: per subword of the development set, end symbols counted")
     scores = [each for row in table.rows for each in list(row.scores.items())[:1]]
-    kind = table.bleu
+    if table.bleu == TABLE_2_KINDS["de"]:
+        notes.append(COUNTED_DE)
+    kind = kind_of(table.bleu)
     notes += dict.fromkeys(
-        f"{SCORE_NAMES[kind]} of {name}: {how_counted(each[kind])}"
+        f"{SCORE_NAMES[table.bleu]} of {name}: {how_counted(each[kind])}"
         for name, each in scores
         if kind in each
     )
     notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
+    of_code: dict[str, list[str]] = {}
+    for row in table.rows:
+        if note := code_note(row.other_code):
+            of_code.setdefault(note, []).append(row.name)
+    notes += [f"{', '.join(names)}: {note}" for note, names in of_code.items()]
     return notes
 
 
-def _score(kind: str) -> Value:
+def _score(name: str) -> Value:
     """Return what finds the score of a row on its first test set."""
 
     def score(row: StudyRow) -> float | None:
-        of_set: dict[str, Any] = next(iter(row.scores.values()), {})
-        return of_set[kind]["score"] if kind in of_set else None
+        return figure(next(iter(row.scores.values()), {}), name)
 
     return score
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from nmtkit.duration import duration
 from nmtkit.reporting.attention import AttentionPicture
+from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.facts import (
     Check,
     ComparedSystem,
@@ -39,6 +40,7 @@ from nmtkit.reporting.inspection import (
     held_out_sides,
     left_out,
     lengths_grid,
+    round_trip,
     sizes_grid,
     splitting_grid,
     spoken,
@@ -46,7 +48,7 @@ from nmtkit.reporting.inspection import (
     vocabulary_grid,
 )
 from nmtkit.reporting.layers import LAYERS_NOTES, LayerTable, costs_grid, steps_grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.study import cost_grid, study_grid, study_notes, without_changes
 from nmtkit.visible import visible
 
@@ -66,12 +68,18 @@ def print_json(value: object) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True))
 
 
-def print_scores(scores: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print each score of each test set or system, by its name, and how it was counted."""
+def print_scores(
+    scores: Mapping[str, Any], *, as_json: bool, other: OtherCode | None = None
+) -> None:
+    """Print each score of each test set or system, by its name, and how it was counted.
+
+    Args:
+        other: the code that made what is scored, if it is a run's.
+    """
     if as_json:
         print_json(scores)
         return
-    _print_scores(_console(), scores)
+    _print_scores(_console(), scores, other or {})
 
 
 def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None:
@@ -84,8 +92,10 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
     )
     for state in states:
         where = state.path if state.state == "fresh" else state.why
-        table.add_row(state.stage, state.state, state.fingerprint or "", visible(where or ""))
+        shown = marked(state.state, state.other_code)
+        table.add_row(state.stage, shown, state.fingerprint or "", visible(where or ""))
     _console().print(table)
+    _print_code(*(state.other_code for state in states))
 
 
 def print_recipes(recipes: Sequence[tuple[str, str, str, str]], *, as_json: bool) -> None:
@@ -130,7 +140,7 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
     systems = comparison.systems
     table = _table(
         f"{visible(comparison.test_set['name'])}, {comparison.test_set['lines']:,} lines",
-        *("score", *(visible(system.name) for system in systems)),
+        *("score", *(marked(visible(system.name), system.other_code) for system in systems)),
     )
     hows = []
     for metric in systems[0].tests["paired_bootstrap"]:
@@ -138,21 +148,29 @@ def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
         table.add_row(SCORE_NAMES[metric], *map(_score, results))
         for test in systems[0].tests:
             values = [system.tests[test][metric] for system in systems]
-            shown = [
-                "" if system.identical else f"{each['p_value']:.4f}"  # sacreBLEU's would be 0.0001
+            cells = [
+                "" if system.identical else f"{each['p_value']:.4f}"
                 for system, each in zip(systems, values, strict=True)
             ]
-            table.add_row(f"p, {test.replace('_', ' ')}", *shown)
+            table.add_row(f"p, {test.replace('_', ' ')}", *cells)
             hows.append(
                 f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {values[0]['signature']}"
             )
         table.add_section()
-    for key in ("tokenized_bleu", "compound_split_bleu"):
-        if of_systems := [system.scores[key] for system in systems if key in system.scores]:
-            table.add_row(SCORE_NAMES[key], *map(_score, of_systems))
-            hows.append(f"{SCORE_NAMES[key]}: {how_counted(of_systems[0])}")
-    table.add_row("against the first", "", *(_verdict(each, systems[0]) for each in systems[1:]))
+    untested = [
+        key for key in SCORE_NAMES if kind_of(key) in ("tokenized_bleu", "compound_split_bleu")
+    ]
+    for key in untested:
+        if kind_of(key) in systems[0].scores:
+            table.add_row(SCORE_NAMES[key], *(shown(system.scores, key) for system in systems))
+        if key in systems[0].scores:
+            hows.append(f"{SCORE_NAMES[key]}: {how_counted(systems[0].scores[key])}")
+    name = SCORE_NAMES[next(iter(systems[0].tests["paired_bootstrap"]))]
+    table.add_row(
+        f"{name} against the first", "", *(_verdict(each, systems[0]) for each in systems[1:])
+    )
     console.print(table)
+    _print_code(*(system.other_code for system in systems))
     for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
         console.print(how, soft_wrap=not console.is_terminal)
     if comparison.differences:
@@ -167,10 +185,12 @@ def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
     if system.identical:
         return "identical"
     metric = next(iter(system.tests["paired_bootstrap"]))
+    before = baseline.tests["paired_bootstrap"][metric]["score"]
     results = [test[metric] for test in system.tests.values()]
+    if f"{results[0]['score']:.2f}" == f"{before:.2f}":
+        return "no difference"
     if any(result["p_value"] >= SIGNIFICANT for result in results):
         return "no significant difference"
-    before = baseline.tests["paired_bootstrap"][metric]["score"]
     better = "better" if results[0]["score"] > before else "worse"
     return f"{better} (both p < {SIGNIFICANT})"
 
@@ -209,6 +229,7 @@ def print_made(made: Sequence[Made], *, as_json: bool) -> None:
         return
     console = _console()
     console.print(_made_table(None, made, _states))
+    _print_code(*(each.other_code for each in made))
     hows = (
         f"{key}: {how_counted(score)}"
         for each in made
@@ -236,8 +257,10 @@ def print_verified(verified: Sequence[Verified], *, as_json: bool) -> None:
     table = _table(None, "what", "as published?", "where")
     for each in verified:
         n = len(each.differences)
-        table.add_row(each.what, f"no: {n:,} differ" if n else "yes", visible(each.path))
+        shown = marked(f"no: {n:,} differ" if n else "yes", each.other_code)
+        table.add_row(each.what, shown, visible(each.path))
     console.print(table)
+    _print_code(*(each.other_code for each in verified))
     for each in verified:
         for difference in each.differences:
             console.print(visible(difference), soft_wrap=True)
@@ -272,9 +295,10 @@ def _states(made: Made) -> str:
     """The scores of a finished run, or what is not as it should be."""
     if made.state != "published":
         return made.state
-    return "\n".join(
+    scores = [
         f"{name} {score['score']:.2f} {key}" for name, (key, score) in _first_scores(made).items()
-    )
+    ]
+    return marked("\n".join(scores), made.other_code)
 
 
 def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
@@ -285,6 +309,12 @@ def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
         for key in ("sacrebleu", "bracket_f1")
         if key in each
     }
+
+
+def _print_code(*others: OtherCode) -> None:
+    """Print the line that says which other code made what the table shows."""
+    if note := code_note(all_of(*others)):
+        _console().print(f"note: {visible(note)}", soft_wrap=True)
 
 
 def _count(count: int | None) -> str:
@@ -301,6 +331,7 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     for stage in plan.stages:
         stages.add_row(stage.stage, "no" if stage.state == "fresh" else "yes", stage.why)
     console.print(stages)
+    _print_code(*(stage.other_code for stage in plan.stages))
     if plan.downloads:
         downloads = _table("downloads", "url", "bytes", "state")
         for download in plan.downloads:
@@ -329,9 +360,11 @@ def print_results(results: Results, *, as_json: bool) -> None:
     console.print(samples)
     places = _table("what was made", "stage", "", "where")
     for stage in results.stages:
-        places.add_row(stage.name, stage.summary, stage.path)
+        places.add_row(stage.name, marked(stage.summary, stage.other_code), stage.path)
     console.print(places)
-    _print_scores(console, results.scores)
+    other = all_of(*(stage.other_code for stage in results.stages))
+    _print_scores(console, results.scores, other)
+    _print_code(other)
 
 
 def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
@@ -340,10 +373,14 @@ def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
         print_json(asdict(inspection))
         return
     console = _console()
-    console.print(f"nmtkit inspect {inspection.recipe}: {visible(inspection.path)}", soft_wrap=True)
+    where = marked(visible(inspection.path), inspection.other_code)
+    console.print(f"nmtkit inspect {inspection.recipe}: {where}", soft_wrap=True)
+    _print_code(inspection.other_code)
     console.print(_grid_table(corpora_grid(inspection)))
     console.print(_grid_table(sizes_grid(inspection)))
     console.print(left_out(inspection), soft_wrap=True)
+    if ceiling := round_trip(inspection):
+        console.print(ceiling, soft_wrap=True)
     console.print(_lengths_table(inspection))
     console.print(_grid_table(vocabulary_grid(inspection)))
     console.print(_grid_table(splitting_grid(inspection)))
@@ -457,12 +494,13 @@ def _dropped_table(inspection: Inspection) -> Table:
     return table
 
 
-def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
+def _print_scores(console: Console, scores: Mapping[str, Any], other: OtherCode) -> None:
     """Print a table with one row a score, then how each was counted.
 
     There is one column a test set, or one a system if several were scored on one set.
     """
-    table = _table(None, "score", *(_score_column(name, each) for name, each in scores.items()))
+    columns = [marked(_score_column(name, each), other) for name, each in scores.items()]
+    table = _table(None, "score", *columns)
     hows: list[str] = []
     for key, name in SCORE_NAMES.items():
         of_sets = [each[key] for each in scores.values() if key in each]
@@ -470,6 +508,8 @@ def _print_scores(console: Console, scores: Mapping[str, Any]) -> None:
             table.add_row(name, *map(_score, of_sets))
             if key == "bracket_f1":
                 _add_details(table, of_sets)
+        elif any(kind_of(key) in each for each in scores.values()):
+            table.add_row(name, *(shown(each, key) for each in scores.values()))
         hows += dict.fromkeys(f"{name}: {how_counted(each)}" for each in of_sets)
     console.print(table)
     for how in hows:

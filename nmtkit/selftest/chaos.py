@@ -35,6 +35,7 @@ from nmtkit.selftest.contents import contents, differing
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.stages import average, prepare, score, train, translate
+from nmtkit.stages.code import present_code
 
 PAYLOAD = bytes(range(256)) * 4_000  # of the download
 LINES_PER_CHUNK, CHUNKS_PER_PART = 60, 2  # so that 400 lines have several parts
@@ -185,7 +186,8 @@ def chaos(
     Raises:
         UserError: A step fails without being killed, or `log` is not a log of kills.
     """
-    artifacts.versions()  # hashes the code: once, and not in each fork
+    artifacts.versions()  # looked up once, and not in each fork
+    present_code()
     done = _read(log) if log is not None and log.exists() else []
     yield from done
     n_done = sum(len(each.kills) for each in done)

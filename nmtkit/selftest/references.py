@@ -14,6 +14,7 @@ from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses_tokenizer import moses_tokenizer, plain_moses
 from nmtkit.errors import shown
 from nmtkit.evaluation.bleu import multi_bleu, sacre_bleu
+from nmtkit.languages import Language
 from nmtkit.reporting.facts import Check
 
 N_MERGES = 1_000
@@ -21,11 +22,13 @@ DROPPED = 7  # one word in so many, for hypotheses that differ from their refere
 N_BOOTSTRAP = 2  # confidence intervals are not compared
 
 
-def compare(src: Sequence[str], tgt: Sequence[str], langs: tuple[str, str]) -> Iterator[Check]:
+def compare(
+    src: Sequence[str], tgt: Sequence[str], langs: tuple[Language, Language]
+) -> Iterator[Check]:
     """Yield a check of each implementation on a text and its translation, line by line."""
     tokens = []
     for lines, lang in zip((src, tgt), langs, strict=True):
-        ours = [moses_tokenizer(lang, False)(line) for line in lines]
+        ours = [moses_tokenizer(lang.code, False)(line) for line in lines]
         yield _tokens(lines, ours, lang)
         tokens.append(ours)
     counts = Counter(word for lines in tokens for line in lines for word in line.split(" ") if word)
@@ -35,10 +38,9 @@ def compare(src: Sequence[str], tgt: Sequence[str], langs: tuple[str, str]) -> I
     yield from _bleu(tgt, tokens[1], langs[1])
 
 
-def _tokens(lines: Sequence[str], ours: Sequence[str], lang: str) -> Check:
-    reference = plain_moses(lang)
+def _tokens(lines: Sequence[str], ours: Sequence[str], lang: Language) -> Check:
     for number, (line, tokens) in enumerate(zip(lines, ours, strict=True), 1):
-        expected = " ".join(reference(line))
+        expected = plain_moses(lang.code, False, line)
         if tokens != expected:
             return Check(
                 f"tokens, {lang}",
@@ -84,10 +86,10 @@ def _applied(merges: Sequence[Pair], counts: Mapping[str, int]) -> Check:
     )
 
 
-def _bleu(refs: Sequence[str], tokens: Sequence[str], lang: str) -> Iterator[Check]:
+def _bleu(refs: Sequence[str], tokens: Sequence[str], lang: Language) -> Iterator[Check]:
     def scores() -> Iterator[tuple[str, float, float]]:
         raw, tokenized = _spoilt(refs), _spoilt(tokens)
-        plain = BLEU(trg_lang=lang, force=True)
+        plain = BLEU(trg_lang=lang.code, force=True)
         yield (
             "sacreBLEU",
             sacre_bleu(raw, refs, lang=lang, n_bootstrap=N_BOOTSTRAP).score,

@@ -17,9 +17,6 @@ ARRIVED_BYTES = 2**20  # more are left to the next part
 # A program that writes to a pipe needs a moment to fill it again, and may write without an end.
 PAUSE_SECONDS, ARRIVING_SECONDS = 0.001, 0.01
 
-MAX_ITEMS = 16_384  # of a part
-GROWING_SECONDS = 30.0  # that a part takes before parts stop to grow
-
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
     """Yield the lines that have arrived, at least one, without waiting for more.
@@ -48,20 +45,19 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
         n_before += len(lines)
 
 
-def in_growing_parts(chunks: Iterable[Iterable[Item]], first: int = 1) -> Iterator[list[Item]]:
-    """Split chunks into parts of at most `first` items, then twice as many, up to `MAX_ITEMS`.
+def in_growing_parts(
+    chunks: Iterable[Iterable[Item]], most: int, n_done: int = 0
+) -> Iterator[list[Item]]:
+    """Split chunks into parts of one item, then of as many as were before, up to `most`.
 
-    So the first result is out early, and later batches are full. Parts grow no more when one takes
-    `GROWING_SECONDS`, so that not much is lost when the process is killed.
+    So the first result is out early, and later batches are full. Where a part ends depends on
+    nothing but its place: after `n_done` items, what is left is split as if none were done.
     """
-    size = first
     for chunk in chunks:
         items = iter(chunk)
-        while part := list(islice(items, size)):
-            begin = time.monotonic()
+        while part := list(islice(items, min(n_done + 1, most))):
             yield part
-            if len(part) == size and time.monotonic() - begin < GROWING_SECONDS:
-                size = min(2 * size, MAX_ITEMS)
+            n_done += len(part)
 
 
 def _arriving_blocks(descriptor: int) -> Iterator[bytes]:

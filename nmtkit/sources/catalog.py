@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import TREE
+from nmtkit.languages import TREE, Language
 
 Count = Annotated[int, Field(gt=0)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -76,7 +76,7 @@ class _Corpus(_Entry):
     @property
     def tree_pair(self) -> str:
         """Return the languages of a treebank, in the form of the keys of `texts`."""
-        return f"{self.trees.lang}-{TREE}" if self.trees else ""
+        return f"{self.trees.lang}-{TREE.tag}" if self.trees else ""
 
     @property
     def all_texts(self) -> list[_Text]:
@@ -145,13 +145,14 @@ class Catalog:
         """Return the names of all corpora."""
         return list(self._corpora)
 
-    def pairs(self, name: str) -> list[tuple[str, str]]:
+    def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the language pairs of a corpus, as the catalog writes them."""
         entry = self._corpora[name]
-        pairs = (pair.split("-") for pair in (entry.texts or [entry.tree_pair]))
-        return [(first, second) for first, second in pairs]
+        if entry.trees:
+            return [(Language.of(entry.trees.lang), TREE)]
+        return [Language.pair_of(pair) for pair in entry.texts]
 
-    def corpus(self, name: str, src_lang: str, tgt_lang: str) -> CatalogCorpus:
+    def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
         """Return a corpus in one direction.
 
         Raises:
@@ -162,16 +163,16 @@ class Catalog:
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self._corpora)}"
             raise UserError(f"the catalog has no corpus {name!r} ({hint})")
         entry = self._corpora[name]
-        for pair in (f"{src_lang}-{tgt_lang}", f"{tgt_lang}-{src_lang}"):
+        for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
             if sides := entry.texts.get(pair):
                 return CatalogCorpus(
                     name=name,
                     licence=entry.licence,
                     n_pairs=entry.n_pairs.get(pair),
-                    src=self._resolve(sides[src_lang]),
-                    tgt=self._resolve(sides[tgt_lang]),
+                    src=self._resolve(sides[src.canonical]),
+                    tgt=self._resolve(sides[tgt.canonical]),
                 )
-        if entry.trees and (src_lang, tgt_lang) == (entry.trees.lang, TREE):
+        if entry.trees and (src.canonical, tgt) == (entry.trees.lang, TREE):
             text = self._resolve(entry.trees)
             return CatalogCorpus(
                 name=name,
@@ -182,7 +183,7 @@ class Catalog:
                 sections=entry.trees.sections,
             )
         pairs = ", ".join(entry.texts) or entry.tree_pair
-        raise UserError(f"the corpus {name} has no {src_lang}-{tgt_lang}; it has {pairs}")
+        raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {pairs}")
 
     def _resolve(self, text: _Text) -> CatalogText:
         if text.file is not None:

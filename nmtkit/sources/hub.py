@@ -1,47 +1,124 @@
-"""Data sets of the Hugging Face Hub, through the library `datasets` and its cache on the disk."""
+"""Data sets of Hugging Face, through the library `datasets`: of the Hub, or in a folder."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from logging import CRITICAL
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from nmtkit.errors import UserError
+from nmtkit.languages import TREE, Language
+from nmtkit.sources.source import Row, Source, combined, own_path
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.treebank import normalize
+from nmtkit.sources.variants import Variants, listed
 
 ROWS_PER_BATCH = 1_000
+REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
+COMMIT = r"^[0-9a-f]{40}$"
+# Of a source and of a translation; nested ones are written with dots, as in "translation.en".
+Columns = Annotated[tuple[str, str], Field(strict=False)]
 
 
-def read_rows(
-    repository: str, revision: str, subset: str, split: str, languages: tuple[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (src, tgt) of every row, in order, from the column `translation`.
+class HubSource(Source):
+    """A data set of the Hugging Face Hub, at a given commit.
 
-    The files are memory-mapped, and a line feed becomes a space. The repository is downloaded once;
-    no network is needed while the cache holds it. The environment variables of `datasets` apply,
-    such as HF_HOME, HF_HUB_OFFLINE and HF_DATASETS_OFFLINE.
-
-    Args:
-        repository: such as "wmt/wmt14".
-        revision: the full hash of a commit.
-
-    Raises:
-        UserError: the repository, revision, subset, split or a language is not available, or a
-            row lacks a text.
+    The repository is downloaded once; no network is needed while the cache of `datasets` holds it.
+    The environment variables of `datasets` apply, such as HF_HOME and HF_HUB_OFFLINE.
     """
-    datasets = _import_datasets()
-    where = f"{subset} of {repository} at {revision}"
-    with _errors(datasets, where):
-        rows = _rows(_builder(datasets, repository, revision, subset), split, where)
-    columns = _columns(rows, languages, where)
-    number = 0
-    for batch in rows.iter(ROWS_PER_BATCH):
-        texts = batch.flatten().select(columns)
-        for src, tgt in zip(*(column.to_pylist() for column in texts), strict=True):
-            number += 1
-            if src is None or tgt is None:
-                column = columns[src is not None]
-                raise UserError(f"{where}: row {number:,} of {split} has no {column}")
-            yield src.replace("\n", " "), tgt.replace("\n", " ")
+
+    key = "huggingface"
+    path_keys = ()
+    title = "a data set of the Hub"
+    trees = (False, True)
+
+    huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
+    subset: str  # such as "de-en"
+    split: str  # such as "train"
+    revision: Annotated[str, Field(pattern=COMMIT)]
+    columns: Columns | None = None  # by default those that are called as the languages
+
+    def own_name(self) -> str:
+        """Return the names of repository, subset and split."""
+        return f"{self.huggingface}-{self.subset}-{self.split}"
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return the repository and its commit."""
+        columns = self.columns or ()
+        return [
+            "huggingface", self.huggingface, self.subset, self.split, self.revision, *columns,
+            *hashes,
+        ]  # fmt: skip
+
+    def rows(
+        self,
+        texts: Sequence[TextFile],  # noqa: ARG002 - it has none
+        variants: Variants,
+    ) -> Iterator[Row]:
+        """Yield the texts of two columns; a line feed becomes a space."""
+        datasets = _import_datasets()
+        where = f"{self.subset} of {self.huggingface} at {self.revision}"
+        with _errors(datasets, where):
+            builder = _builder(datasets, self.huggingface, self.revision, self.subset)
+            rows = _rows(builder, self.split, where)
+        return _texts(rows, self.columns, variants, f"{where}: {self.split}")
+
+
+class Dataset(Source):
+    """A data set on the disk: a folder that `save_to_disk` wrote, a Parquet file, or many."""
+
+    key = "dataset"
+    path_keys = ("dataset",)
+    title = "a data set"
+    form = "Parquet"
+
+    dataset: str
+    split: str = "train"  # of a folder that has several
+    columns: Columns | None = None
+
+    @classmethod
+    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
+        """Take the columns of source and translation, if the user named them."""
+        if len(columns) not in (0, 2):
+            raise UserError(
+                f"--columns {','.join(columns)} names {len(columns)} columns of {path}; name that "
+                f"of {src} and that of {tgt}"
+            )
+        return cls.model_validate({"dataset": path, "columns": tuple(columns) or None})
+
+    def files(self) -> list[TextFile]:
+        """Return the file, or all files of the folder."""
+        place = own_path(self.dataset)
+        if not place.is_dir():
+            return [TextFile(place)]
+        return [TextFile(path) for path in sorted(place.rglob("*")) if path.is_file()]
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return what is read of it, and one hash of all its files."""
+        return ["dataset", self.split, *(self.columns or ()), combined(hashes)]
+
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the texts of two columns; a line feed becomes a space."""
+        datasets = _import_datasets()
+        place = own_path(self.dataset)
+        with _errors(datasets, self.dataset):
+            rows = self._open(datasets, [text.path for text in texts], place)
+        return _texts(rows, self.columns, variants, self.dataset)
+
+    def _open(self, datasets: Any, files: Sequence[Path], place: Path) -> Any:
+        if place.is_dir() and not any(file.suffix == ".parquet" for file in files):
+            found = datasets.load_from_disk(str(place))
+            if not isinstance(found, datasets.DatasetDict):
+                return found.with_format("arrow")
+            if self.split not in found:
+                raise UserError(f"{place} has no split {self.split}; it has {listed(found)}")
+            return found[self.split].with_format("arrow")
+        tables = [str(file) for file in files if file.suffix == ".parquet" or file == place]
+        return datasets.load_dataset(
+            "parquet", data_files=tables, split="train", streaming=True
+        ).with_format("arrow")
 
 
 def _import_datasets() -> Any:
@@ -100,18 +177,48 @@ def _rows(builder: Any, split: str, where: str) -> Any:
     """Return the rows of a split as Arrow tables, downloaded if necessary."""
     splits = list(builder.info.splits or builder.config.data_files or ())
     if split not in splits:
-        raise UserError(f"{where} has no split {split}; it has {', '.join(splits) or 'none'}")
+        raise UserError(f"{where} has no split {split}; it has {listed(splits)}")
     builder.download_and_prepare()
     return builder.as_dataset(split).with_format("arrow")
 
 
-def _columns(rows: Any, languages: tuple[str, str], where: str) -> list[str]:
-    """Return the flat names of the columns with the texts of the languages."""
-    schema = rows[:0].flatten().schema
+def _texts(
+    rows: Any, columns: tuple[str, str] | None, variants: Variants, where: str
+) -> Iterator[Row]:
+    """Yield the texts of two columns, which are memory-mapped or read in parts."""
+    number = 0
+    for batch in rows.iter(ROWS_PER_BATCH):
+        table = batch.flatten()
+        if number == 0:
+            columns = _columns(table.schema, columns, variants, where)
+        for src, tgt in zip(*(column.to_pylist() for column in table.select(columns)), strict=True):
+            number += 1
+            if src is None or tgt is None:
+                column = (columns or ())[src is not None]
+                raise UserError(f"{where}, row {number:,} has no {column}")
+            if variants.langs[1] == TREE:
+                yield normalize(tgt, f"{where}, row {number:,}")
+            else:
+                yield src.replace("\n", " "), tgt.replace("\n", " ")
+
+
+def _columns(
+    schema: Any, columns: tuple[str, str] | None, variants: Variants, where: str
+) -> tuple[str, str]:
+    """Return the flat names of the columns of the two sides."""
     known = [field.name for field in schema if str(field.type) in ("string", "large_string")]
-    columns = [f"translation.{lang}" for lang in languages]
-    for column in columns:
-        if column not in known:
-            has = ", ".join(known) or "none"
-            raise UserError(f"{where} has no texts in a column {column}; it has {has}")
-    return columns
+    if columns is not None:
+        if lacking := [column for column in columns if column not in known]:
+            raise UserError(
+                f"{where} has no texts in a column {lacking[0]}; it has {listed(known)}"
+            )
+        return columns
+    of_language = {name.rpartition(".")[2]: name for name in known}
+    try:
+        src, tgt = variants.choose_names(list(of_language), where)
+    except UserError as error:
+        raise UserError(
+            f"{error}; name the columns of source and translation in the recipe, as in columns = "
+            '["source", "target"]'
+        ) from None
+    return of_language[src], of_language[tgt]

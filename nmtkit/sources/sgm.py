@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterator
 
 from nmtkit.errors import UserError
-
-MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
+from nmtkit.sources.xml_stream import MAX_SEGMENT_CHARACTERS
 
 _BEGIN, _START, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<seg", "<seg[^<>]*>", "</seg>"))
 

@@ -51,13 +51,17 @@ class TextFile:
             raise UserError(f"{self} {error}") from None
 
 
-def read_lines(file: TextFile) -> Iterator[str]:
+def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
     """Yield the lines of a text, without their line ends, in bounded memory.
+
+    Args:
+        file: The text.
+        blocks: Its bytes, if they are read already.
 
     Raises:
         UserError: the file is missing, damaged, unsafe or not UTF-8.
     """
-    lines = _lines(file)
+    lines = _lines(file, file.blocks() if blocks is None else blocks)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
 
 
@@ -94,9 +98,9 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         yield b"".join(unended)
 
 
-def _lines(file: TextFile) -> Iterator[str]:
+def _lines(file: TextFile, blocks: Iterable[bytes]) -> Iterator[str]:
     n_lines = 0
-    for content in whole_lines(file.blocks(), file):
+    for content in whole_lines(blocks, file):
         lines = _decode(content, n_lines, file)
         n_lines += len(lines)
         yield from lines

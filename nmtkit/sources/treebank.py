@@ -9,12 +9,17 @@ called TOP. Brackets of the text are the words -LRB- and -RRB-, as in the treeba
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from nmtkit.errors import UserError, shortened
 from nmtkit.sources.archives import PackedError, list_zip
+from nmtkit.sources.source import Pair, Row, Source, combined, own_path
 from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.variants import Variants
 
 if TYPE_CHECKING:
     from nltk.tree import Tree
@@ -22,12 +27,54 @@ if TYPE_CHECKING:
 TOP = "TOP"
 _OUTER = ("", TOP, "ROOT", "S1")  # what the outer bracket is called, here and there
 _EMPTY = "-NONE-"
+SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"
 SUFFIXES = (".mrg", ".trees", ".ptb")  # of the files of a folder or an archive that hold trees
 
 MAX_CHARACTERS = 2**20  # of a tree; the longest of the treebank has some 10,000
 MAX_DEPTH = 200  # of its brackets; the deepest has some 40
 
-Pair = tuple[str, str]
+
+class Treebank(Source):
+    """Trees in Penn Treebank brackets: a folder of files, a .zip, or one file.
+
+    A path that begins with a variable of the environment, such as "$PENN_TREEBANK/wsj", lets a
+    recipe name a corpus that everybody keeps elsewhere.
+    """
+
+    key = "treebank"
+    path_keys = ("treebank",)
+    title = "trees"
+    trees = (True,)
+
+    treebank: str  # empty: a corpus of the catalog
+    # Parts of it, by the numbers in the names of its files: "02-21" is wsj_0200.mrg to
+    # wsj_2199.mrg, and "0001-0049" a part of section 00. All files if none is named.
+    sections: Annotated[
+        tuple[Annotated[str, Field(pattern=SECTION)], ...], Field(strict=False)
+    ] = ()
+
+    def own_name(self) -> str:
+        """Return its name and those of its sections."""
+        return "-".join((Path(self.treebank).name, *self.sections))
+
+    def files(self) -> list[TextFile]:
+        """Return the files that hold trees."""
+        return files_of(own_path(self.treebank), self.sections)
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return its sections, and one hash of the user's files or that of the catalog's."""
+        files = [combined(hashes)] if self.treebank else hashes
+        return ["treebank", *self.sections, *files]
+
+    def rows(
+        self,
+        texts: Sequence[TextFile],
+        variants: Variants,  # noqa: ARG002 - trees are in one language
+    ) -> Iterator[Row]:
+        """Yield the words of each tree, and the tree."""
+        if not self.treebank:
+            texts = files_of(texts[0].path, self.sections)
+        return chain.from_iterable(map(read_trees, texts))
 
 
 def read_trees(file: TextFile) -> Iterator[Pair]:

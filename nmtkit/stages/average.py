@@ -11,7 +11,8 @@ from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.training.averaging import average_weights, to_average
-from nmtkit.training.checkpoint import CHECKPOINTS, read_progress
+from nmtkit.training.checkpoint import read_progress
+from nmtkit.training.divergence import CHECKPOINTS
 
 AVERAGED = "averaged.json"
 
@@ -34,13 +35,15 @@ def averaged_steps(bundle: Artifact) -> list[int]:
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
     trained = artifacts.verify(chain.need("train"), MODEL).path
+    model = Description.load(trained)
     try:
         chosen = to_average(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
         steps = [read_progress(path).step for path in chosen]
         twin = _same_weights(chain)
         shown = f"steps {', '.join(f'{step:,}' for step in steps)}"
         progress.say(f"average: checkpoints of {shown}" + (f", as in {twin}" if twin else ""))
-        weights = twin or average_weights(chosen)
+        files = (model.verified_weights(artifacts.open_directory(path)) for path in chosen)
+        weights = twin or average_weights(list(files))
     except DamagedError as damage:
         raise UserError(
             f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "
@@ -49,15 +52,17 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     if not isinstance(weights, Path):
         artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
     text = prepared.files_of_a_bundle()
-    write_bundle(draft, text, Description.load(trained), chain.recipe.decoding, weights)
+    write_bundle(draft, text, model, chain.recipe.decoding, weights)
     artifacts.write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
 
 
 def _same_weights(chain: Chain) -> Path | None:
     """Find a bundle that differs in nothing but its decoding settings."""
+    code = {**chain.need("train").manifest.code, "average": chain.code["average"]}
     wanted = {**chain.depends_on("average"), "decoding": None}
     for artifact in chain.store.all("average"):
-        if {**artifact.manifest.depends_on, "decoding": None} == wanted:
+        is_same = {**artifact.manifest.depends_on, "decoding": None} == wanted
+        if is_same and artifact.manifest.code == code:
             return artifacts.verify(artifact).path
     return None

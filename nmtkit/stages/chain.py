@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
+from nmtkit.reporting.code import OtherCode, code_note, marked
 from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.stages.code import Code, code_that_trained, other_code, present_code
 from nmtkit.stages.parent import open_parent
+from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -46,19 +49,29 @@ class Chain:
     """One recipe on one machine: its artifacts, found or made."""
 
     def __init__(
-        self, recipe: Recipe, machine: Machine, command: str, overrides: Sequence[str] = ()
+        self,
+        recipe: Recipe,
+        machine: Machine,
+        command: str,
+        overrides: Sequence[str] = (),
+        *,
+        remake: Collection[str] = (),
     ) -> None:
         """Chain the stages of `recipe`.
 
         Args:
             command: the recipe as the user named it, for messages that say what to type.
             overrides: those that `recipe` already contains, for other processes.
+            remake: the stages that are made again if other code made them.
         """
         self.recipe = recipe
         self.machine = machine
         self.command = command
         self.overrides = overrides
+        self.remake = remake
+        self.code = present_code()
         self.store = Store(machine.runs_dir)
+        self._said_of_code: set[str] = set()
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
@@ -105,8 +118,11 @@ class Chain:
                     self.fetch(file)
 
     def depends_on(self, stage: str) -> dict[str, Any]:
-        """Return everything that an artifact of `stage` depends on."""
-        names = list(STAGES)
+        """Return everything that an artifact of `stage` depends on.
+
+        That is not the code of nmtkit, so that a new version retrains nobody. Only what `--remake`
+        makes beside an artifact of other code depends on it too, and is found first from then on.
+        """
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
         for key in INPUTS.get(stage, ()):
             for section in STAGES[stage]:
@@ -123,10 +139,37 @@ class Chain:
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage == "score" and (resampling := seed()) != DEFAULT_SEED:
             depends["seed"] = resampling  # of the confidence intervals
-        if stage != names[0]:
-            upstream = names[names.index(stage) - 1]
+        if upstream := _before(stage):
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
-        return depends
+        with_code = {**depends, "code": self.code.get(stage)}
+        is_remade = self.store.place(stage, artifacts.fingerprint(stage, with_code)).is_dir()
+        return with_code if is_remade or self._remakes(stage, depends) else depends
+
+    def _remakes(self, stage: str, depends_on: Mapping[str, Any]) -> bool:
+        """Return whether other code made the artifact, or began it, and it is to be made again."""
+        if stage not in self.remake:
+            return False
+        fingerprint = artifacts.fingerprint(stage, depends_on)
+        made = self.store.find(stage, fingerprint)
+        if made is None:
+            draft = self.store.draft_place(stage, fingerprint)  # others begin anew by themselves
+            return stage == "train" and code_that_trained(draft) not in ({}, self.code[stage])
+        then = made.manifest.code
+        upstream = self._upstream(stage)
+        before = upstream.manifest.code if upstream else {}  # it may have been made anew since
+        return then != {**then, **before, stage: self.code[stage]}
+
+    def _upstream(self, stage: str) -> Artifact | None:
+        """Return the artifact that `stage` reads, if it exists."""
+        upstream = _before(stage)
+        return self.find(upstream) if upstream else None
+
+    def tell_code(self, artifact: Artifact) -> None:
+        """Say once if other code made an artifact that is used, or what it was made from."""
+        note = code_note(other_code(artifact.manifest))
+        if note and note not in self._said_of_code:
+            progress.say(f"note: {artifact.path} was {note}")
+            self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
         """Return the size of the vocabulary, or an estimate if it will be learned."""
@@ -134,6 +177,18 @@ class Chain:
         if isinstance(subword, BundleConfig):
             return self.bundles["prepare"].text.subword.n_tokens
         return subword.expected_tokens()
+
+    def say_rows(self, stage: str, n_tokens: int) -> None:
+        """Report the rows of the embeddings, and warn if the recipe planned for fewer."""
+        model, expected = self.recipe.model, self.expected_vocabulary()
+        n_rows, n_expected = model.rows_for(n_tokens), model.rows_for(expected)
+        progress.say(f"{stage}: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
+        if n_rows > n_expected:
+            progress.say(
+                f"{stage}: warning: more than the {n_expected:,} rows that about {expected:,} "
+                "tokens, expected from the recipe's [subword], would need; the model is larger "
+                "than planned"
+            )
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""
@@ -170,6 +225,7 @@ class Chain:
         build: Callable[[Path], Mapping[str, Any]],
         *,
         resume: bool = False,
+        code: Callable[[Path], Mapping[str, str]] | None = None,
         made_by: Callable[[Path], Mapping[str, str]] = lambda _draft: {},
         measured: Sequence[str] = (),
     ) -> Artifact:
@@ -178,14 +234,22 @@ class Chain:
         Args:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
+            code: returns what made the finished draft, if other code may have begun it.
             made_by: returns what the manifest of the finished draft records beside versions; no
                 part of the fingerprint.
             measured: names of files with measurements, which are not hashed.
         """
         fingerprint = self.fingerprint(stage)
         if existing := self.store.find(stage, fingerprint):
+            self.tell_code(existing)
             return existing
         depends_on = self.depends_on(stage)
+        code_before: Code = {}
+        if bundle := self.bundles.get(stage):
+            self.tell_code(bundle.artifact)
+        if upstream := self._upstream(stage):
+            self.tell_code(upstream)
+            code_before = upstream.manifest.code
         run = provenance(self.recipe.name, self.command, self.overrides).model_dump()
         note = {"run": run, "upstream": depends_on.get("upstream", {})}
         with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
@@ -196,14 +260,22 @@ class Chain:
             begin = time.monotonic()
             measurements = build(draft)
             seconds = round(time.monotonic() - begin, 3)
+            made = code(draft) if code else self.code[stage]
             return self.store.publish(
                 stage,
                 fingerprint,
                 depends_on=depends_on,
                 measurements={"seconds": seconds, "run": run, **measurements},
-                made_by=made_by(self.store.draft_place(stage, fingerprint)),
+                code={**code_before, stage: made},
+                made_by=made_by(draft),
                 measured=measured,
             )
+
+
+def _before(stage: str) -> str | None:
+    """Return the stage before this one."""
+    names = list(STAGES)
+    return names[names.index(stage) - 1] if stage != names[0] else None
 
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:
@@ -216,10 +288,18 @@ def fetch(file: RemoteFile, machine: Machine) -> Path:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 
 
+def why_diverged(chain: Chain, draft: Path) -> str | None:
+    """Return why the training in `draft` was refused as diverged, and what to do, if it was."""
+    if what := divergence(draft / CHECKPOINTS):
+        return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
+    return None
+
+
 def states(chain: Chain) -> list[State]:
     """Return the state of every stage, in order."""
     found = []
     for stage in STAGES:
+        other: OtherCode = {}
         try:
             fingerprint = chain.fingerprint(stage)
         except UserError as error:  # a user's own file is not there
@@ -232,12 +312,15 @@ def states(chain: Chain) -> list[State]:
             found.append(State(stage, "damaged", fingerprint, str(place), str(error)))
             continue
         if artifact is not None:
-            state, why = "fresh", "nothing to do"
-        elif place.with_suffix(".partial").is_dir():
+            state, other = "fresh", other_code(artifact.manifest)
+            why = marked("nothing to do", other)
+        elif why_not := why_diverged(chain, place.with_suffix(artifacts.DRAFT)):
+            state, why = "diverged", why_not
+        elif place.with_suffix(artifacts.DRAFT).is_dir():
             state, why = "partial", "begun but not finished; the next run resumes it"
         else:
             state, why = "missing", _why_missing(chain, stage)
-        found.append(State(stage, state, fingerprint, str(place), why))
+        found.append(State(stage, state, fingerprint, str(place), why, other))
     return found
 
 

@@ -5,7 +5,7 @@ evaluated, whatever their intervals are. Where the longer training has neither, 
 so that its artifact is the same as without the shorter one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,17 +15,14 @@ from typing import Any
 from nmtkit import artifacts, progress
 from nmtkit.errors import UserError
 from nmtkit.stages.chain import Chain
-from nmtkit.training.checkpoint import (
-    CHECKPOINTS,
-    checkpoints,
-    last_step,
-    read_progress,
-    share_checkpoint,
-)
+from nmtkit.stages.code import CODE, code_that_trained
+from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
+from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, copy_metrics
 from nmtkit.training.precision import note_precision, noted_precision
 
 DEPENDS_ON = "depends_on.json"  # in the temporary files of a draft, which has no manifest yet
+UNKNOWN = "unknown"  # in place of a hash: what an older version of nmtkit began
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,10 @@ class Shorter:
 def continue_shorter(chain: Chain, draft: Path) -> None:
     """Share with `draft` what the shorter training with the most steps has done, if it is more."""
     _remember(chain, draft)
+    _note_code(draft, chain.code["train"], of=draft)
     for shorter in sorted(_find(chain), key=lambda each: each.last_step, reverse=True):
+        if "train" in chain.remake and code_that_trained(shorter.place) != chain.code["train"]:
+            continue
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", shorter.fingerprint):
             if shorter.last_step > last_step(draft / CHECKPOINTS):
@@ -55,6 +55,7 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
                 )
                 if precision := _precision_of(shorter.place):
                     note_precision(draft, precision)
+                _note_code(draft, chain.code["train"], of=shorter.place)
                 _share(chain, shorter, draft / CHECKPOINTS)
                 return
 
@@ -74,11 +75,34 @@ def training_depends_on(training: Path) -> dict[str, Any]:
     return found
 
 
+def lineage(depends_on: Mapping[str, Any]) -> str:
+    """Return a hash of all that a training depends on but the number of its steps."""
+    training = {**depends_on["training"]}
+    del training["max_steps"]
+    return artifacts.fingerprint("train", {**depends_on, "training": training})
+
+
 def _precision_of(training: Path) -> str | None:
     """Return what is known of the precision of a training, published or not."""
     if training.name.endswith(artifacts.DRAFT):
         return noted_precision(training)
     return artifacts.open_directory(training).manifest.made_by.get("precision")
+
+
+def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
+    """Note that `code` goes on in `draft` with the checkpoints `of` a training."""
+    then: dict[str, str] = {}
+    if last_step(of / CHECKPOINTS):
+        then = dict.fromkeys(code, UNKNOWN) | code_that_trained(of)
+    now = {}
+    for room, present in code.items():
+        made = then.get(room, present).split("+")
+        now[room] = "+".join(made if present in made else [*made, present])
+    if changed := [room for room in code if now[room] != code[room]]:
+        progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
+    place = draft / artifacts.TEMPORARY / CODE
+    artifacts.write_json(place.with_suffix(".new"), now)
+    artifacts.replace_file(place.with_suffix(".new"), place)
 
 
 def _remember(chain: Chain, draft: Path) -> None:
@@ -101,9 +125,9 @@ def _find(chain: Chain) -> Iterator[Shorter]:
 def _smaller_max_steps(depends_on: dict[str, Any], chain: Chain) -> int | None:
     """Return the max_steps of a training that is the chain's, but for fewer steps."""
     wanted = chain.depends_on("train")
-    max_steps = depends_on["training"]["max_steps"]
-    same = depends_on == {**wanted, "training": {**wanted["training"], "max_steps": max_steps}}
-    return max_steps if same and max_steps < wanted["training"]["max_steps"] else None
+    max_steps: int = depends_on["training"]["max_steps"]
+    is_shorter = max_steps < wanted["training"]["max_steps"]
+    return max_steps if is_shorter and lineage(depends_on) == lineage(wanted) else None
 
 
 def _share(chain: Chain, shorter: Shorter, directory: Path) -> None:

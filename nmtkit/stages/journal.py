@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -27,7 +28,7 @@ class _Content(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    made_by: dict[str, str]
+    made_by: dict[str, str]  # versions, and the code of nmtkit
     parts: dict[str, Any]
     files: dict[str, list[_Span]]  # by their names in the draft: what was committed of each
 
@@ -39,14 +40,16 @@ class Journal:
     began, or that disagrees with its journal, is emptied.
     """
 
-    def __init__(self, draft: Path) -> None:
+    def __init__(self, draft: Path, code: Mapping[str, str]) -> None:
+        """Open the journal of `draft`, which this `code` is to finish."""
         self.folder = draft / artifacts.TEMPORARY
         self._draft = draft
         self._path = self.folder / JOURNAL
-        self._content = _Content(made_by=artifacts.versions(), parts={}, files={})
+        made_by = {**artifacts.versions(), **code}
+        self._content = _Content(made_by=made_by, parts={}, files={})
         if self._path.is_file():
             try:
-                self._content = _read(draft, self._path, self._content.made_by)
+                self._content = _read(draft, self._path, made_by)
                 return
             except _RefusedError as refused:
                 progress.say(f"{refused}; starting {draft.name} anew")

@@ -4,8 +4,6 @@ from nmtkit import progress
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.lines import Translation, Translator
 
-LINES_IN_FIRST_PART = {"cpu": 512, "cuda": 16_384}  # a minute or so of the base model
-
 
 def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
     """Warn of a line that was not translated at once."""

@@ -41,8 +41,9 @@ from nmtkit.corpus.tokenized import (
     words_of,
 )
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig, SentencePieceConfig
-from nmtkit.sources.parallel import read_parallel
+from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
@@ -62,8 +63,12 @@ def run(chain: Chain) -> Artifact:
     """
     chain.fetch_unknown()
     for corpus in chain.corpora["sets"]:
-        _check_set(corpus.name, corpus.pairs(chain.fetch))
+        _check_set(corpus.name, corpus.pairs(chain.fetch, _tell))
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
+
+
+def _tell(note: str) -> None:
+    progress.say(f"prepare: {note}")
 
 
 def _check_set(name: str, pairs: Iterator[Pair]) -> None:
@@ -87,9 +92,9 @@ def _say_nul(name: str, n_pairs: int) -> None:
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
     """Return how the recipe tokenizes each side."""
 
-    def of(lang: str, tokenizer: Literal["moses", "none", "tags", "xx"]) -> Tokenization:
+    def of(lang: Language, tokenizer: Literal["moses", "none", "tags", "xx"]) -> Tokenization:
         return Tokenization(
-            lang,
+            lang.code,
             normalize_punctuation=corpus.normalize_punctuation,
             lowercase=corpus.lowercase,
             tokenizer=tokenizer,
@@ -101,14 +106,15 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
-    journal = Journal(draft)
+    journal = Journal(draft, chain.code["prepare"])
     _check_room(chain, draft)
     begin = time.monotonic()
-    dev = list(chain.corpora["dev"][0].pairs(chain.fetch))
+    dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
     _say_nul(chain.corpora["dev"][0].name, sum(map(has_nul, dev)))
     clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
     subword = _learn_once(chain, journal, draft, clean)
+    chain.say_rows("prepare", subword.n_tokens)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
     _say_how_the_vocabulary_fits(draft, subword.n_tokens)
@@ -137,8 +143,7 @@ def _check_room(chain: Chain, draft: Path) -> None:
 def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
     n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
     progress.say(
-        f"prepare: a vocabulary of {n_tokens:,} tokens, {n_unused:,} of them absent from the "
-        "training text"
+        f"prepare: {n_unused:,} of the {n_tokens:,} tokens are absent from the training text"
     )
     if n_unknown:  # only if the vocabulary is that of a bundle
         progress.say(
@@ -295,7 +300,9 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
 
 def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
     """Yield the raw training text, with duplicates marked if the recipe drops them."""
-    texts = [corpus.pairs(chain.fetch) for corpus in chain.corpora["train"]]  # downloads first
+    texts = [
+        corpus.pairs(chain.fetch, _tell) for corpus in chain.corpora["train"]
+    ]  # downloads first
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
     for number, text in enumerate(texts):

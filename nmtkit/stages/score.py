@@ -9,13 +9,13 @@ from typing import Any
 from nmtkit import progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
+from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import TextTools, count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.evaluation.plain_text import warnings
 from nmtkit.evaluation.scores import write_scores
-from nmtkit.evaluation.translations import translated_sets
-from nmtkit.languages import short_code
-from nmtkit.sources.parallel import read_parallel
-from nmtkit.sources.text import TextFile
+from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.languages import Language
 from nmtkit.stages.chain import Chain
 
 
@@ -28,41 +28,53 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
     scoring, lang = chain.recipe.scoring, chain.recipe.corpus.tgt_lang
     scores = {}
     for each in translated_sets(chain.need("translate")):
-        if each.reference is None:
+        _, hyps, references = each.read()
+        of_trees = scoring.metric == "bracket_f1"
+        for warning in () if of_trees else warnings(hyps, references):
+            progress.say(f"score: {each.name}: {warning}")
+        if not references:
             progress.say(f"score: {each.name} has no reference and is not scored")
             continue
         progress.say(f"score: {each.name}")
-        pairs = read_parallel(each.name, TextFile(each.hypotheses), TextFile(each.reference))
-        hyps, refs = map(list, zip(*pairs, strict=True))
-        if scoring.metric == "bracket_f1":
-            n_repaired = sum(map(bool, each.repairs()))
-            found = {"bracket_f1": {**bracket_f1(hyps, refs), "repaired": n_repaired}}
+        if of_trees:
+            found = {"bracket_f1": _bracket_f1(each, hyps, references)}
         else:
             found = count_scores(
                 hyps,
-                refs,
+                *references,
                 tools=text_tools(lang),
                 lowercase=scoring.lowercase,
                 normalize_punctuation=scoring.normalize_punctuation,
             )
-        scores[each.name] = {**found, "test_set": describe(each.name, refs)}
+        scores[each.name] = {**found, "test_set": describe(each.name, *references)}
     write_scores(draft, scores)
     return {}
 
 
-def text_tools(lang: str) -> TextTools:
+def _bracket_f1(
+    of_set: TranslatedSet, hyps: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    if len(references) > 1:
+        raise UserError(
+            f"{of_set.name} has {len(references)} references, and bracket F1 has one; leave the "
+            "others out"
+        )
+    return {**bracket_f1(hyps, references[0]), "repaired": sum(map(bool, of_set.repairs()))}
+
+
+def text_tools(lang: Language) -> TextTools:
     """Return the Moses scripts for a language."""
     plain = Tokenization(
-        short_code(lang),
+        lang.code,
         normalize_punctuation=False,
         lowercase=False,
         tokenizer="moses",
         aggressive_hyphens=False,
     )
     return TextTools(
-        plain.lang,
+        lang,
         plain.tokenize,
-        partial(normalize_punctuation, lang=plain.lang),
+        partial(normalize_punctuation, lang=lang.code),
         replace_unicode_punctuation,
     )
 

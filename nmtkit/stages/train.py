@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,24 @@ from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.machine import OF_PREPARE, Precision
+from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
 from nmtkit.model.devices import device_name
 from nmtkit.model.peak import bfloat16_gain, measured_peak
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
-from nmtkit.recipe import DecodingConfig, Recipe
+from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.continuation import continue_shorter
+from nmtkit.stages.code import code_that_trained
+from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import CHECKPOINTS, Progress, checkpoints_bytes
+from nmtkit.training.checkpoint import Origin, Progress, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
+from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.heap import keep_freed_memory
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train
@@ -68,12 +71,14 @@ def run(chain: Chain) -> Artifact:
     If the machine has several devices, start one process for each.
     """
     if existing := chain.find("train"):
+        chain.tell_code(existing)
         return existing
     if not chain.recipe.corpus.linearization:
         bleu_metric(chain.recipe.corpus.tgt_lang)  # fail now if its tokenizer is not installed
     if not is_worker():
         chain.need("prepare")
-    if start_processes(chain, ["train", *chain.machine.options(besides=OF_PREPARE)]):
+    remake = ["--remake"] if "train" in chain.remake else []
+    if start_processes(chain, ["train", *remake, *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")
     with join(chain.machine.torch_device()) as group:
         return _run(chain, group)
@@ -106,6 +111,7 @@ def _run(chain: Chain, group: Group) -> Artifact:
             "train",
             lambda draft: _train(chain, draft, group),
             resume=True,
+            code=code_that_trained,
             made_by=lambda draft: {
                 "precision": noted_precision(draft) or acceleration_of(chain, group).precision
             },
@@ -124,6 +130,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
     n_tokens = prepared.counts().vocabulary
     n_rows = recipe.model.rows_for(n_tokens)
+    model = Description(config=recipe.model, n_rows=n_rows)
     max_steps = recipe.training.max_steps
     signals: list[signal.Signals] = []
     with (
@@ -136,12 +143,12 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             _load_parent(trainer.model, parent, prepared)
         if group.is_first:
             continue_shorter(chain, draft)
-            _set_up(draft, recipe, trainer.model, n_rows)
+            _set_up(draft, recipe.training, model)
         group.wait()
         _say_what_begins(trainer)
         say_if_bfloat16_is_faster(chain, group)
         _say_what_is_unusual(trainer)
-        _say_rows(chain, n_tokens)
+        chain.say_rows("train", n_tokens)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
             _reporter(chain, trainer) as report,
@@ -150,6 +157,11 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 trainer,
                 open_pairs(prepared, "dev"),
                 draft / CHECKPOINTS,
+                origin=Origin(
+                    model=model,
+                    text=prepared.hashes_of_text(),
+                    training=lineage(chain.depends_on("train")),
+                ),
                 aside=draft.with_suffix(artifacts.ASIDE),
                 evaluate=_evaluation(chain, prepared),
                 report=report,
@@ -176,13 +188,13 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     }
 
 
-def _set_up(draft: Path, recipe: Recipe, model: Transformer, n_rows: int) -> None:
+def _set_up(draft: Path, training: TrainingConfig, model: Description) -> None:
     """Check the disk space for the checkpoints, and write the description of the model."""
-    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    n_parameters = count_parameters(model.config, model.n_rows).total
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
-    needed = checkpoints_bytes(recipe.training, n_parameters) - there
+    needed = checkpoints_bytes(training, n_parameters) - there
     artifacts.check_room(draft, needed, "train")
-    Description(config=recipe.model, n_rows=n_rows).save(draft)
+    model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
 
@@ -316,19 +328,6 @@ def _say_what_is_unusual(trainer: Trainer) -> None:
         )
 
 
-def _say_rows(chain: Chain, n_tokens: int) -> None:
-    """Report the rows of the embeddings, and warn if they are more than the recipe planned for."""
-    model = chain.recipe.model
-    n_rows = model.rows_for(n_tokens)
-    progress.say(f"train: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
-    expected = chain.expected_vocabulary()
-    if n_rows > (n_expected := model.rows_for(expected)):
-        progress.say(
-            f"train: warning: more than the {n_expected:,} rows that about {expected:,} tokens, "
-            "expected from the recipe's [subword], would need; the model is larger than planned"
-        )
-
-
 def _say_why_early(done: Progress, max_steps: int) -> None:
     """Report early stopping."""
     if done.step < max_steps and done.best is not None:
@@ -378,18 +377,21 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
     folder = chain.machine.tensorboard
     with (
         progress.task("train", unit="steps", total=total) as task,
-        EventWriter(folder) if folder is not None else nullcontext() as events,
+        ExitStack() as at_end,
         _curves(chain) as curves,
     ):
         speed = _speed(trainer)
         n_done = 0
         how: str | None = None  # the dev sets are scored; said once
+        events: EventWriter | None = None
 
         def report(metrics: Metrics) -> None:
-            nonlocal n_done, how
+            nonlocal n_done, how, events
             if not n_done:
                 draft = chain.store.draft_place("train", chain.fingerprint("train"))
                 note_precision(draft, trainer.acceleration.precision, metrics.step)
+                if folder is not None:
+                    events = at_end.enter_context(EventWriter(folder, metrics.step))
             if metrics.dev_perplexity is not None:
                 if metrics.dev_sacrebleu_how != how:
                     how = metrics.dev_sacrebleu_how
@@ -406,7 +408,7 @@ def _reporter(chain: Chain, trainer: Trainer) -> Iterator[Callable[[Metrics], No
                 )
             speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
             task.note(
-                f"loss {metrics.loss:.2f}",
+                f"loss {metrics.loss:.3g}",
                 *speed.parts(),
                 f"learning rate {metrics.learning_rate:.2e}",
             )

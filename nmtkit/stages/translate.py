@@ -13,10 +13,9 @@ from nmtkit.corpus import store
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
-from nmtkit.sources.arriving import in_growing_parts
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
-from nmtkit.stages.parts import LINES_IN_FIRST_PART, tell_pieces
+from nmtkit.stages.parts import tell_pieces
 
 
 def run(chain: Chain) -> Artifact:
@@ -31,13 +30,11 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     device = chain.machine.torch_device()
     bundle = open_bundle(chain.need("average").path)
     translator = bundle.translator(TorchEngine.load(bundle, device))
-    journal = Journal(draft)
+    journal = Journal(draft, chain.code["translate"])
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
-        src, refs = map(list, zip(*corpus.pairs(chain.fetch), strict=True))
-        translations, seconds = _translate_in_parts(
-            translator, corpus.name, src, journal, LINES_IN_FIRST_PART[device.type]
-        )
+        src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))
+        translations, seconds = _translate_in_parts(translator, corpus.name, src, journal)
         for number, translation in enumerate(translations, start=1):
             tell_pieces(translator, f"{corpus.name}, line {number:,}", translation)
         write_set(
@@ -45,7 +42,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
             corpus.name,
             src,
             [translation.text for translation in translations],
-            refs if corpus.has_reference else None,
+            references,
             [_rating(translation) for translation in translations],
         )
         n_repaired = sum(bool(translation.repairs) for translation in translations)
@@ -75,13 +72,14 @@ def _rating(translation: Translation) -> dict[str, Any]:
 
 
 def _translate_in_parts(
-    translator: Translator, name: str, lines: Sequence[str], journal: Journal, first: int
+    translator: Translator, name: str, lines: Sequence[str], journal: Journal
 ) -> tuple[list[Translation], float]:
     """Translate `lines`, except those that an earlier run finished, and return the seconds of all.
 
-    Lines of like length make a part, so that its batches are full. The first part has `first` of
-    them.
+    Lines of like length make a part, so that its batches are full. Parts are as large without a
+    stop as after one, so that the batches are the same.
     """
+    size = translator.engine.lines_per_minute(translator.decoding.beam_size)
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     told = journal[name] or {"lines": 0, "seconds": 0.0}
     path = journal.folder / f"{name}.jsonl"  # finished translations, in the order they came
@@ -91,12 +89,12 @@ def _translate_in_parts(
         store.reopen(path, journal.n_bytes(path)) as file,
     ):
         task.advance(told["lines"])
-        for part in in_growing_parts([by_length[told["lines"] :]], first):
+        for start in range(told["lines"], len(lines), size):
+            part = by_length[start : start + size]
             for translation in translator.translate([lines[i] for i in part], task.advance):
                 file.write(json.dumps(asdict(translation)).encode() + b"\n")
             file.flush()
-            n_done = told["lines"] + len(part)
-            told = {"lines": n_done, "seconds": time.monotonic() - begin}
+            told = {"lines": start + len(part), "seconds": time.monotonic() - begin}
             journal.commit(name, told, path)
     finished = [Translation(**json.loads(line)) for line in path.read_bytes().split(b"\n")[:-1]]
     by_line = dict(zip(by_length, finished, strict=True))

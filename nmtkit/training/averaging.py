@@ -1,6 +1,7 @@
-"""The mean of several checkpoints' weights (section 6.1)."""
+"""The mean of several models' weights (section 6.1)."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -9,7 +10,11 @@ from torch import Tensor
 
 from nmtkit.errors import UserError
 from nmtkit.model.weights import load_tensors
-from nmtkit.training.checkpoint import checkpoints, read_progress, verified_weights
+from nmtkit.training.checkpoint import checkpoints, read_progress
+
+# Of the weights of two models. It is about 0 if they were drawn independently, however long they
+# are trained, and far above this for checkpoints of a training and fine-tunings of a model.
+LEAST_COSINE = 0.1
 
 
 def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
@@ -31,32 +36,39 @@ def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
     return list(islice(chosen, n_checkpoints))[::-1]
 
 
-def average_weights(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """Average every parameter over `checkpoints`, summed in float64, returned in float32.
+def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    """Average every parameter over `files`, summed in float64, returned in float32."""
+    total: dict[str, Tensor] = {}
+    for file in files:
+        for name, weight in load_tensors(file).items():
+            total[name] = weight.double() + total.get(name, torch.zeros((), dtype=torch.float64))
+    return {name: (weight / len(files)).float() for name, weight in total.items()}
+
+
+def check_related(files: Sequence[Path]) -> None:
+    """Check that the weights in `files` have grown from the same initial ones.
 
     Raises:
-        DamagedError: a checkpoint was altered.
-        UserError: the checkpoints are of different models.
+        UserError: they have not, so that their mean would translate nothing.
     """
-    total: dict[str, Tensor] = {}
-    for path in checkpoints:
-        weights = load_tensors(verified_weights(path))
-        if total:
-            _check_same_shapes(checkpoints[0], total, path, weights)
-        for name, weight in weights.items():
-            total[name] = weight.double() + total.get(name, torch.zeros((), dtype=torch.float64))
-    return {name: (weight / len(checkpoints)).float() for name, weight in total.items()}
-
-
-def _check_same_shapes(
-    first: Path, expected: dict[str, Tensor], path: Path, found: dict[str, Tensor]
-) -> None:
-    for name in sorted(expected.keys() | found.keys()):
-        here, there = (
-            tuple(side[name].shape) if name in side else None for side in (found, expected)
-        )
-        if here != there:
+    first = load_tensors(files[0])
+    for file in files[1:]:
+        cosine = _cosine(first, load_tensors(file))
+        if not cosine >= LEAST_COSINE:
             raise UserError(
-                f"{path} is of another model than {first}: {name} has shape {here}, there {there}; "
-                "average checkpoints of one model"
+                f"{file.parent} was trained from other initial weights than {files[0].parent} "
+                f"(another seed; the cosine of their weights is {cosine:.3f}), so that their mean "
+                "is noise; average checkpoints of one training or fine-tunings of one model, or "
+                "give both bundles to `nmtkit translate` as an ensemble"
             )
+
+
+def _cosine(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
+    """Return the cosine of all matrices; gains and biases begin as the same in every model."""
+    sums = torch.zeros(3, dtype=torch.float64)
+    for name, weight in ours.items():
+        if weight.dim() == 2:
+            a, b = weight.double().flatten(), theirs[name].double().flatten()
+            sums += torch.stack([a @ b, a @ a, b @ b])
+    product, square, other_square = sums.tolist()
+    return float(product / math.sqrt(square * other_square))

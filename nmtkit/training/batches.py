@@ -101,6 +101,9 @@ def updates(
     only. Pairs with a side longer than `max_length` are left out; every other pair occurs once per
     epoch, and each epoch has its own order.
 
+    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts
+    pairs as they are read into buckets by length, of which base has two for each power of 2.
+
     Args:
         like_lengths: group pairs of similar length into an update, as in section 5.1 (by the longer
             side, as in the paper's published code), instead of a random sample of the corpus.

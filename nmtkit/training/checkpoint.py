@@ -15,20 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationError
 from torch import Tensor, nn
 
 from nmtkit import artifacts
-from nmtkit.artifacts import DamagedError, Record
+from nmtkit.artifacts import Artifact, DamagedError, Record
 from nmtkit.errors import UserError
+from nmtkit.model.description import Description
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
+from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
 
-CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 N_WITH_MOMENTS = 2  # checkpoints, the last ones
@@ -42,7 +43,7 @@ class Best(Record):
     """The evaluation with the lowest dev perplexity so far, for early stopping."""
 
     step: Number
-    perplexity: Annotated[float, Field(ge=0)]
+    perplexity: Annotated[float, Field(ge=0), AfterValidator(bounded)]
     n_worse: Number  # evaluations since then, none of which was better
 
 
@@ -55,10 +56,19 @@ class Progress(Record):
     tgt_tokens: Number  # seen so far
     scheduled: bool  # saved because the recipe says so, not because the run was stopped
     skipped: Number = 0  # steps whose loss or gradient was not finite
+    skipped_in_a_row: Number = 0  # the last ones of all; older versions did not count them
     best: Best | None = None  # None: no early stopping, or no evaluation yet
 
 
 BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
+
+
+class Origin(Record):
+    """What the weights of a model are of, besides a step: the manifest of a checkpoint tells it."""
+
+    model: Description
+    text: dict[str, str]  # the hash of each file of its subwords and its tokenization
+    training: str | None = None  # a hash of all that its training depends on but the steps
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ class Snapshot:
         }
         return cls(_copied(parameters), _copied(moments), progress)
 
-    def publish(self, directory: Path) -> Path:
+    def publish(self, directory: Path, origin: Origin | None = None) -> Path:
         """Publish `step-N` in `directory` and return its path."""
         place = directory / _name(self.progress.step)
         draft = place.with_suffix(DRAFT)
@@ -88,7 +98,8 @@ class Snapshot:
         draft.mkdir(parents=True)
         save_tensors(self.weights, draft / WEIGHTS)
         save_tensors(self.moments, draft / OPTIMIZER)
-        _publish(draft, place, self.progress)
+        told = origin.model_dump(mode="json", exclude_defaults=True) if origin else {}
+        _publish(draft, place, self.progress, told)
         return place
 
 
@@ -114,12 +125,30 @@ def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
         return
     artifacts.verify(artifact)  # the new manifest must not vouch for damaged files
     (draft / PROGRESS).unlink()  # its content is shared
-    _publish(draft, place, progress.model_copy(update={"scheduled": False}))
+    unscheduled = progress.model_copy(update={"scheduled": False})
+    _publish(draft, place, unscheduled, artifact.manifest.depends_on)
 
 
-def _publish(draft: Path, place: Path, progress: Progress) -> None:
+def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
     artifacts.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
-    artifacts.publish_directory(draft, place, {"kind": "checkpoint"})
+    artifacts.publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
+
+
+def read_origin(checkpoint: Artifact) -> Origin | None:
+    """Return what a checkpoint is of; None if an older version wrote it, which did not tell.
+
+    Raises:
+        DamagedError: its manifest tells something else.
+    """
+    if not checkpoint.manifest.depends_on:
+        return None
+    try:
+        return Origin.model_validate(checkpoint.manifest.depends_on)
+    except ValidationError as error:
+        raise DamagedError(
+            f"{checkpoint.path / artifacts.MANIFEST} is damaged ({artifacts.first_problem(error)})",
+            "restore it from a copy",
+        ) from None
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
@@ -155,15 +184,6 @@ def verify_resumable(path: Path) -> Progress:
     """
     artifacts.verify(artifacts.open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
     return read_progress(path)
-
-
-def verified_weights(path: Path) -> Path:
-    """Return the file of the weights of the checkpoint at `path`, verified.
-
-    Raises:
-        DamagedError: it is not what was saved.
-    """
-    return artifacts.verify(artifacts.open_directory(path), WEIGHTS).file(WEIGHTS)
 
 
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`; `status` needs no torch
 DIVERGED = "diverged.txt"
+WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 
 
 def note_divergence(directory: Path, what: str) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from nmtkit import artifacts
-from nmtkit.errors import UserError
+from nmtkit.errors import DivergedError, UserError
 from nmtkit.model.transformer import Transformer
+from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
@@ -19,6 +20,7 @@ from nmtkit.training.beside import Beside, beside
 from nmtkit.training.checkpoint import (
     BEGINNING,
     Best,
+    Origin,
     Progress,
     Snapshot,
     checkpoints,
@@ -26,7 +28,7 @@ from nmtkit.training.checkpoint import (
     load_checkpoint,
     set_damaged_aside,
 )
-from nmtkit.training.divergence import forget_divergence, note_divergence
+from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
 from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer
 from nmtkit.training.work import Work
@@ -50,6 +52,7 @@ def train(
     dev_pairs: Pairs,
     directory: Path,
     *,
+    origin: Origin | None = None,
     aside: Path,
     evaluate: Callable[[Transformer], DevScore],
     report: Callable[[Metrics], None],
@@ -61,19 +64,20 @@ def train(
     Only the first process of the group writes, evaluates and reports.
 
     Args:
+        origin: what checkpoints tell of themselves.
         aside: where damaged checkpoints newer than the last intact one are moved.
         evaluate: called at dev steps; it must not change the weights.
         say: called with a sentence about each event with files of an earlier run.
         should_stop: called after each step; if it returns true in any process, all save and end.
 
     Raises:
-        UserError: training diverged, the processes see different folders, or no checkpoint is
-            intact.
+        DivergedError: too many steps, or the last one, were skipped, or a value is not finite.
+        UserError: the processes see different folders, or no checkpoint is intact.
     """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
-    n_skipped, last_saved = 0, time.monotonic()
+    last_saved = time.monotonic()
     with (
         continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
         beside() as publishing,
@@ -83,27 +87,32 @@ def train(
             metrics = trainer.step(work)
             publishing.check()
             if group.is_first and _is_due(config.dev_every_steps, metrics.step, config.max_steps):
-                metrics = _evaluated(metrics, trainer, dev_pairs, evaluate)
+                try:
+                    metrics = _evaluated(metrics, trainer, dev_pairs, evaluate)
+                except DivergedError:
+                    publishing.wait()
+                    raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
             metrics_file.write(metrics.line())
             report(metrics)
-            n_skipped = n_skipped + 1 if metrics.skipped else 0
-            if n_skipped == MAX_SKIPPED:
+            is_due = _is_checkpoint_due(config, metrics.step, last_saved)
+            progress = _advanced(progress, work, metrics, is_due=is_due)
+            if _has_diverged(config, progress):
                 publishing.wait()
                 group.wait()  # all processes are here, and say the same of the checkpoints
-                first = metrics.step - n_skipped + 1
-                raise _diverged(
-                    f"loss or gradient of steps {first:,} to {metrics.step:,}", directory
-                )
+                raise _diverged(_skipped_steps(progress), directory)
             stopping = group.any(should_stop())
-            scheduled = _is_checkpoint_due(config, metrics.step, last_saved)
-            progress = _advanced(progress, work, metrics, scheduled=scheduled)
-            if config.patience and metrics.step % config.dev_every_steps == 0:
-                perplexity = group.first(metrics.dev_perplexity or 0.0)
-                best = better(progress.best, metrics.step, perplexity)
+            # The best step must have a checkpoint, and a step that was skipped has none.
+            is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
+            if is_dev_due and not metrics.skipped:
+                found = group.first(metrics.dev_perplexity or 0.0)
+                best = better(progress.best, metrics.step, found)
                 progress = progress.model_copy(update={"best": best})
-            if group.is_first and (progress.scheduled or stopping):
-                _save(trainer, progress, directory, publishing)
-                last_saved = time.monotonic()
+            if group.is_first and (is_due or stopping):
+                publishing.wait()
+                _check_weights(trainer, progress.step, directory)
+                if progress.scheduled or stopping:
+                    _save(trainer, progress, directory, origin, publishing)
+                    last_saved = time.monotonic()
             if stopping or is_over(config, progress):
                 break
     group.wait()  # until the first process has published the last checkpoint
@@ -118,7 +127,7 @@ def is_over(config: TrainingConfig, progress: Progress) -> bool:
 
 
 def better(best: Best | None, step: int, perplexity: float) -> Best:
-    """Return the best evaluation, once that of `step` is known; a perplexity of NaN is worse."""
+    """Return the best evaluation, once that of `step` is known."""
     if best is None or perplexity < best.perplexity:
         return Best(step=step, perplexity=perplexity, n_worse=0)
     return best.model_copy(update={"n_worse": best.n_worse + 1})
@@ -167,8 +176,8 @@ def _evaluated(
 ) -> Metrics:
     model, device = trainer.model, trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
-        score = evaluate(model)
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
+        score = evaluate(model)
     return replace(
         metrics,
         dev_perplexity=found,
@@ -183,6 +192,9 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     """Return exp of the mean negative log-likelihood per subword (Table 3).
 
     End symbols are counted; there is no label smoothing.
+
+    Raises:
+        DivergedError: It is NaN.
     """
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
@@ -190,47 +202,65 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     nll = sum(
         batch_losses(model, pack(pairs, chosen).to(device), 0.0)[1].item() for chosen in groups
     )
-    return math.exp(min(nll / int(pairs.tgt_lengths.sum()), 700.0))
+    if math.isnan(nll):
+        raise DivergedError("the perplexity on dev is not a number")
+    return perplexity_of(nll, int(pairs.tgt_lengths.sum()))
 
 
-def _advanced(progress: Progress, work: Work, metrics: Metrics, *, scheduled: bool) -> Progress:
+def _advanced(progress: Progress, work: Work, metrics: Metrics, *, is_due: bool) -> Progress:
     return Progress(
         step=metrics.step,
         epoch=work.update.epoch,
         index=work.update.index + 1,
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
-        scheduled=scheduled,
+        scheduled=is_due and not metrics.skipped,
         skipped=progress.skipped + metrics.skipped,
+        skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
         best=progress.best,
     )
 
 
-def _save(trainer: Trainer, progress: Progress, directory: Path, publishing: Beside) -> None:
-    """If all weights are finite, start to write a checkpoint and to delete old ones.
+def _has_diverged(config: TrainingConfig, progress: Progress) -> bool:
+    """Return whether too many steps were skipped in a row, or training ends with a skipped one."""
+    n_skipped = progress.skipped_in_a_row
+    return n_skipped >= MAX_SKIPPED or (n_skipped > 0 and progress.step == config.max_steps)
 
-    The checkpoint before it must be published first.
-    """
-    publishing.wait()
+
+def _skipped_steps(progress: Progress) -> str:
+    first = progress.step - progress.skipped_in_a_row + 1
+    steps = f"step {first:,}" if first == progress.step else f"steps {first:,} to {progress.step:,}"
+    return f"loss or gradient of {steps}"
+
+
+def _check_weights(trainer: Trainer, step: int, directory: Path) -> None:
     weights = [parameter.detach() for parameter in trainer.model.parameters()]
     if not torch.nn.utils.get_total_norm(weights).isfinite():
-        raise _diverged(f"weights after step {progress.step:,}", directory)
+        raise _diverged(f"weights after step {step:,}", directory)
+
+
+def _save(
+    trainer: Trainer,
+    progress: Progress,
+    directory: Path,
+    origin: Origin | None,
+    publishing: Beside,
+) -> None:
+    """Start to write a checkpoint and to delete old ones; that before it must be published."""
     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
 
     def publish() -> None:
         artifacts.sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
-        snapshot.publish(directory)
+        snapshot.publish(directory, origin)
         forget_old(directory, trainer.config.keep_checkpoints)
 
     publishing.start(publish)
 
 
-def _diverged(what: str, directory: Path) -> UserError:
+def _diverged(what: str, directory: Path) -> DivergedError:
     note_divergence(directory, f"{what}: not finite")
     kept = (
         f"the last good checkpoint is kept in {directory}"
         if checkpoints(directory)
         else "no checkpoint was saved before"
     )
-    return UserError(
-        f"{what}: not finite; {kept}; lower [training] learning_rate_scale or raise warmup_steps"
-    )
+    return DivergedError(f"{what}: not finite; {kept}; {WHAT_HELPS}")

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from nmtkit import artifacts
+from nmtkit.perplexity import bounded
 from nmtkit.training.distributed import Group
 
 METRICS = "metrics.jsonl"
@@ -56,6 +57,7 @@ class _Line(BaseModel):
     src_tokens: Annotated[int, Field(gt=0)]
     tgt_tokens: Annotated[int, Field(gt=0)]
     seconds: Annotated[float, Field(ge=0)]
+    dev_perplexity: Annotated[float, AfterValidator(bounded)] | None = None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -65,8 +67,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     found = {}
     for line in path.read_bytes().split(b"\n"):
         with suppress(ValidationError):
-            step = _Line.model_validate_json(line).step
-            found[step] = json.loads(line)
+            known = _Line.model_validate_json(line)
+            found[known.step] = json.loads(line) | {"dev_perplexity": known.dev_perplexity}
     return [found[step] for step in sorted(found)]
 
 

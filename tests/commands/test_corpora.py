@@ -11,6 +11,7 @@ import pytest
 
 from nmtkit.commands.corpora import corpora
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import CorpusEntry
 from nmtkit.reporting.tables import print_corpora
@@ -26,8 +27,8 @@ def entry(name: str, tmp_path: Path, mirror: Path | None = None) -> CorpusEntry:
     return found
 
 
-def remote_file(name: str, *langs: str) -> RemoteFile:
-    file = load_catalog().corpus(name, *langs).src.file
+def remote_file(name: str, pair: str) -> RemoteFile:
+    file = load_catalog().corpus(name, *Language.pair_of(pair)).src.file
     assert isinstance(file, RemoteFile)
     return file
 
@@ -40,7 +41,7 @@ def test_every_corpus_is_told_once_with_all_its_files_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
     for one in told:
         assert one.licence
-        pairs = ["-".join(pair) for pair in load_catalog().pairs(one.name)]
+        pairs = ["-".join(map(str, pair)) for pair in load_catalog().pairs(one.name)]
         assert list(one.n_pairs) == pairs
         places = [file.url or file.path for file in one.files]
         assert len(set(places)) == len(places) > 0
@@ -78,11 +79,11 @@ def test_files_in_the_mirror_are_told_so(shared_data: Path, tmp_path: Path) -> N
 
 def test_a_part_is_told_in_per_cent_where_the_length_is_known(tmp_path: Path) -> None:
     downloads = tmp_path / "runs" / "downloads"
-    for name, langs, state in (
-        ("multi30k-val", ("en", "de"), "part: 12 %"),
-        ("newstest2014-filtered", ("en", "de"), "part: 2,700 bytes"),
+    for name, pair, state in (
+        ("multi30k-val", "en-de", "part: 12 %"),
+        ("newstest2014-filtered", "en-de", "part: 2,700 bytes"),
     ):
-        url = remote_file(name, *langs).url
+        url = remote_file(name, pair).url
         folder = downloads / hashlib.sha256(url.encode()).hexdigest()[:16]
         folder.mkdir(parents=True)
         (folder / f"{url.rsplit('/', 1)[-1]}.part").write_bytes(bytes(2_700))
@@ -90,7 +91,7 @@ def test_a_part_is_told_in_per_cent_where_the_length_is_known(tmp_path: Path) ->
 
 
 def test_the_length_of_a_file_that_is_here_is_told(tmp_path: Path) -> None:
-    url = remote_file("newstest2014-filtered", "en", "de").url
+    url = remote_file("newstest2014-filtered", "en-de").url
     folder = tmp_path / "runs" / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
     folder.mkdir(parents=True)
     (folder / url.rsplit("/", 1)[-1]).write_bytes(bytes(5_400))

@@ -89,6 +89,15 @@ def test_one_blank_side_is_rated_as_an_end_at_once(
     assert no_target[1] == pytest.approx(math.exp(-no_target[0]), rel=1e-3)
 
 
+def test_line_in_which_nothing_is_seen_is_rated_as_a_blank_one(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    blank = rated(translator, write(tmp_path, ["", "cat", ""], ["", "", "cat"]))
+    invisible = ["\u200b", "\u2060\u00ad", "\ufe0f \u3164"]
+    src, tgt = [invisible[0], "cat", invisible[1]], [invisible[2], invisible[0], "cat"]
+    assert rated(translator, write(tmp_path, src, tgt)) == blank
+
+
 def test_fairseq_shows_what_was_given_as_reference(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:

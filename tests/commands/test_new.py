@@ -10,9 +10,17 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.commands import new as command
+from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, Recipe, TmxFile, TsvFile
+from nmtkit.languages import Language
+from nmtkit.machine import Machine
+from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.table import Tsv
+from nmtkit.sources.tmx import Tmx
+from nmtkit.stages import prepare
+from nmtkit.stages.chain import Chain
 
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
@@ -59,7 +67,8 @@ def test_a_recipe_and_the_sets_held_out_are_written_and_what_to_type_is_told(
     told = new("mine", *FILES)
     assert "nmtkit run ./mine.toml" in told
     recipe = load_recipe("./mine.toml")
-    assert (recipe.name, recipe.corpus.src_lang, recipe.corpus.tgt_lang) == ("mine", "en", "de")
+    assert recipe.name == "mine"
+    assert (recipe.corpus.src_lang, recipe.corpus.tgt_lang) == Language.pair_of("en-de")
     held_out = [
         list(zip(lines(f"mine/{name}.en"), lines(f"mine/{name}.de"), strict=True))
         for name in ("dev", "test")
@@ -108,15 +117,15 @@ def test_nothing_is_overwritten() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "says"),
     [
-        ("--src-lang", "en\nx = 1", "--tgt-lang", "de"),
-        ("--tgt-lang", "\udcff"),
-        ("--dev", "a\udcff", "b"),
+        (("--src-lang", "en\nx = 1", "--tgt-lang", "de"), "is not the code of a language; give"),
+        (("--tgt-lang", "\udcff"), "is not the code of a language; give"),
+        (("--dev", "a\udcff", "b"), "cannot stand in a recipe, which is plain text; rename it"),
     ],
 )
-def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match="cannot stand in a recipe, which is plain text; rename it"):
+def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UserError, match=says):
         new("mine", *FILES, *options)
     assert not Path("mine.toml").exists()
 
@@ -124,16 +133,16 @@ def test_what_cannot_stand_in_a_recipe_is_refused(options: tuple[str, ...]) -> N
 def test_a_single_column_is_refused() -> None:
     write("text.tsv", ["a\tb"])
     langs = ("--src-lang", "en", "--tgt-lang", "de")
-    for columns in ("", "en"):
-        with pytest.raises(UserError, match=f"--columns '{columns}' names fewer than two columns"):
+    for columns in ("en", ""):
+        with pytest.raises(UserError, match="--columns names one column; name all of them"):
             new("mine", "--tsv", "text.tsv", "--columns", columns, *langs)
 
 
 def test_column_that_cannot_stand_in_a_recipe_is_refused() -> None:
-    write("text.tsv", ["a\tb"])
+    write("text.tsv", ["a\tb\tc"])
     langs = ("--src-lang", "en", "--tgt-lang", "de")
     with pytest.raises(UserError, match=r"'\\udcff' cannot stand in a recipe, which"):
-        new("mine", "--tsv", "text.tsv", "--columns", "en,\udcff", *langs)
+        new("mine", "--tsv", "text.tsv", "--columns", "en,de,\udcff", *langs)
 
 
 def test_sets_that_are_given_are_not_held_out() -> None:
@@ -159,7 +168,7 @@ def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
     new("mine", "--tsv", "a.tsv", *columns, "--src-lang", "en", "--tgt-lang", "de")
     path = str(Path("a.tsv").resolve())
     assert load_recipe("./mine.toml").corpus.train == (
-        TsvFile(tsv=path, columns=("id", "de", "en"), header=not named),
+        Tsv(tsv=path, columns=("id", "de", "en"), header=not named),
     )
     assert set(zip(lines("mine/dev.en"), lines("mine/dev.de"), strict=True)) < set(text)
 
@@ -169,10 +178,10 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     write("a.tsv", ["\t".join(pair) for pair in text])
     new("mine", "--tsv", "a.tsv", *langs)
     [train] = load_recipe("./mine.toml").corpus.train
-    assert isinstance(train, TsvFile)
+    assert isinstance(train, Tsv)
     assert (train.columns, train.header) == (("en", "de"), False)
     write("b.tsv", ["1\t2\t3"])
-    with pytest.raises(UserError, match=r"b\.tsv has 3 columns; .* --columns id,en,de"):
+    with pytest.raises(UserError, match=r"b\.tsv has 3 columns, and .* --columns id,en,de"):
         new("other", "--tsv", "b.tsv", *langs)
 
 
@@ -180,7 +189,7 @@ def test_a_translation_memory_is_a_text_too(text: list[tuple[str, str]]) -> None
     unit = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>'
     write("a.tmx", ["<tmx><body>", *(unit.format(*pair) for pair in text), "</body></tmx>"])
     new("mine", "--tmx", "a.tmx", "--src-lang", "en", "--tgt-lang", "de")
-    assert load_recipe("./mine.toml").corpus.train == (TmxFile(tmx=str(Path("a.tmx").resolve())),)
+    assert load_recipe("./mine.toml").corpus.train == (Tmx(tmx=str(Path("a.tmx").resolve())),)
 
 
 @pytest.mark.parametrize(
@@ -199,13 +208,15 @@ def test_a_translation_memory_is_a_text_too(text: list[tuple[str, str]]) -> None
 def test_languages_are_told_by_what_differs_in_the_names(
     src: str, tgt: str, langs: tuple[str, str] | None
 ) -> None:
-    files = (Path(src), Path(tgt), None, None, None)
+    def told(*asked: str | None) -> tuple[str, ...]:
+        return tuple(map(str, command.training_text(Path(src), Path(tgt), {}, None, *asked)[1]))
+
     if langs is None:
         with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
-            command.training_text(*files, None, None)
+            told(None, None)
     else:
-        assert command.training_text(*files, None, None)[1] == langs
-    assert command.training_text(*files, "x", "y")[1] == ("x", "y")
+        assert told(None, None) == langs
+    assert told("cs", "sk") == ("cs", "sk")
 
 
 @pytest.mark.parametrize(
@@ -265,12 +276,24 @@ def _few_lines() -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[], None], tuple[str, ...], str]] = {
-    "no text": (_few_lines, ("mine",), "name the text by --src and --tgt"),
-    "half a text": (_few_lines, ("mine", "--src", "a.en"), "name the text by --src and --tgt"),
-    "columns of two files": (_few_lines, ("mine", *FILES, "--columns", "en,de"), "name the text"),
+    "no text": (_few_lines, ("mine",), "name one text: by --src and --tgt together"),
+    "half a text": (
+        _few_lines,
+        ("mine", "--src", "a.en"),
+        "name one text: by --src and --tgt together",
+    ),
+    "columns of two files": (
+        _few_lines,
+        ("mine", *FILES, "--columns", "en,de"),
+        "--columns is for",
+    ),
     "two texts": (_few_lines, ("mine", *FILES, "--tsv", "a.tsv"), "--src and --tgt"),
-    "one language": (_few_lines, ("mine", *FILES, "--src-lang", "de"), "both 'de'"),
-    "no language": (_few_lines, ("mine", *FILES, "--src-lang", "../x"), "should match pattern"),
+    "one language": (_few_lines, ("mine", *FILES, "--src-lang", "de"), "both de"),
+    "no language": (
+        _few_lines,
+        ("mine", *FILES, "--src-lang", "../x"),
+        "is not the code of a language; give",
+    ),
     "a path for a name": (_few_lines, ("a/b", *FILES), "'a/b' cannot name a recipe"),
     "few lines": (_few_lines, ("mine", *FILES), "the text has 99 pairs; at least 100"),
     "repeated lines": (_only_repeated_lines, ("mine", *FILES), "give one with --dev and --test"),
@@ -291,3 +314,52 @@ def test_a_mistake_is_one_sentence_and_writes_nothing(name: str) -> None:
     with pytest.raises(UserError, match=says):
         new(*args)
     assert sorted(path.name for path in Path().iterdir()) == ["train.de.gz", "train.en.gz"]
+
+
+@pytest.mark.parametrize("suffix", ["jpn", "zho", "tha_Thai", "yue", "kor", "fra", "pt-BR", "ckb"])
+def test_any_language_gets_sentencepieces_of_plain_text(suffix: str) -> None:
+    """Whether it has spaces decides the bound of lengths alone."""
+    write("u.eng", [f"sentence {n} of the text" for n in range(200)])
+    write(f"u.{suffix}", [f"這是第 {n} 句話" for n in range(200)])
+    new("mine", "--src", "u.eng", "--tgt", f"u.{suffix}")
+    recipe = load_recipe("./mine.toml")
+    assert (recipe.corpus.tokenizer, recipe.subword.method) == ("none", "sentencepiece")
+    is_spaced = suffix in ("kor", "fra", "pt-BR", "ckb")
+    assert (recipe.corpus.max_ratio < 10) == is_spaced
+    assert lines("mine.toml").count(f'tgt_lang = "{suffix}"') == 1
+
+
+@pytest.mark.parametrize("text_of", [lambda _n: "again and again", lambda n: f"{n} " * 12])
+def test_a_vocabulary_fits_a_small_text(text_of: Callable[[int], str], tmp_path: Path) -> None:
+    write("u.en", [text_of(n % 60) for n in range(300)])
+    write("u.de", [text_of(n % 60) + f" {n}" for n in range(300)])
+    write("d.en", ["a"])
+    write("d.de", ["b"])
+    sets = ("--dev", "d.en", "d.de", "--test", "d.en", "d.de")
+    new("mine", "--src", "u.en", "--tgt", "u.de", *sets)
+    recipe = load_recipe("./mine.toml")
+    chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
+    prepared = PreparedCorpus(prepare.run(chain))
+    assert prepared.counts().vocabulary <= recipe.subword.expected_tokens()  # type: ignore[union-attr]
+
+
+def test_the_papers_way_is_kept() -> None:
+    new("mine", *FILES, "--vocabulary", "bpe")
+    recipe = load_recipe("./mine.toml")
+    assert (recipe.corpus.tokenizer, recipe.subword.method) == ("moses", "bpe")
+    write("u.ja", ["これは本です"] * 200)
+    write("u.en", ["this is a book"] * 200)
+    with pytest.raises(UserError, match="--vocabulary bpe needs spaces between words"):
+        new("other", "--src", "u.en", "--tgt", "u.ja", "--vocabulary", "bpe")
+
+
+def test_what_is_skipped_is_told() -> None:
+    unit = '<tu><tuv xml:lang="{}"><seg>a {}</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu>'
+    tags = ["en-US"] * 240 + ["fr"] * 160
+    units = [unit.format(tag, n) for n, tag in enumerate(tags)]
+    write("a.tmx", ["<tmx><body>", *units, "</body></tmx>"])
+    sets = ("--dev", "train.en.gz", "train.de.gz", "--test", "train.en.gz", "train.de.gz")
+    options = ("--tmx", "a.tmx", "--src-lang", "en", "--tgt-lang", "de", *sets)
+    told = CliRunner().invoke(cli.app, ["new", "mine", *options]).stderr
+    assert "skipped 160 units: 160 without en" in told
+    assert "took as en: 240 en-US" in told

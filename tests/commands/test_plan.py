@@ -11,6 +11,7 @@ from nmtkit.commands import plan as command
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
@@ -112,7 +113,7 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
 def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     tmp_path: Path,
 ) -> None:
-    entry = load_catalog().corpus("europarl-v7", "en", "de")
+    entry = load_catalog().corpus("europarl-v7", *Language.pair_of("en-de"))
     remote = entry.src.file
     assert isinstance(remote, RemoteFile)
     assert remote.n_bytes is not None

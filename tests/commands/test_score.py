@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.commands.score import catalog_test_set, own_test_set, score_files
+from nmtkit.corpus.moses import Tokenization
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.sources.catalog import data_dir
@@ -150,7 +151,11 @@ def test_a_set_of_the_catalog_is_the_reference() -> None:
 def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> None:
     machine = Machine(tmp_path / "runs", mirror=shared_data / "mirror")
     found = catalog_test_set("multi30k-test2016", "en-deu", machine)
-    assert (found.name, found.lang, len(found.references[0])) == ("multi30k-test2016", "de", 1_000)
+    assert (found.name, found.lang.code, len(found.references[0])) == (
+        "multi30k-test2016",
+        "de",
+        1_000,
+    )
     mirror = tmp_path / "mirror"
     for path in (shared_data / "mirror").rglob("test_2016_flickr.*"):
         copy = mirror / path.relative_to(shared_data / "mirror")
@@ -201,3 +206,36 @@ def test_references_of_different_length_are_refused() -> None:
         own_test_set([Path("1.de"), Path("3.de")], "de")
     with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
         score_files(["3.de"], own_test_set([Path("1.de")], "de"))
+
+
+@pytest.mark.parametrize(
+    ("code", "tags"),
+    [("fr", "fr-FR FR fra fre fr_CA fra_Latn"), ("en", "en-US eng"), ("zh", "zho cmn_Hans zh-CN")],
+)
+def test_a_language_is_scored_alike_however_it_is_written(
+    code: str, tags: str, shared_data: Path
+) -> None:
+    """Moses restores its own tokens of French and English, and none of a language it mistakes."""
+    if code == "zh":
+        hyp, ref = "a.zh", "1.zh"
+    else:
+        ref = f"ref.{code}"
+        lines = (shared_data / "newstest" / f"newstest2014-fren.{code}").read_text("utf-8")
+        Path(ref).write_text("".join(f"{line}\n" for line in lines.split("\n")[:500]), "utf-8")
+        tools = Tokenization(code, False, False, "moses", False)
+        hyp = "hyp.txt"
+        with Path(ref).open(encoding="utf-8", newline="\n") as file:
+            restored = [tools.detokenize(tools.tokenize(line.removesuffix("\n"))) for line in file]
+        Path(hyp).write_text("".join(f"{line}\n" for line in restored), "utf-8", newline="\n")
+    [expected] = score(hyp, ref, "--lang", code).values()
+    if code != "zh":
+        assert expected["tokenized_bleu"]["score"] == 100.0
+    for tag in tags.split():
+        [found] = score(hyp, ref, "--lang", tag).values()
+        assert found == expected
+
+
+def test_a_file_of_another_form_is_not_scored_as_text() -> None:
+    Path("ref.xml").write_text('<dataset>\n<doc id="1">\n<ref lang="de"><seg id="1">a</seg>\n')
+    with pytest.raises(UserError, match=r"ref\.xml looks like XML of WMT"):
+        score("a.de", "ref.xml", "--lang", "de")

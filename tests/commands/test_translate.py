@@ -27,7 +27,7 @@ from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
 from nmtkit.errors import Stopped, UserError
-from nmtkit.machine import EnginePrecision
+from nmtkit.machine import EngineName, EnginePrecision
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
 LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
@@ -81,28 +81,51 @@ def test_a_source_that_is_the_draft_of_the_target_is_refused(
     assert source.read_text(encoding="utf-8") == "A cat.\n"
 
 
-def test_stopped_translation_of_a_file_is_resumed(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
+def test_line_in_which_nothing_is_seen_stays_blank(
+    engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = Output(Format.MOSES, 2, align=False)
-    expected = output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
-    (tmp_path / "target").unlink()
-    seen: list[str] = []
+    if engine == EngineName.CTRANSLATE2:
+        pytest.importorskip("ctranslate2")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    translator = nmtkit.Translator(bundle, device="cpu", engine=engine)
+    blank = ["\u200b", "\u00ad\ufeff", " \u2060\t\u180e", "\u3164", "\ufe0f\u200d", "\x07"]
+    seen = translator.translate(["cat", *(f"cat{each}" for each in blank)])
+    assert all(translation.text for translation in seen)
+    for translation in translator.translate(blank):
+        assert (translation.text, translation.log_prob, translation.src) == ("", 0, [])
+
+
+@pytest.mark.parametrize("n_done", [0, 1, 2])
+def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
+    n_done: int, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sentence's rating depends on its batch by rounding, and so on the processor."""
+    output = Output(Format.JSON, 2, align=False)
+    parts: list[list[str]] = []
+    stops: list[int] = []
     n_best = nmtkit.Translator.n_best
 
     def watched(self: nmtkit.Translator, lines: list[str], n: int) -> list[list[Translation]]:
-        if len(seen) == 3:
-            seen.append("stopped")
+        if len(parts) in stops:
+            stops.remove(len(parts))
             raise KeyboardInterrupt
-        seen.extend(lines)
+        parts.append(lines)
         return n_best(self, lines, n)
 
     monkeypatch.setattr(nmtkit.Translator, "n_best", watched)
+    expected = output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
+    undisturbed = parts.copy()
+    assert [len(part) for part in undisturbed] == [1, 2, 3]
+    (tmp_path / "target").unlink()
+    parts.clear()
+    stops.append(n_done)
     with pytest.raises(Stopped, match=r"target\.partial, and the same command resumes$"):
         output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
     assert not (tmp_path / "target").exists()
+    assert parts == undisturbed[:n_done]
     assert output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path) == expected
-    assert seen == [*LINES[:3], "stopped", *LINES[3:]]
+    assert parts == undisturbed
 
 
 @pytest.mark.parametrize("change", ["beam", "length penalty", "format", "text", "bundle", "dtype"])

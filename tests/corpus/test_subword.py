@@ -129,6 +129,19 @@ def test_an_unknown_character_is_unknown() -> None:
     assert bpe_subword(TEXT).encode("Ж") == [UNK_ID]
 
 
+def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
+    rare = [chr(0x4E00 + n) for n in range(3_000)]  # each one a word, which ends with it
+    text = [*TEXT * 2, *rare, *rare[:600] * 2]
+    subword = bpe_subword(text)
+    n_used = len({piece for line in text for piece in subword.pieces(subword.encode(line))})
+    assert subword.n_tokens == len(SPECIALS) + n_used + 1_000
+    for line in text:
+        assert subword.decode(subword.encode(line)) == line
+    # Inside of a word, where the text has none of them, the frequent ones are known.
+    assert UNK_ID not in subword.encode("".join(rare[:600]) + "ein")
+    assert subword.encode(f"{rare[-1]}ein")[0] == UNK_ID
+
+
 def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_path: Path) -> None:
     text = ["lower lower newer newer newer lowest widest widest", "lowered west"]
     subword = bpe_subword(text, 30)
@@ -315,9 +328,16 @@ def test_sentencepiece_has_the_size_asked_for() -> None:
     assert sentencepiece_subword().n_tokens == 310
 
 
-def test_a_vocabulary_too_large_for_the_text_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot learn 9,000 pieces from 19 different words"):
-        learn_sentencepieces(word_counts(TEXT), 9000)
+def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> None:
+    subword = SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 9_000))
+    assert subword.n_tokens < 9_000
+    words = [word for word in word_counts(TEXT) if word.isalpha()]  # pieces are of one script
+    assert [len(subword.encode(word)) for word in words] == [1] * 17
+
+
+def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
+    with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
+        learn_sentencepieces(word_counts(TEXT), 270)
 
 
 def test_a_line_break_in_bytes_stays_on_the_line() -> None:

@@ -24,6 +24,9 @@ class Diagonal:
 
     name, device = "diagonal", "cpu"
 
+    def lines_per_minute(self, beam_size: int) -> int:
+        raise NotImplementedError
+
     def translate(
         self,
         sources: Sequence[Sequence[int]],

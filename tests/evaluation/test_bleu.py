@@ -21,7 +21,9 @@ from nmtkit.evaluation.bleu import (
     multi_bleu,
     sacre_bleu,
 )
+from nmtkit.languages import Language
 
+EN, DE = Language.of("en"), Language.of("de")
 SENTENCE = st.lists(st.sampled_from("abcD"), max_size=9).map(" ".join)
 
 
@@ -131,23 +133,23 @@ REFS = ["The cat sat on a mat.", "He reads a very long book.", "it rains in the 
 
 
 def test_sacre_bleu_says_the_same_twice_with_its_interval_around_the_score() -> None:
-    first, second = sacre_bleu(HYPS, REFS, lang="en"), sacre_bleu(HYPS, REFS, lang="en")
+    first, second = sacre_bleu(HYPS, REFS, lang=EN), sacre_bleu(HYPS, REFS, lang=EN)
     assert first == second
     low, high = first.confidence_interval
     assert low < first.score < high
     assert "bs:1000|seed:12345|case:mixed" in first.signature
-    lowered = sacre_bleu(HYPS, REFS, lang="en", lowercase=True, n_bootstrap=2)
+    lowered = sacre_bleu(HYPS, REFS, lang=EN, lowercase=True, n_bootstrap=2)
     assert "bs:2|" in lowered.signature
     assert "case:lc" in lowered.signature
     assert lowered.score > first.score
 
 
 def test_sacre_bleu_of_a_copy_is_100() -> None:
-    assert sacre_bleu(REFS, REFS, lang="en").score == pytest.approx(100)
+    assert sacre_bleu(REFS, REFS, lang=EN).score == pytest.approx(100)
 
 
 def test_unequal_and_empty_inputs_are_the_users_mistakes() -> None:
-    for count in (multi_bleu, partial(sacre_bleu, lang="en")):
+    for count in (multi_bleu, partial(sacre_bleu, lang=EN)):
         with pytest.raises(UserError, match="3 hypotheses and 2 references"):
             count(["a", "b", "c"], ["a", "b"])
         with pytest.raises(UserError, match="empty"):
@@ -155,7 +157,7 @@ def test_unequal_and_empty_inputs_are_the_users_mistakes() -> None:
 
 
 TOY_TOOLS = TextTools(
-    lang="de",
+    lang=DE,
     tokenize=lambda line: line.replace(".", " ."),
     normalize_punctuation=lambda line: line.replace("„", '"'),
     replace_unicode_punctuation=lambda line: line.replace("”", '"'),
@@ -190,6 +192,16 @@ def test_the_scripts_way_normalizes_only_the_hypothesis() -> None:
     assert split["score_both_normalized"] == 100.0
 
 
+@pytest.mark.parametrize("marks", ["„“", "“”", "„”", '""'])
+def test_quotes_of_any_kind_are_alike_where_they_are_replaced(marks: str) -> None:
+    ref = 'eins "zwei" drei vier fünf … sechs'
+    hyp = ref.replace('"', marks[0], 1).replace('"', marks[1], 1)
+    for texts in (([hyp], [ref]), ([ref], [hyp])):
+        split = count_scores(*texts, tools=TOY_TOOLS)["compound_split_bleu"]
+        assert split["score_quotes_replaced"] == pytest.approx(100)
+        assert all(mark in str(split["how"]) for mark in marks)
+
+
 def lines_of(path: Path) -> list[str]:
     with path.open(encoding="utf-8", newline="\n") as file:
         return file.read().removesuffix("\n").split("\n")
@@ -197,7 +209,7 @@ def lines_of(path: Path) -> list[str]:
 
 def moses(lang: str) -> TextTools:
     return TextTools(
-        lang,
+        Language.of(lang),
         cache(Tokenization(lang, False, False, "moses", False).tokenize),
         partial(normalize_punctuation, lang=lang),
         replace_unicode_punctuation,
@@ -243,6 +255,18 @@ def test_scores_equal_the_original_tools(test_set: str, shared_data: Path) -> No
         [compound_split(line) for line in side] for side in (hyps_tok, refs_tok)
     )
     assert_equal_as_printed(vars(multi_bleu(hyps_split, refs_split)), both)
+    straight = [
+        [line.replace("„", '"').replace("“", '"').replace("”", '"') for line in side]
+        for side in (hyps, refs)
+    ]
+    hyps_split, refs_split = (
+        [compound_split(tools.tokenize(line)) for line in side] for side in straight
+    )
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
+    replaced = metric.corpus_score(hyps_split, [refs_split]).score
+    assert split["score_quotes_replaced"] == pytest.approx(replaced, abs=1e-9)
+    if expected["lang"] == "de":
+        assert round(replaced, 2) == 31.62
 
 
 def test_scores_of_tokenized_text_equal_the_original_tools(shared_data: Path) -> None:
@@ -251,7 +275,7 @@ def test_scores_of_tokenized_text_equal_the_original_tools(shared_data: Path) ->
     expected = expected["newstest2014.fr-en"]
     hyps, refs = lines_of(folder / expected["hyp"]), lines_of(folder / expected["ref"])
     assert_equal_as_printed(
-        vars(sacre_bleu(hyps, refs, lang="en", n_bootstrap=2)), expected["sacrebleu"]
+        vars(sacre_bleu(hyps, refs, lang=EN, n_bootstrap=2)), expected["sacrebleu"]
     )
     assert_equal_as_printed(vars(multi_bleu(hyps, refs)), expected["multi_bleu"])
 
@@ -261,7 +285,7 @@ def test_reference_lengths_equal_the_published_ones(shared_data: Path) -> None:
         (shared_data / "goldens" / "bleu" / "expected.json").read_text(encoding="utf-8")
     )["newstest2014-deen, all 3003 lines of the reference"]
     refs = lines_of(shared_data / "newstest" / "newstest2014-deen.de")
-    ref_len = sacre_bleu(refs, refs, lang="de", n_bootstrap=2).ref_len
+    ref_len = sacre_bleu(refs, refs, lang=DE, n_bootstrap=2).ref_len
     assert ref_len == expected["sacrebleu_ref_len"]["published"]
     split = [compound_split(moses("de").tokenize(line)) for line in refs]
     assert multi_bleu(split, split).ref_len == expected["compound_split_ref_len"]["published"]

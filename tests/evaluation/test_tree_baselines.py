@@ -8,8 +8,9 @@ import pytest
 
 from nmtkit.corpus.linearized import PUNCTUATION, linearize, read_back
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.treebank import Pair, read_trees
+from nmtkit.sources.treebank import read_trees
 
 DEMO = Path(__file__).resolve().parents[2] / "data" / "trees"
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"

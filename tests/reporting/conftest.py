@@ -69,6 +69,7 @@ def inspection() -> Inspection:
             [Counted("z", 1)],
         ),
         splitting=(splitting, replace(splitting, lang="de", most_split=most_split)),
+        round_trip=98.76,
         samples=[
             SamplePair("one", 1, steps_of("en", HOSTILE), steps_of("de", "Zwei")),
             SamplePair("one", 1_234, steps_of("en", "Two"), steps_of("de", HOSTILE)),

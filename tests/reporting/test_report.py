@@ -15,9 +15,18 @@ from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel, read_exhibit, writ
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.published import TABLE_2, TABLE_4
-from nmtkit.reporting.report import Report, RunFacts, StageFacts, table_2, table_4
+from nmtkit.reporting.report import (
+    Report,
+    RunFacts,
+    StageFacts,
+    reproductions_grid,
+    table_2,
+    table_2_score,
+    table_4,
+)
 from nmtkit.reporting.report_page import render_html, render_markdown
 from nmtkit.reporting.scatter import Point, Scatter
+from nmtkit.reporting.study import study_grid
 from reporting.browser import browser
 from reporting.conftest import HOSTILE
 from reporting.test_page import parse
@@ -31,6 +40,9 @@ def score(value: float) -> dict[str, Any]:
     return {"score": value, "how": "as said"}
 
 
+SPLIT = {**score(26.75), "score_quotes_replaced": 27.25}
+
+
 def run_of(
     number: int, name: str = "mine", text: str = "", tgt: str = "de", **scores: Any
 ) -> RunFacts:
@@ -41,7 +53,7 @@ def run_of(
             stage, f"{stage}{text}", f"runs/{stage}/{number}", is_here=True,
             manifest_sha256=f"manifest of {stage}", published="2026-01-01", seconds=60.0,
             host=f"host{text}", run={**run, "clean": False},
-            made_by={"code": f"code of {stage}", "nmtkit": "0", "torch": "2.13.0"},
+            made_by={"nmtkit": "0", "torch": "2.13.0"}, code={f"{stage}/": f"code of {stage}"},
             recipe={"model": {"d_model": 31, "text": text}},
             texts={"train": [[f"hash of a text{text}"]]},
         )
@@ -61,6 +73,7 @@ def run_of(
         cost=training_cost(43_200, 8, "Tesla P100-SXM2-16GB", 1.02e18),
         dev=[],
         by_length={},
+        other_code={f"train{text}": [f"model/{text}"]} if text else {},
         curves=[Curve("loss", f"Loss{text}", [(1, 2.0), (50, 1.0)], 50)],
     )
 
@@ -75,7 +88,7 @@ def study_of(run: RunFacts, text: str = "") -> StudyTable:
 
 
 def full(text: str = "") -> Report:
-    run = run_of(1, "wmt14-en-de-base", text, compound_split_bleu=score(27.25), sacrebleu=score(26))
+    run = run_of(1, "wmt14-en-de-base", text, compound_split_bleu=SPLIT, sacrebleu=score(26))
     panel = Panel(title=f"t{text}", columns=[f"a{text}", "b"], n_labels=1, rows=[[text, "7"]])
     drawing = Drawing(title=f"d{text}", svg=f"<svg>{text}</svg>")
     exhibit = Exhibit(
@@ -83,6 +96,17 @@ def full(text: str = "") -> Report:
         panels=[panel], drawings=[drawing],
     )  # fmt: skip
     return replace(EMPTY, runs=[run], studies=[study_of(run, text)], exhibits={"table-1": exhibit})
+
+
+def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
+    old, new = (run_of(1, compound_split_bleu=kind) for kind in (score(26.75), SPLIT))
+    rows = [*study_of(old).rows[:1], *study_of(new).rows]
+    table = StudyTable("s", "d", "compound_split_bleu.score_quotes_replaced", rows)
+    cells = [row[4] for group in study_grid(table).groups for row in group]
+    assert cells == ["not available", "27.25", ""]
+    plain = StudyTable("s", "d", "compound_split_bleu", rows)
+    cells = [row[4] for group in study_grid(plain).groups for row in group]
+    assert cells == ["26.75", "26.75", ""]
 
 
 def rows_of(grid: Grid) -> dict[str, tuple[str, ...]]:
@@ -99,7 +123,7 @@ def test_table_2_has_the_paper_and_what_is_not_run() -> None:
 
 
 def test_table_2_has_runs_with_the_kind_of_bleu_that_the_paper_has() -> None:
-    german = run_of(1, "wmt14-en-de-base", compound_split_bleu=score(27.25), sacrebleu=score(26))
+    german = run_of(1, "wmt14-en-de-base", compound_split_bleu=SPLIT, sacrebleu=score(26))
     french = run_of(2, "other", tgt="fr", tokenized_bleu=score(38.5), compound_split_bleu=score(9))
     dev = replace(run_of(3, "wmt14-en-de-big"), scores={"newstest2013": {"sacrebleu": score(1)}})
     rows = rows_of(table_2(replace(EMPTY, runs=[german, french, dev])))
@@ -110,6 +134,37 @@ def test_table_2_has_runs_with_the_kind_of_bleu_that_the_paper_has() -> None:
     assert "nmtkit run wmt14-en-de-base" not in rows
     assert rows["nmtkit run wmt14-en-de-big"][0] == "not run"
     assert rows["nmtkit run wmt14-en-fr-base"][1] == "not run"
+
+
+def test_table_2_says_which_runs_have_no_figure_like_the_papers() -> None:
+    old = run_of(1, "wmt14-en-de-base", compound_split_bleu=score(27.25), sacrebleu=score(26))
+    uncased = run_of(2, "other", compound_split_bleu=SPLIT)
+    uncased.stages[-1].recipe["scoring"] = {"lowercase": True}
+    rows = rows_of(table_2(replace(EMPTY, runs=[old, uncased])))
+    assert rows["nmtkit: wmt14-en-de-base seed=1"][:2] == ("not available", "")
+    assert "nmtkit: other seed=2" not in rows
+    assert table_2_score(old) is None
+
+
+def test_reproductions_are_beside_figures_of_their_own_kind_alone() -> None:
+    german = run_of(1, "wmt14-en-de-base", compound_split_bleu=SPLIT, sacrebleu=score(26))
+    french = run_of(2, "other", tgt="fr", tokenized_bleu=score(38.5), sacrebleu=score(36))
+    grid = reproductions_grid(replace(EMPTY, runs=[german, french]))
+    ours = {row[0]: row[-1] for group in grid.groups for row in group if "seed=" in row[1]}
+    paper = [row for group in grid.groups for row in group if row[-1] in ("27.3", "28.4")]
+    assert sorted(ours.values()) == ["26.00", "27.25"]
+    assert [ours[row[0]] for row in paper] == ["27.25"] * 2
+    (checkpoint,) = (group[0][0] for group in grid.groups if "27.52" in {row[-1] for row in group})
+    assert ours[checkpoint] == "26.00"
+    for group in grid.groups:
+        assert len({row[0] for row in group}) == 1
+        assert all(row[-1] for row in group)
+    for text in (
+        parse(render_html(full())).text,
+        render_markdown(full()),
+        json.dumps(EMPTY.as_json()),
+    ):
+        assert "27.52" in text
 
 
 def test_table_4_has_the_paper_and_runs_that_parse() -> None:
@@ -128,7 +183,7 @@ def test_table_4_has_the_paper_and_runs_that_parse() -> None:
 def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
     page, markdown = parse(render_html(full())), render_markdown(full())
     links = [each for each in page.all("a") if "run-" in each.attributes["href"]]
-    assert len(links) == 3  # of the runs, of Table 2, of the study
+    assert len(links) == 5  # of the runs, of Table 2, of the study, of two kinds of reproductions
     (details,) = page.all("details")
     ids = [each.attributes.get("id") for each in details.all()]
     assert {link.attributes["href"].removeprefix("#") for link in links} <= set(ids)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nmtkit.evaluation.bleu import count_scores
+from nmtkit.languages import Language
 from nmtkit.model.devices import training_cost
 from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
@@ -50,7 +51,7 @@ def scores() -> dict[str, Any]:
     refs = [line.replace("dog", "bird") for line in hyps]
     return {
         name: {
-            **count_scores(lines, refs, tools=text_tools("de")),
+            **count_scores(lines, refs, tools=text_tools(Language.of("de"))),
             "test_set": describe(name, refs),
         }
         for name, lines in (("one", hyps), ("other", refs))
@@ -81,6 +82,19 @@ def test_every_score_has_its_kind_signature_and_test_set(
     (line,) = (line for line in lines if line.startswith("│ sacreBLEU "))
     assert f"[{low:.2f}, {high:.2f}]" in line
     assert "\n".join(hows).count(scores["one"]["sacrebleu"]["signature"]) == 1
+
+
+def test_figures_that_scores_of_before_lack_are_not_available(
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    del scores["one"]["compound_split_bleu"]["score_quotes_replaced"]
+    print_scores(scores, as_json=False)
+    lines = capsys.readouterr().out.split("\n")
+    (line,) = (line for line in lines if "quotes replaced " in line and line.startswith("│"))
+    assert [cell.strip() for cell in line.split("│")[2:-1]] == ["not available", "100.00"]
+    del scores["other"]["compound_split_bleu"]["score_quotes_replaced"]
+    print_scores(scores, as_json=False)
+    assert capsys.readouterr().out.count("not available") == 2
 
 
 def test_json_is_valid_and_does_not_depend_on_the_order_of_keys(

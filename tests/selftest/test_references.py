@@ -5,16 +5,18 @@ from typing import Any
 import pytest
 
 from nmtkit.evaluation.bleu import Bleu
+from nmtkit.languages import Language
 from nmtkit.reporting.facts import Check
 from nmtkit.selftest import references
 
+LANGS = Language.of("en"), Language.of("de")
 SRC = ["The well-known house, isn't it?", "Mr. Smith's 3 trees.", "", "a\u2028b c\u0085d", "No. 5"]
 TGT = ["Das bekannte Haus, oder?", "Herrn Smiths 3. Baum", "Größe", "„Ja“, sagte er.", "Nr. 5"]
 
 
 def checks() -> list[Check]:
     """The checks of this text."""
-    return list(references.compare(SRC, TGT, ("en", "de")))
+    return list(references.compare(SRC, TGT, LANGS))
 
 
 def test_all_hold() -> None:
@@ -24,7 +26,7 @@ def test_all_hold() -> None:
 
 
 def test_text_of_single_letters_has_nothing_to_learn() -> None:
-    found = list(references.compare(["a"], ["b"], ("en", "de")))
+    found = list(references.compare(["a"], ["b"], LANGS))
     states = [each.state for each in found]
     assert states == ["held", "held", "skipped", "skipped", "held", "held"]
 

@@ -1,10 +1,11 @@
 """Lines of a pipe: none is kept waiting, lost or split."""
 
-import itertools
 import os
-import time
+from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.sources import arriving, text
@@ -73,20 +74,15 @@ def test_lines_that_arrive_without_an_end_are_yielded(monkeypatch: pytest.Monkey
     os.close(reader)
 
 
-def test_first_part_is_small_and_later_ones_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "MAX_ITEMS", 8)
+def test_first_part_is_small_and_later_ones_grow() -> None:
     chunks = [["0"], [str(i) for i in range(1, 30)], ["30", "31"]]
-    parts = list(in_growing_parts(chunks))
+    parts = list(in_growing_parts(chunks, most=8))
     assert [line for part in parts for line in part] == [str(i) for i in range(32)]
     assert [len(part) for part in parts] == [1, 2, 4, 8, 8, 7, 2]
 
 
-def test_a_part_that_is_not_full_says_nothing_of_larger_ones() -> None:
-    parts = in_growing_parts([range(3), range(3), range(9)], first=4)
-    assert [len(part) for part in parts] == [3, 3, 4, 5]
-
-
-def test_parts_that_take_long_do_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = itertools.accumulate([0, 29, 0, 31, 0, 29, 0, 31, 0, 0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(seconds))
-    assert [len(part) for part in in_growing_parts([range(16)], first=2)] == [2, 4, 4, 6]
+@given(st.integers(0, 200), st.integers(1, 40))
+def test_parts_after_a_stop_are_those_of_a_run_without_one(n: int, most: int) -> None:
+    whole = list(in_growing_parts([range(n)], most))
+    for k, n_done in enumerate(accumulate(map(len, whole), initial=0)):
+        assert list(in_growing_parts([range(n_done, n)], most, n_done)) == whole[k:]

@@ -120,18 +120,21 @@ class FakeHub(BaseHTTPRequestHandler):
 
 READ = """
 import json, sys
-from nmtkit.sources.hub import read_rows
 from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.sources.hub import HubSource
+from nmtkit.sources.variants import Variants
 answers = []
 for asked in json.loads(sys.argv[1]):
+    variants = Variants(*map(Language.of, asked.pop("languages")))
     try:
-        answers.append(list(read_rows(**asked)))
+        answers.append(list(HubSource(**asked).rows([], variants)))
     except UserError as error:
         answers.append(str(error))
 sys.stdout.write(json.dumps(answers))
 """
 ASKED = {
-    "repository": REPOSITORY,
+    "huggingface": REPOSITORY,
     "revision": REVISION,
     "subset": "de-en",
     "split": "test",
@@ -186,7 +189,7 @@ GOOD: list[tuple[dict[str, Any], list[list[str]]]] = [
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"revision": OTHER_REVISION}, f"Revision '{OTHER_REVISION}' doesn't exist"),
     (
-        {"repository": "nobody/nothing"},
+        {"huggingface": "nobody/nothing"},
         "'nobody/nothing' doesn't exist on the Hub or cannot be accessed",
     ),
     ({"subset": "fr-en"}, r"cannot load fr-en of wmt/wmt14 at a1.*: .*Available: \['de-en'\]"),
@@ -194,14 +197,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"split": "train[:3]"}, r"has no split train\[:3\]; it has train, test"),
     (
         {"languages": ["fr", "de"]},
-        r"no texts in a column translation\.fr; it has translation\.de, translation\.en",
+        r"has not both fr and de; it has de, en; name the columns",
     ),
     (
-        {"repository": "wmt/labels", "subset": "default"},
-        r"no texts in a column translation\.en; it has text$",
+        {"huggingface": "wmt/labels", "subset": "default"},
+        r"has not both en and de; it has text; name the columns",
     ),
-    ({"repository": "wmt/gap"}, r"row 2 of test has no translation\.en"),
-    ({"repository": "wmt/damaged"}, r"cannot load de-en of wmt/damaged .*Parquet magic bytes"),
+    ({"huggingface": "wmt/gap"}, r"test, row 2 has no translation\.en"),
+    ({"huggingface": "wmt/damaged"}, r"cannot load de-en of wmt/damaged .*Parquet magic bytes"),
 ]
 
 
@@ -240,7 +243,7 @@ def test_the_cache_is_not_taken_for_another_revision(gone: dict[str, str]) -> No
     other, nothing = read_elsewhere(
         gone | {"HF_HUB_OFFLINE": "1"},
         {"revision": OTHER_REVISION},
-        {"repository": "nobody/nothing"},
+        {"huggingface": "nobody/nothing"},
     )
     assert f"de-en of wmt/wmt14 at {OTHER_REVISION} is not in the cache" in other
     assert f"what the cache has is revision {REVISION}" in other

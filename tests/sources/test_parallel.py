@@ -18,19 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import FilePair, HubSource, Recipe, Source, TmxFile, Treebank, TsvFile
+from nmtkit.languages import Language
+from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.sources.catalog import CatalogText, RemoteFile
-from nmtkit.sources.parallel import (
-    Corpus,
-    FilePairCorpus,
-    TmxCorpus,
-    TsvCorpus,
-    find_corpus,
-    read_parallel,
-)
+from nmtkit.sources.file_pair import FilePair, read_parallel
+from nmtkit.sources.hub import HubSource
+from nmtkit.sources.parallel import Corpus, find_corpus
+from nmtkit.sources.source import Source
+from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile
+from nmtkit.sources.tmx import Tmx
+from nmtkit.sources.treebank import Treebank
 
+EN, DE = Language.of("en"), Language.of("de")
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"
 
 
@@ -38,12 +39,12 @@ def no_download(file: RemoteFile) -> Path:
     raise AssertionError(file)
 
 
-def found(source: Source) -> Corpus:
-    return find_corpus(source, "en", "de")
+def found(source: str | Source) -> Corpus:
+    return find_corpus(source, EN, DE)
 
 
-def read(source: Source, src_lang: str = "en", tgt_lang: str = "de") -> list[tuple[str, str]]:
-    return list(find_corpus(source, src_lang, tgt_lang).pairs(no_download))
+def read(source: Source, src: Language = EN, tgt: Language = DE) -> list[tuple[str, str]]:
+    return list(find_corpus(source, src, tgt).pairs(no_download))
 
 
 def written(path: Path, content: str | bytes) -> Path:
@@ -63,8 +64,8 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
         written(tmp_path / name, f"text of {name}\n") for name in ("a.en", "a.de", "b.tsv", "c.tmx")
     )
     pair = found(FilePair(src=str(a_en), tgt=str(a_de)))
-    table = found(TsvFile(tsv=str(tsv), columns=("de", "en")))
-    memory = found(TmxFile(tmx=str(tmx)))
+    table = found(Tsv(tsv=str(tsv), columns=("de", "en")))
+    memory = found(Tmx(tmx=str(tmx)))
 
     assert pair.identity(tmp_path) == [sha256(a_en), sha256(a_de)]
     assert table.identity(tmp_path) == ["tsv", sha256(tsv), "de", "en"]
@@ -72,7 +73,7 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
 
     tsv.unlink()
     with pytest.raises(UserError, match=r"there is no file .*b\.tsv; correct the recipe"):
-        found(TsvFile(tsv=str(tsv), columns=("de", "en"))).identity(tmp_path)
+        found(Tsv(tsv=str(tsv), columns=("de", "en"))).identity(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.sgm", "a.SGML"])
@@ -80,11 +81,11 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
 def test_own_file_with_segments_differs_from_the_same_bytes_of_plain_text(
     name: str, packed: str, tmp_path: Path
 ) -> None:
-    content = b"<seg>a</seg>\n"
+    content = b"x <seg>a</seg>\n"
     content = gzip.compress(content, mtime=0) if packed else content
     plain, segments = (written(tmp_path / f"{each}{packed}", content) for each in ("a.txt", name))
     pair = FilePair(src=str(plain), tgt=str(segments))
-    assert read(pair) == [("<seg>a</seg>", "a")]
+    assert read(pair) == [("x <seg>a</seg>", "a")]
     assert found(pair).identity(tmp_path) == [sha256(plain), f"{sha256(plain)}:sgml"]
 
 
@@ -93,7 +94,7 @@ def test_a_file_that_changes_between_hashing_and_reading_is_refused(
     suffix: str, tmp_path: Path
 ) -> None:
     def write(path: Path, word: str) -> None:
-        text = f"<seg>{word}</seg>\n".encode()
+        text = f"x <seg>{word}</seg>\n".encode()
         path.write_bytes(gzip.compress(text, mtime=0) if suffix == ".gz" else text)
 
     paths = tmp_path / f"a.en{suffix}", tmp_path / f"a.de{suffix}"
@@ -112,10 +113,9 @@ def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "src").write_text("a\n", encoding="utf-8")
     (tmp_path / "tgt").write_text("b\n", encoding="utf-8")
     monkeypatch.setenv("OWN_TEXT", str(tmp_path))
-    corpus = find_corpus(FilePair(src="$OWN_TEXT/src", tgt="$OWN_TEXT/tgt"), "en", "de")
-    assert list(corpus.pairs(no_download)) == [("a", "b")]
+    assert read(FilePair(src="$OWN_TEXT/src", tgt="$OWN_TEXT/tgt")) == [("a", "b")]
     with pytest.raises(UserError, match="the environment has no NO_SUCH_VARIABLE"):
-        find_corpus(FilePair(src="$NO_SUCH_VARIABLE/src", tgt="tgt"), "en", "de")
+        read(FilePair(src="$NO_SUCH_VARIABLE/src", tgt="tgt"))
 
 
 def test_a_dataset_is_known_by_its_commit(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
         recipe = Recipe.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         for source in (*recipe.corpus.train, recipe.corpus.dev, *recipe.test.sets):
             corpus = find_corpus(source, recipe.corpus.src_lang, recipe.corpus.tgt_lang)
-            assert corpus.files or isinstance(source, Treebank)
+            assert corpus.remote or isinstance(source, Treebank)
 
 
 # How it is read
@@ -177,10 +177,10 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
 
 def test_columns_are_read_in_both_directions(tmp_path: Path) -> None:
     content = gzip.compress("Grüße\u2028!\thello\n\t\nja\tyes".encode())
-    tsv = TsvFile(tsv=str(written(tmp_path / "a.tsv.gz", content)), columns=("de", "en"))
+    tsv = Tsv(tsv=str(written(tmp_path / "a.tsv.gz", content)), columns=("de", "en"))
     expected = [("Grüße\u2028!", "hello"), ("", ""), ("ja", "yes")]
-    assert read(tsv, "de", "en") == expected
-    assert read(tsv, "en", "de") == [(b, a) for a, b in expected]
+    assert read(tsv, DE, EN) == expected
+    assert read(tsv, EN, DE) == [(b, a) for a, b in expected]
 
 
 @pytest.mark.parametrize(("line", "n_columns"), [("one", 1), ("", 1), ("a\tb\tc", 3)])
@@ -189,16 +189,17 @@ def test_lines_of_other_columns_are_refused_with_their_number(
 ) -> None:
     path = written(tmp_path / "a.tsv", f"ja\tyes\n{line}\nnein\tno\n")
     with pytest.raises(UserError, match=rf"a\.tsv, line 2: {n_columns} columns"):
-        read(TsvFile(tsv=str(path), columns=("de", "en")))
+        read(Tsv(tsv=str(path), columns=("de", "en")))
 
 
 def test_of_many_columns_the_two_languages_are_read(tmp_path: Path) -> None:
     rows = ["id\tde\tscore\ten", "1\tja\t0.5\tyes", "2\tnein\t\tno"]
     columns = tuple(rows[0].split("\t"))
     path = str(written(tmp_path / "a.tsv", "\n".join(rows)))
-    plain, headed = (TsvFile(tsv=path, columns=columns, header=yes) for yes in (False, True))
-    assert read(headed, "en", "de") == [("yes", "ja"), ("no", "nein")]
-    assert read(plain, "de", "en") == [("de", "en"), ("ja", "yes"), ("nein", "no")]
+    plain, headed = (Tsv(tsv=path, columns=columns, header=yes) for yes in (False, True))
+    assert read(headed, EN, DE) == [("yes", "ja"), ("no", "nein")]
+    with pytest.raises(UserError, match=r"a\.tsv, line 1 names the columns: .* header = true"):
+        read(plain)
     assert found(plain).identity(tmp_path) == ["tsv", sha256(Path(path)), *columns]
     assert found(headed).identity(tmp_path) != found(plain).identity(tmp_path)
     written(tmp_path / "a.tsv", rows[0])
@@ -211,9 +212,9 @@ def test_a_translation_memory_is_read_in_both_directions(tmp_path: Path) -> None
         '<tmx version="1.4"><body><tu><tuv xml:lang="de"><seg>ja</seg></tuv>'
         '<tuv xml:lang="en-US"><seg>yes</seg></tuv></tu></body></tmx>'
     )
-    tmx = TmxFile(tmx=str(written(tmp_path / "a.tmx.gz", gzip.compress(content.encode()))))
+    tmx = Tmx(tmx=str(written(tmp_path / "a.tmx.gz", gzip.compress(content.encode()))))
     assert read(tmx) == [("yes", "ja")]
-    assert read(tmx, "de", "en") == [("ja", "yes")]
+    assert read(tmx, DE, EN) == [("ja", "yes")]
 
 
 def test_real_text_keeps_its_number_of_lines(shared_data: Path) -> None:
@@ -235,12 +236,15 @@ def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
     empty = str(written(tmp_path / "a.en", ""))
-    for source in (FilePair(src=empty, tgt=empty), TsvFile(tsv=empty, columns=("en", "de"))):
-        with pytest.raises(UserError, match=r"the corpus a\.en is empty: .*a\.en has no line"):
+    for source in (FilePair(src=empty, tgt=empty), Tsv(tsv=empty, columns=("en", "de"))):
+        with pytest.raises(UserError, match=r"the corpus a\.en is empty: it has no text"):
             read(source)
-    tmx = written(tmp_path / "a.tmx", "<tmx><body/></tmx>")
-    with pytest.raises(UserError, match=r"a\.tmx is empty: .*a\.tmx has no unit in both en and de"):
-        read(TmxFile(tmx=str(tmx)))
+    unit = "<tu><tuv lang='en'><seg>a</seg></tuv></tu>"
+    tmx = written(tmp_path / "a.tmx", f"<tmx><body>{unit}</body></tmx>")
+    with pytest.raises(
+        UserError, match=r"a\.tmx is empty: it has no unit in both en and de; it has 'en'"
+    ):
+        read(Tmx(tmx=str(tmx)))
 
 
 def test_two_files_are_paired_without_a_corpus(tmp_path: Path) -> None:
@@ -300,13 +304,12 @@ def test_any_bytes_are_a_corpus_or_get_one_sentence(
         content = content[:at] + replaced + content[at + len(replaced) :]
     path = tmp_path_factory.mktemp("any") / (f"a{archive_suffix}" if member else name + suffix)
     text = CatalogText(file=written(path, content), member=member)
-    corpora: tuple[Corpus, ...] = (
-        FilePairCorpus(name="any", files=(text, text)),
-        TsvCorpus(
-            name="any", files=(text,), columns=("en", "de"), header=False, langs=("en", "de")
-        ),
-        TmxCorpus(name="any", files=(text,), langs=("en", "de")),
-    )
-    for corpus in corpora:
+    sources: dict[Source, tuple[CatalogText, ...]] = {
+        FilePair(src="any", tgt="any"): (text, text),
+        Tsv(tsv="any", columns=("en", "de")): (text,),
+        Tmx(tmx="any"): (text,),
+    }
+    for source, texts in sources.items():
+        corpus = Corpus(name="any", source=source, langs=(EN, DE), remote=texts)
         with suppress(UserError):
             list(corpus.pairs(no_download))

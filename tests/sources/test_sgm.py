@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.sources import sgm
+from nmtkit.sources import sgm, xml_stream
 from nmtkit.sources import text as sources
 from nmtkit.sources.sgm import read_segments
 
@@ -51,4 +51,4 @@ def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line:
 
 
 def test_the_bound_is_that_of_a_line() -> None:
-    assert sgm.MAX_SEGMENT_CHARACTERS == sources.MAX_LINE_BYTES
+    assert xml_stream.MAX_SEGMENT_CHARACTERS == sources.MAX_LINE_BYTES

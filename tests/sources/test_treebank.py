@@ -6,18 +6,21 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
 import pytest
 from nltk.tree import Tree
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import HubSource, Treebank
+from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.treebank import files_of, normalize, read_trees
+from nmtkit.sources.treebank import Treebank, files_of, normalize, read_trees
 
+EN = Language.of("en")
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"
-TREE = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
+BRACKETS = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
 
 
 def no_download(file: RemoteFile) -> Path:
@@ -33,7 +36,7 @@ def read(folder: Path, text: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("text", "words", "tree"),
     [
-        ("( (S (NP-SBJ-1 (NN Sales)) (VP (VBD rose)) (. .)))", "Sales rose .", TREE),
+        ("( (S (NP-SBJ-1 (NN Sales)) (VP (VBD rose)) (. .)))", "Sales rose .", BRACKETS),
         ("(ROOT (S (NP=2 (NN Sales)) (VP|X (VBD rose))))", "Sales rose", None),
         ("(S (NP (NN Sales)))", "Sales", "(TOP (S (NP (NN Sales))))"),
         ("(TOP (NP (-LRB- -LRB-) (NN a)))", "-LRB- a", "(TOP (NP (-LRB- -LRB-) (NN a)))"),
@@ -52,16 +55,19 @@ def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
 
 
 def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
-    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{TREE} {TREE}\n"
-    assert read(tmp_path, text) == [("Sales rose .", TREE)] * 3
+    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{BRACKETS} {BRACKETS}\n"
+    assert read(tmp_path, text) == [("Sales rose .", BRACKETS)] * 3
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{TREE}\n{TREE})\n", r"a\.mrg, line 2: a closing bracket without an opening one"),
-        (f"{TREE}\n(TOP (S (NN a))\n{TREE}\n", r"a\.mrg, line 2: the tree .* is never closed"),
-        (f"{TREE}\n( )\n", r"line 2: \( \) is an empty tree"),
+        (f"{BRACKETS}\n{BRACKETS})\n", r"a\.mrg, line 2: a closing bracket without an opening one"),
+        (
+            f"{BRACKETS}\n(TOP (S (NN a))\n{BRACKETS}\n",
+            r"a\.mrg, line 2: the tree .* is never closed",
+        ),
+        (f"{BRACKETS}\n( )\n", r"line 2: \( \) is an empty tree"),
         ("(S (NP (-NONE- *)))", r"line 1: .* is an empty tree"),
         ("(S (NP))", "line 1: .* is an empty tree"),
         ("(S (NP SBJ (NN a)))", r"line 1: .* \(NP \.\.\.\) is neither .* no spaces"),
@@ -72,7 +78,7 @@ def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
         ("(S (NN a(b)))", r"line 1: .*brackets of the text are -LRB-"),
         ("(S ((NN a)))", "line 1: .* is neither"),
         ("The cat sat .", r"line 1: The cat sat \. is outside of all brackets"),
-        (f"{TREE} a", "line 1: a is outside of all brackets"),
+        (f"{BRACKETS} a", "line 1: a is outside of all brackets"),
         ("(" * 300, "line 1: brackets in brackets, 201 deep"),
     ],
 )
@@ -111,7 +117,7 @@ def test_sections_are_chosen_by_the_numbers_of_files(
     tmp_path: Path, packed: Callable[[Path], Path], sections: tuple[str, ...], words: str
 ) -> None:
     place = packed(tmp_path)
-    corpus = find_corpus(Treebank(treebank=str(place), sections=sections), "en", "tree")
+    corpus = find_corpus(Treebank(treebank=str(place), sections=sections), EN, TREE)
     pairs = list(corpus.pairs(no_download))
     assert " ".join(word for word, _ in pairs) == words
     assert all(tree == f"(TOP (NP (NN {word})))" for word, tree in pairs)
@@ -121,7 +127,7 @@ def test_sections_are_chosen_by_the_numbers_of_files(
 def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -> None:
     def identity(place: Path, *sections: str) -> list[str]:
         source = Treebank(treebank=str(place), sections=sections)
-        return find_corpus(source, "en", "tree").identity(tmp_path)
+        return find_corpus(source, EN, TREE).identity(tmp_path)
 
     place = written(tmp_path)
     before = identity(place, "00")
@@ -136,7 +142,7 @@ def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -
 
 def test_a_changed_file_is_noticed_while_it_is_read(tmp_path: Path) -> None:
     place = written(tmp_path)
-    corpus = find_corpus(Treebank(treebank=str(place)), "en", "tree")
+    corpus = find_corpus(Treebank(treebank=str(place)), EN, TREE)
     corpus.identity(tmp_path)
     (place / "01" / "wsj_0101.mrg").write_text("((NP (NN other)))", encoding="utf-8")
     with pytest.raises(UserError, match=r"wsj_0101.mrg was changed while it was in use"):
@@ -145,9 +151,9 @@ def test_a_changed_file_is_noticed_while_it_is_read(tmp_path: Path) -> None:
 
 def test_one_file_may_be_compressed(tmp_path: Path) -> None:
     path = tmp_path / "trees.gz"
-    path.write_bytes(gzip.compress(TREE.encode()))
-    corpus = find_corpus(Treebank(treebank=str(path)), "en", "tree")
-    assert list(corpus.pairs(no_download)) == [("Sales rose .", TREE)]
+    path.write_bytes(gzip.compress(BRACKETS.encode()))
+    corpus = find_corpus(Treebank(treebank=str(path)), EN, TREE)
+    assert list(corpus.pairs(no_download)) == [("Sales rose .", BRACKETS)]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +179,7 @@ def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
     zipped(tmp_path)
     (tmp_path / "empty").mkdir()
     place = name if name.startswith("$") else str(tmp_path / name)
-    corpus = find_corpus(Treebank(treebank=place, sections=sections), "en", "tree")
+    corpus = find_corpus(Treebank(treebank=place, sections=sections), EN, TREE)
     with pytest.raises(UserError, match=message):
         list(corpus.pairs(no_download))
 
@@ -183,9 +189,9 @@ def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PENN_TREEBANK", str(tmp_path))
     source = Treebank(treebank="$PENN_TREEBANK/wsj", sections=("22-24", "01"))
     with pytest.raises(UserError, match="no section 22-24"):
-        list(find_corpus(source, "en", "tree").pairs(no_download))
+        list(find_corpus(source, EN, TREE).pairs(no_download))
     source = Treebank(treebank="$PENN_TREEBANK/wsj", sections=("01",))
-    assert [words for words, _ in find_corpus(source, "en", "tree").pairs(no_download)] == ["w0101"]
+    assert [words for words, _ in find_corpus(source, EN, TREE).pairs(no_download)] == ["w0101"]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs the real treebank in ../shared")
@@ -218,12 +224,12 @@ def test_a_tree_of_empty_lines_is_bounded(tmp_path: Path) -> None:
 
 
 def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
-    def rows(*_: object) -> list[tuple[str, str]]:
-        return [("unused", "( (S (NP-SBJ (NN Sales)) (VP (VBD rose)) (. .)) )"), ("", "no tree")]
-
-    monkeypatch.setattr("nmtkit.sources.parallel.read_rows", rows)
+    trees = ["( (S (NP-SBJ (NN Sales)) (VP (VBD rose)) (. .)) )", "no tree"]
+    rows = datasets.Dataset.from_dict({"en": ["unused", ""], "tree": trees}).with_format("arrow")
+    monkeypatch.setattr("nmtkit.sources.hub._builder", lambda *_: None)
+    monkeypatch.setattr("nmtkit.sources.hub._rows", lambda *_: rows)
     hub = HubSource(huggingface="a/trees", subset="wsj", split="train", revision="0" * 40)
-    pairs = find_corpus(hub, "en", "tree").pairs(no_download)
-    assert next(pairs) == ("Sales rose .", TREE)
-    with pytest.raises(UserError, match=r"train of a/trees, row 2: no tree is not a tree"):
+    pairs = find_corpus(hub, EN, TREE).pairs(no_download)
+    assert next(pairs) == ("Sales rose .", BRACKETS)
+    with pytest.raises(UserError, match=r"a/trees .*: train, row 2: no tree is not a tree"):
         next(pairs)

@@ -12,8 +12,9 @@ from nmtkit.artifacts import Store
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.machine import Machine
-from nmtkit.recipe import FilePair, Recipe
+from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import bundled_recipes, load_recipe
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages.chain import STAGES, Chain, states
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
@@ -248,8 +249,9 @@ def test_states_tell_how_far_each_stage_is(tmp_path: Path) -> None:
     chain.store.place("train", chain.fingerprint("train")).with_suffix(".partial").mkdir(
         parents=True
     )
-    (chain.make("average", build).path / "made").unlink()
+    averaged = chain.make("average", build)
     chain_of(load_recipe("demo", ["test.sets=['demo-dev']"]), tmp_path).make("translate", build)
+    (averaged.path / "made").unlink()
     found = states(chain)
     assert [state.state for state in found] == ["fresh", "partial", "damaged", "missing", "missing"]
     assert [state.fingerprint for state in found] == [chain.fingerprint(name) for name in STAGES]

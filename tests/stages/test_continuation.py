@@ -12,6 +12,7 @@ from nmtkit.artifacts import Artifact
 from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
+from nmtkit.stages.code import CODE
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.trainer import Trainer
@@ -236,3 +237,55 @@ def test_damaged_checkpoint_is_not_vouched_for(prepared: Chain, tmp_path: Path, 
     (path / name).write_bytes(content)
     longer = chain_of(prepared, tmp_path / "runs", 9)
     assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 9))
+
+
+def by_other_code(chain: Chain) -> Chain:
+    training = {**chain.code["train"], "training/": "0" * 16}
+    chain.code = {**chain.code, "train": training}
+    return chain
+
+
+def test_every_code_of_a_training_is_recorded(
+    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    train.run(by_other_code(chain_of(prepared, runs, 4)))
+    assert "other code" not in capsys.readouterr().err
+    longer = chain_of(prepared, runs, 6)
+    present = longer.code["train"]
+    made = train.run(longer).manifest.code["train"]
+    assert made == {**present, "training/": f"{'0' * 16}+{present['training/']}"}
+    assert "other code trained: training/\n" in capsys.readouterr().err
+    longest = train.run(chain_of(prepared, runs, 8))
+    assert longest.manifest.code["train"] == made
+    undisturbed = train.run(chain_of(prepared, tmp_path / "undisturbed", 8))
+    assert undisturbed.manifest.code["train"] == present
+
+
+def test_code_that_resumes_a_stopped_training_is_recorded_beside_that_which_began_it(
+    stopped: Chain,
+) -> None:
+    resumed = by_other_code(Chain(stopped.recipe, stopped.machine, "test"))
+    present = stopped.code["train"]["training/"]
+    assert train.run(resumed).manifest.code["train"]["training/"] == f"{present}+{'0' * 16}"
+
+
+def test_training_that_a_version_without_a_record_began_is_of_unknown_code(
+    stopped: Chain,
+) -> None:
+    (draft_of(stopped) / "temporary" / CODE).unlink()
+    made = train.run(stopped).manifest.code["train"]
+    assert made == {room: f"unknown+{now}" for room, now in stopped.code["train"].items()}
+
+
+def test_what_is_made_again_goes_on_with_nothing_that_other_code_trained(
+    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(draft_of(stopped))
+    for max_steps in (8, 10):  # stopped, and shorter
+        chain = chain_of(prepared, tmp_path / "runs", max_steps)
+        other = by_other_code(Chain(chain.recipe, chain.machine, "test", remake=["train"]))
+        made = train.run(other)
+        assert CONTINUES not in capsys.readouterr().err
+        assert made.manifest.code["train"] == other.code["train"]
+        assert contents(draft_of(stopped)) == before

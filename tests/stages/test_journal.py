@@ -3,12 +3,13 @@
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from nmtkit import artifacts
 from nmtkit.stages.journal import Journal
+
+CODE = {"corpus/": "0" * 16}
 
 
 @pytest.fixture
@@ -19,13 +20,13 @@ def draft(tmp_path: Path) -> Path:
 
 
 def test_what_was_committed_is_told_to_the_next_run(draft: Path) -> None:
-    first = Journal(draft)
+    first = Journal(draft, CODE)
     assert first["text"] is None
     first.commit("text", {"chunks": 3, "names": ["ü\u2028"]})
     first.commit("learned", True)
     first.commit("text", {"chunks": 4, "names": []})
     (draft / "train.ids").write_bytes(b"ids")
-    again = Journal(draft)
+    again = Journal(draft, CODE)
     assert again["text"] == {"chunks": 4, "names": []}
     assert again["learned"] is True
     assert (draft / "train.ids").read_bytes() == b"ids"
@@ -33,24 +34,22 @@ def test_what_was_committed_is_told_to_the_next_run(draft: Path) -> None:
 
 def test_a_draft_without_a_journal_is_emptied(draft: Path) -> None:
     (draft / "train.ids").write_bytes(b"of unknown making")
-    Journal(draft)
+    Journal(draft, CODE)
     assert [path.name for path in draft.iterdir()] == [artifacts.TEMPORARY]
 
 
-def test_a_draft_of_other_code_is_emptied(draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Journal(draft).commit("text", 1)
+def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
+    Journal(draft, CODE).commit("text", 1)
     (draft / "train.ids").write_bytes(b"of other making")
-    other: dict[str, Any] = {**artifacts.versions(), "code": "0" * 16}
-    monkeypatch.setattr(artifacts, "versions", lambda: other)
-    assert Journal(draft)["text"] is None
+    assert Journal(draft, {"corpus/": "1" * 16})["text"] is None
     assert not (draft / "train.ids").exists()
 
 
 def test_a_commit_cut_short_leaves_the_one_before(draft: Path) -> None:
-    journal = Journal(draft)
+    journal = Journal(draft, CODE)
     journal.commit("text", 1)
     (journal.folder / "journal.new").write_bytes(b'{"made_by"')
-    assert Journal(draft)["text"] == 1
+    assert Journal(draft, CODE)["text"] == 1
 
 
 # Files
@@ -58,7 +57,7 @@ def test_a_commit_cut_short_leaves_the_one_before(draft: Path) -> None:
 
 def begun(draft: Path) -> Path:
     """A draft with a file that grew in two commits, and has more than that by now."""
-    journal = Journal(draft)
+    journal = Journal(draft, CODE)
     text = journal.folder / "src"
     for number, content in enumerate((b"first\n", b"second\n", b"lost\n")):
         with text.open("ab") as file:
@@ -70,9 +69,9 @@ def begun(draft: Path) -> Path:
 
 def test_what_is_behind_the_last_commit_of_a_file_is_known(draft: Path) -> None:
     text = begun(draft)
-    assert Journal(draft).n_bytes(text) == len(b"first\nsecond\n")
+    assert Journal(draft, CODE).n_bytes(text) == len(b"first\nsecond\n")
     assert text.read_bytes() == b"first\nsecond\nlost\n"
-    assert Journal(draft).n_bytes(text.with_name("tgt")) == 0
+    assert Journal(draft, CODE).n_bytes(text.with_name("tgt")) == 0
 
 
 def flipped(content: bytes, i: int) -> bytes:
@@ -87,17 +86,17 @@ def test_a_flip_or_a_cut_of_any_committed_byte_empties_the_draft_and_is_said(
         for damaged in (flipped, lambda content, i: content[:i]):
             text = begun(draft)
             text.write_bytes(damaged(text.read_bytes(), i))
-            assert Journal(draft)["text"] is None
+            assert Journal(draft, CODE)["text"] is None
             assert not text.exists()
             said = " ".join(capsys.readouterr().err.split())
             assert f"{text} is damaged" in said
             assert f"starting {draft.name} anew" in said
     text = begun(draft)
     text.unlink()
-    assert Journal(draft)["text"] is None
+    assert Journal(draft, CODE)["text"] is None
     text = begun(draft)
     text.write_bytes(flipped(text.read_bytes(), n_bytes))  # was never committed
-    assert Journal(draft)["text"] == 1
+    assert Journal(draft, CODE)["text"] == 1
 
 
 def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
@@ -108,19 +107,19 @@ def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
         for damaged in (flipped(content, i), content[:i]):
             path.write_bytes(damaged)
             (draft / "train.ids").write_bytes(b"ids")
-            assert Journal(draft)["text"] is None
+            assert Journal(draft, CODE)["text"] is None
             assert not (draft / "train.ids").exists()
     path.write_bytes(content)
-    assert Journal(draft)["text"] is None  # src is gone
+    assert Journal(draft, CODE)["text"] is None  # src is gone
 
 
 def test_an_altered_state_is_not_resumed_though_no_file_disagrees(draft: Path) -> None:
-    Journal(draft).commit("text", {"chunks": 3})
+    Journal(draft, CODE).commit("text", {"chunks": 3})
     path = draft / artifacts.TEMPORARY / "journal.json"
     content = path.read_bytes()
     assert content.count(b'"chunks": 3') == 1
     path.write_bytes(content.replace(b'"chunks": 3', b'"chunks": 4'))
-    assert Journal(draft)["text"] is None
+    assert Journal(draft, CODE)["text"] is None
 
 
 @pytest.mark.parametrize("junk", [b"", b"{}", b"[" * 100_000, b"\xff", b"1e9999", b"null\n\n"])
@@ -129,7 +128,7 @@ def test_junk_in_the_place_of_a_journal_empties_the_draft(draft: Path, junk: byt
     path = draft / artifacts.TEMPORARY / "journal.json"
     for content in (junk, junk + b"\n" + hashlib.sha256(junk + b"\n").hexdigest().encode()):
         path.write_bytes(content)
-        assert Journal(draft)["text"] is None
+        assert Journal(draft, CODE)["text"] is None
 
 
 def test_the_journal_goes_before_the_files_that_it_tells_of(
@@ -143,7 +142,7 @@ def test_the_journal_goes_before_the_files_that_it_tells_of(
         lambda folder: gone.append((folder / artifacts.TEMPORARY / "journal.json").exists()),
     )
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
-    Journal(draft)
+    Journal(draft, CODE)
     assert gone == [False]
 
 

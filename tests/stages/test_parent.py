@@ -13,8 +13,10 @@ from safetensors.torch import load_file
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
-from nmtkit.recipe import BundleConfig, FilePair, SentencePieceConfig
+from nmtkit.languages import Language
+from nmtkit.recipe import BundleConfig, SentencePieceConfig
 from nmtkit.recipe_file import load_recipe
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average, prepare, score, train, translate
 from nmtkit.stages.chain import STAGES, Chain, states
 from nmtkit.training.checkpoint import checkpoints
@@ -127,11 +129,11 @@ def test_same_text_needs_no_vocabulary_of_a_bundle(parent: Chain) -> None:
         ("corpus", {"lowercase": True}, "lowercase = false", "lowercase = true"),
         (
             "corpus",
-            {"src_lang": "fr", "tokenizer": "none"},
+            {"src_lang": Language.of("fr"), "tokenizer": "none"},
             'src_lang = "en", tokenizer = "moses"',
             'src_lang = "fr", tokenizer = "none"',
         ),
-        ("corpus", {"tgt_lang": "fr"}, 'tgt_lang = "de"', 'tgt_lang = "fr"'),
+        ("corpus", {"tgt_lang": Language.of("fr")}, 'tgt_lang = "de"', 'tgt_lang = "fr"'),
         (
             "model",
             {"d_ff": 16, "norm": "pre"},

@@ -222,7 +222,7 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(Killed):
             prepare.run(chain)
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
-    done = Journal(draft)["tokenized"]["chunks"]
+    done = Journal(draft, chain.code["prepare"])["tokenized"]["chunks"]
     assert done >= 4
     seen: list[int] = []
     work = tokenized.Tokenize.__call__

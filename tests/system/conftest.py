@@ -24,7 +24,8 @@ N_TRAIN, N_DEV, N_TEST = 400, 20, 30
 
 # What breaks tools that split lines at more than "\n", or expect something on each.
 LONG_LINE = " ".join("abcdefgh" * 40)  # more subwords than the model reads at once
-ODD_LINES = ["", "a b\u2028c d", "a b\u0085c d", " ".join("abcdefgh" * 20), LONG_LINE, "   "]
+INVISIBLE = " \u200b\u00ad\ufeff "
+ODD_LINES = ["", "a b\u2028c d", "a b\u0085c d", " ".join("abcdefgh" * 20), LONG_LINE, INVISIBLE]
 
 TOML = """
 name = "tiny"
@@ -121,7 +122,7 @@ def write_texts(folder: Path) -> None:
                 src.append(line)
         if split == "test":
             src += ODD_LINES
-        tgt = [" ".join(WORDS[letter] for letter in line.split()) for line in src]
+        tgt = [" ".join(WORDS.get(letter, letter) for letter in line.split()) for line in src]
         for lang, lines in (("en", src), ("de", tgt)):
             text = "".join(f"{line}\n" for line in lines)
             (folder / f"{split}.{lang}").write_text(text, encoding="utf-8", newline="\n")

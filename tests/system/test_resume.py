@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 
+from nmtkit import artifacts
 from nmtkit.decoding.lines import Translation, Translator
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.selftest.contents import contents
-from nmtkit.sources import arriving
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.parts import LINES_IN_FIRST_PART
+from nmtkit.stages.code import CODE
 from system.command import (
     RECIPE,
     artifact,
@@ -143,7 +144,10 @@ def test_kill_between_the_last_step_and_publishing_loses_nothing(
     shutil.copytree(place, draft)
     (draft / "checkpoints" / "step-00000017.partial").mkdir()
     shutil.copytree(draft / "checkpoints" / "step-00000110", draft / "checkpoints/step-00000090")
-    if n_files < 2:
+    if n_files < 2:  # the notes of a draft are deleted when there is a manifest
+        code = artifacts.open_directory(place).manifest.code["train"]
+        (draft / artifacts.TEMPORARY).mkdir()
+        artifacts.write_json(draft / artifacts.TEMPORARY / CODE, code)
         (draft / "manifest.json").unlink()
         (draft / "measurements.json").unlink()
     if n_files < 1:
@@ -158,10 +162,8 @@ KILLED_IN_ITS_FOURTH_PART = """
 import os, signal, sys
 from nmtkit.cli import main
 from nmtkit.decoding.lines import Translator
-from nmtkit.sources import arriving
-from nmtkit.stages.parts import LINES_IN_FIRST_PART
-arriving.GROWING_SECONDS = 0
-LINES_IN_FIRST_PART["cpu"] = 8
+from nmtkit.decoding.torch_engine import TorchEngine
+TorchEngine.lines_per_minute = lambda *_: 8
 whole, parts = Translator.translate, []
 def translate_three(*args):
     if len(parts) == 3:
@@ -211,8 +213,7 @@ def _translate_in_parts_of_eight(
     whole = Translator.translate
     machine = Machine(folder / "runs", device="cpu", workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(arriving, "GROWING_SECONDS", 0)
-        patch.setitem(LINES_IN_FIRST_PART, "cpu", 8)
+        patch.setattr(TorchEngine, "lines_per_minute", lambda *_: 8)
         patch.setattr(Translator, "translate", translate_part)
         made = translate.run(Chain(load_recipe(str(folder / RECIPE)), machine, RECIPE))
     shutil.copytree(made.path, copy)

@@ -3,20 +3,18 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from nmtkit.errors import UserError
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import Progress, Snapshot
 
 
-def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs: int = 5) -> Path:
+def checkpoint(folder: Path, step: int, fill: float | None = None) -> Path:
     torch.manual_seed(step)
-    model = nn.Linear(3, n_outputs)
+    model = nn.Linear(3, 5)
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.randn(2, 3)).sum().backward()
     optimizer.step()
@@ -29,7 +27,7 @@ def checkpoint(folder: Path, step: int, fill: float | None = None, *, n_outputs:
 def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:
     paths = [checkpoint(tmp_path, step) for step in (4, 7, 9)]
     loaded = [load_file(path / WEIGHTS) for path in paths]
-    averaged = average_weights(paths)
+    averaged = average_weights([path / WEIGHTS for path in paths])
     assert averaged.keys() == loaded[0].keys() == {"weight", "bias"}
     for name, weight in averaged.items():
         mean = np.mean([weights[name].astype(np.float64) for weights in loaded], axis=0)
@@ -40,27 +38,11 @@ def test_average_is_the_mean_taken_by_hand(tmp_path: Path) -> None:
 def test_sum_is_taken_in_double_precision(tmp_path: Path) -> None:
     fills = (2.0**30, 1.0, -(2.0**30))  # in single precision the 1 is lost
     paths = [checkpoint(tmp_path, step, fill) for step, fill in enumerate(fills, start=1)]
-    weight = average_weights(paths)["weight"]
+    weight = average_weights([path / WEIGHTS for path in paths])["weight"]
     assert torch.equal(weight, torch.full((5, 3), 1 / 3))
 
 
 def test_average_of_one_checkpoint_is_that_checkpoint(tmp_path: Path) -> None:
     path = checkpoint(tmp_path, 2)
-    for name, weight in average_weights([path]).items():
+    for name, weight in average_weights([path / WEIGHTS]).items():
         np.testing.assert_array_equal(weight.numpy(), load_file(path / WEIGHTS)[name])
-
-
-def test_altered_checkpoint_is_refused(tmp_path: Path) -> None:
-    paths = [checkpoint(tmp_path, step) for step in (1, 2)]
-    content = bytearray((paths[1] / WEIGHTS).read_bytes())
-    content[-2] ^= 1
-    (paths[1] / WEIGHTS).write_bytes(content)
-    with pytest.raises(UserError, match="was altered"):
-        average_weights(paths)
-
-
-def test_checkpoints_of_different_models_are_refused(tmp_path: Path) -> None:
-    paths = [checkpoint(tmp_path, 1), checkpoint(tmp_path, 2, n_outputs=6)]
-    says = r"00002 is of another model than .*00001: bias has shape \(6,\), there \(5,\); average"
-    with pytest.raises(UserError, match=says):
-        average_weights(paths)

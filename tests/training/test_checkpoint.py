@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from models import tiny
 from torch import nn
 
 from nmtkit import artifacts
 from nmtkit.errors import UserError
+from nmtkit.model.description import Description
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import load_tensors, load_weights
 from nmtkit.recipe_file import load_recipe
@@ -22,15 +24,17 @@ from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,
     PROGRESS,
+    Origin,
     Progress,
     Snapshot,
     checkpoints,
     checkpoints_bytes,
     forget_old,
     load_checkpoint,
+    read_origin,
     read_progress,
     set_damaged_aside,
-    verified_weights,
+    share_checkpoint,
 )
 
 
@@ -236,7 +240,8 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
         del manifest["files"][OPTIMIZER], manifest["sha256"]
         assert json.loads(after.pop(artifacts.MANIFEST)).items() > manifest.items()
         assert after.items() < before[step].items()
-        load_weights(trained()[0], verified_weights(path))
+        artifacts.verify(artifacts.open_directory(path))
+        load_weights(trained()[0], path / WEIGHTS)
         with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
             load_checkpoint(path, *trained())
 
@@ -256,7 +261,7 @@ def test_kill_while_moments_go_leaves_every_checkpoint_whole(
         with pytest.raises(KeyboardInterrupt):
             forget_old(tmp_path, keep=3)
     for path in checkpoints(tmp_path):
-        verified_weights(path)
+        artifacts.verify(artifacts.open_directory(path))
     assert with_moments(tmp_path)[-2:] == [2, 3]
     forget_old(tmp_path, keep=3)
     assert with_moments(tmp_path) == [2, 3]
@@ -282,6 +287,26 @@ def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> 
 def test_forgetting_in_an_empty_folder_does_nothing(tmp_path: Path) -> None:
     forget_old(tmp_path, keep=1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_checkpoint_tells_what_it_is_of_also_where_it_is_shared(
+    tmp_path: Path, scheduled: bool
+) -> None:
+    origin = Origin(
+        model=Description(config=tiny(layer_norm_epsilon=1e-5), n_rows=5),
+        text={"codes.bpe": "0" * 64},
+        training="0123456789abcdef",
+    )
+    path = Snapshot.of(*trained(), progress_at(2)).publish(tmp_path / "a", origin)
+    (tmp_path / "b").mkdir()
+    share_checkpoint(path, tmp_path / "b", scheduled=scheduled)
+    for folder in ("a", "b"):
+        found = artifacts.open_directory(tmp_path / folder / path.name)
+        assert read_origin(found) == origin
+        assert found.manifest.depends_on["model"]["config"]["layer_norm_epsilon"] == 1e-5
+    assert read_progress(tmp_path / "b" / path.name).scheduled == scheduled
+    assert read_origin(artifacts.open_directory(save(tmp_path, 2))) is None
 
 
 # Damaged
@@ -432,6 +457,12 @@ def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str
     assert f"{PROGRESS} " in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
+
+
+def test_progress_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path, 2)
+    forge(path, PROGRESS, json.dumps(GOOD).encode())
+    assert load_checkpoint(path, *trained()).skipped_in_a_row == 0
 
 
 def header(**tensors: object) -> bytes:

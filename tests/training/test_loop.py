@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import json
 import math
 import os
 import random
@@ -23,7 +24,7 @@ from models import tiny
 from torch import Tensor
 
 from nmtkit import artifacts
-from nmtkit.errors import UserError
+from nmtkit.errors import DivergedError, UserError
 from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import save_tensors
@@ -36,6 +37,7 @@ from nmtkit.training.averaging import to_average
 from nmtkit.training.batches import Batch, Pairs, hardest_micro_batch, micro_batches, updates
 from nmtkit.training.checkpoint import Best, Progress, checkpoints, read_progress
 from nmtkit.training.distributed import Group
+from nmtkit.training.divergence import divergence
 from nmtkit.training.loop import MAX_SKIPPED, DevScore, better, is_over, perplexity, train
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
@@ -418,15 +420,18 @@ def test_step_without_a_finite_gradient_changes_no_weight_and_no_moment(
     """A run whose third step is skipped has at each step the bits of what was before and after."""
     monkeypatch.setattr("nmtkit.training.checkpoint.N_WITH_MOMENTS", 4)
     config = config_of(max_steps=4, checkpoint_every_steps=1, keep_checkpoints=4)
-    model = model_of(dropout=0.2)
-    poison_gradients(model, range(3, 4), value)
-    progress = run(tmp_path, model, config, max_tokens=120)
-    assert progress.skipped == 1
-    assert [line["skipped"] for line in losses(tmp_path)] == [False, False, True, False]
-    assert [line["learning_rate"] for line in losses(tmp_path)] == [
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    for directory, stop_after in ((whole, math.inf), (stopped, 3)):
+        model = model_of(dropout=0.2)
+        poison_gradients(model, range(3, 4), value)
+        progress = run(directory, model, config, max_tokens=120, stop_after=stop_after)
+        assert progress.skipped == 1
+    assert [line["skipped"] for line in losses(whole)] == [False, False, True, False]
+    assert [line["learning_rate"] for line in losses(whole)] == [
         learning_rate(step, d_model=16, warmup_steps=3) for step in range(1, 5)
     ]
-    second, third, fourth = checkpoints(tmp_path)[1:]
+    assert [path.name[-1] for path in checkpoints(whole)] == ["1", "2", "4"]
+    (second, third), fourth = checkpoints(stopped)[1:], checkpoints(whole)[-1]
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert (third / file).read_bytes() == (second / file).read_bytes()
         assert (fourth / file).read_bytes() != (third / file).read_bytes()
@@ -453,13 +458,87 @@ def test_gradients_that_stay_no_numbers_end_the_run_and_keep_the_last_checkpoint
 ) -> None:
     model = model_of()
     poison_gradients(model, range(4, 100), math.nan)
-    config = config_of(max_steps=30, checkpoint_every_steps=5)
+    config = config_of(max_steps=30, checkpoint_every_steps=3)
     with pytest.raises(UserError, match=r"^loss or gradient of steps 4 to 8: not finite; the last"):
         run(tmp_path, model, config, max_tokens=120)
     assert [line["skipped"] for line in losses(tmp_path)] == [False] * 3 + [True] * MAX_SKIPPED
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000005"]
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000003"]
     for parameter in model.parameters():
         assert parameter.isfinite().all()
+
+
+def test_run_that_diverged_stays_refused_however_often_it_is_tried(tmp_path: Path) -> None:
+    """The rate is so high that the loss overflows, and the end is near enough to skip one's way."""
+    config = config_of(
+        max_steps=9, checkpoint_every_steps=1, keep_checkpoints=9, learning_rate_scale=1e18
+    )
+    for seed in (1, 77, 78):
+        with pytest.raises(DivergedError, match=r"^loss or gradient of steps 2 to 6"):
+            run(tmp_path, model_of(seed=seed), config, evaluate=lambda _: DevScore(0.0, ""))
+        assert [line["skipped"] for line in losses(tmp_path)] == [False] + [True] * MAX_SKIPPED
+        assert [path.name for path in checkpoints(tmp_path)] == ["step-00000001"]
+
+
+@pytest.mark.parametrize("stop_after", range(4, 8))
+def test_skipped_steps_are_counted_across_a_stop(tmp_path: Path, stop_after: int) -> None:
+    config = config_of(max_steps=30, checkpoint_every_steps=3)
+    for model, first in ((model_of(), 4), (model_of(seed=77), 1)):
+        poison_gradients(model, range(first, 100), math.nan)
+        if first == 4:
+            run(tmp_path, model, config, max_tokens=120, stop_after=stop_after)
+            saved = read_progress(checkpoints(tmp_path)[-1])
+            assert (saved.step, saved.scheduled) == (stop_after, False)
+            continue
+        with pytest.raises(DivergedError, match=r"^loss or gradient of steps 4 to 8: not finite"):
+            run(tmp_path, model, config, max_tokens=120)
+    assert [line["step"] for line in losses(tmp_path)] == list(range(1, 9))
+
+
+@pytest.mark.parametrize(("first", "what"), [(5, "step 5"), (4, "steps 4 to 5")])
+@pytest.mark.parametrize("stops", [False, True])
+def test_training_does_not_end_with_a_skipped_step(
+    tmp_path: Path, first: int, what: str, stops: bool
+) -> None:
+    model = model_of()
+    poison_gradients(model, range(first, 100), math.inf)
+    with pytest.raises(DivergedError, match=f"^loss or gradient of {what}: not finite; the last"):
+        run(tmp_path, model, config_of(), max_tokens=120, stop_after=5 if stops else math.inf)
+    assert "step-00000005" not in {path.name for path in checkpoints(tmp_path)}
+    assert divergence(tmp_path)
+
+
+def test_evaluation_that_is_no_number_ends_the_run_and_tells_the_step(tmp_path: Path) -> None:
+    config = config_of(learning_rate_scale=1e18, dev_every_steps=1, checkpoint_every_steps=1)
+    with pytest.raises(DivergedError, match=r"after step 1: .*; lower .*learning_rate_scale"):
+        run(tmp_path, model_of(), config)
+    assert "step 1" in (divergence(tmp_path) or "")
+
+
+def test_translation_that_is_no_number_ends_the_run_and_tells_the_step(tmp_path: Path) -> None:
+    steps = itertools.count(1)
+
+    def evaluate(_model: Transformer) -> DevScore:
+        if next(steps) == 4:
+            raise DivergedError("NaN instead of probabilities")
+        return DevScore(1.0, "guessed")
+
+    with pytest.raises(DivergedError, match=r"after step 4: not finite; the last good checkpoint"):
+        run(tmp_path, model_of(), config_of(dev_every_steps=1), evaluate=evaluate)
+    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
+    run(tmp_path, model_of(seed=77), config_of(dev_every_steps=1))
+    assert divergence(tmp_path) is None
+
+
+def test_best_evaluation_has_a_checkpoint_although_its_step_was_skipped(tmp_path: Path) -> None:
+    model = model_of()
+    poison_gradients(model, range(2, 3), math.nan)
+    perplexities = iter([2.0, 4.0, 5.0, 6.0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
+        config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
+        progress = run(tmp_path, model, config, max_tokens=120)
+    assert progress.best == Best(step=4, perplexity=4.0, n_worse=2)
+    assert [read_progress(path).step for path in to_average(tmp_path, 9)] == [4]
 
 
 @pytest.mark.parametrize(
@@ -579,7 +658,8 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
             Layout.of_lengths([len(tgt)]),
         )
         for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
-            total -= logits[token] - math.log(sum(map(math.exp, logits)))
+            peak = max(logits)
+            total -= logits[token] - peak - math.log(sum(math.exp(each - peak) for each in logits))
     return total / int(pairs.tgt_lengths.sum())
 
 
@@ -588,6 +668,26 @@ def test_perplexity_is_exp_of_the_mean_nll_whatever_the_batches(max_tokens: int)
     model, pairs = model_of(dropout=0.3), corpus(20, seed=2)
     found = perplexity(model, pairs, device=CPU, max_tokens=max_tokens)
     assert found == pytest.approx(math.exp(mean_nll_by_hand(model.eval(), pairs)), rel=1e-5)
+
+
+def test_perplexity_of_a_hopeless_model_is_a_number_one_can_read(tmp_path: Path) -> None:
+    model, pairs = model_of(), corpus(20, seed=2)
+    model.output_matrix.data.mul_(1e6)
+    assert mean_nll_by_hand(model.eval(), pairs) > 1_000
+    found = perplexity(model, pairs, device=CPU, max_tokens=40)
+    assert 1e6 < found < 1e12
+    # What older versions wrote.
+    run(tmp_path, model_of(), config_of(**PATIENT, patience=PATIENCE))
+    metrics = tmp_path / METRICS
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").split("\n")[:-1]]
+    lines[1]["dev_perplexity"] = math.exp(700)
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    metrics.write_text(text, encoding="utf-8", newline="\n")
+    read = read_metrics(metrics)
+    assert read[1].pop("dev_perplexity") == found
+    assert lines[1].pop("dev_perplexity") > found
+    assert read == lines
+    assert Best(step=1, perplexity=math.exp(700), n_worse=0).perplexity == found
 
 
 def test_dev_perplexity_comes_when_due_and_changes_nothing(tmp_path: Path) -> None:
@@ -741,9 +841,8 @@ def test_run_that_ended_early_does_nothing_more(early: Early, tmp_path: Path) ->
     assert (tmp_path / METRICS).read_bytes() == before
 
 
-def test_perplexity_that_is_no_number_is_worse() -> None:
+def test_perplexity_that_is_equal_is_worse() -> None:
     best = Best(step=4, perplexity=3.0, n_worse=0)
-    assert better(best, 8, math.nan) == Best(step=4, perplexity=3.0, n_worse=1)
     assert better(best, 8, 3.0) == Best(step=4, perplexity=3.0, n_worse=1)
     assert better(best, 8, 2.9) == Best(step=8, perplexity=2.9, n_worse=0)
 

@@ -1,0 +1,22 @@
+"""Perplexity (Table 3), which is never a number of hundreds of digits."""
+
+import math
+
+# Beyond it, a model is so much worse than any guess that its perplexity tells nothing more.
+MAX_PERPLEXITY = 1e9
+MAX_EXPONENT = 700  # of a float
+
+
+def perplexity_of(nll: float, n_tokens: int) -> float:
+    """Return exp of the mean negative log-likelihood of tokens, at most `MAX_PERPLEXITY`.
+
+    Args:
+        nll: Summed over the tokens, in nats. If it is NaN, so is the perplexity.
+        n_tokens: Their number. Of no tokens, the perplexity is 1.
+    """
+    return bounded(math.exp(min(nll / max(1, n_tokens), MAX_EXPONENT)))
+
+
+def bounded(perplexity: float) -> float:
+    """Return a perplexity, or `MAX_PERPLEXITY` if it is larger, as older versions wrote it."""
+    return min(perplexity, MAX_PERPLEXITY)

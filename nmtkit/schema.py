@@ -1,0 +1,49 @@
+"""What all tables of a recipe share: strict, frozen sections and the types of their values."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Annotated, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+MAX_INT = 2**63 - 1  # as in TOML
+Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+# Names the folder of a test set's translations.
+SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the most similar known word, or an empty string if none is similar."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+class Section(BaseModel):
+    """One table of a recipe."""
+
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _forbid_unknown_keys(cls, table: object) -> object:
+        """Do what `extra="forbid"` does, with a hint at the most similar key."""
+        for key, value in table.items() if isinstance(table, dict) else ():
+            if key not in cls.model_fields:
+                hint = did_you_mean(key, cls.model_fields)
+                error = PydanticCustomError("unknown_key", "Unknown key{hint}", {"hint": hint})
+                raise ValidationError.from_exception_data(
+                    cls.__name__, [InitErrorDetails(type=error, loc=(key,), input=value)]
+                )
+        return table
+
+
+def sections_with(key: str, schema: type[Section]) -> list[str]:
+    """Return `section.key` for each section of `schema` that has this key."""
+    found = [
+        f"{name}.{key}"
+        for name, field in schema.model_fields.items()
+        for kind in get_args(field.annotation) or (field.annotation,)
+        if isinstance(kind, type) and issubclass(kind, Section) and key in kind.model_fields
+    ]
+    return list(dict.fromkeys(found))  # a section may be of several kinds

@@ -1,0 +1,140 @@
+"""Two files with the same number of lines: a text and its translation, line by line."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+from os.path import normpath
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.sources.source import Pair, Row, Source
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.variants import Variants
+
+# What stands in the place of a language in names of files, and is the code of one.
+_NOT_LANGUAGES = frozenset(
+    ["dev", "hyp", "low", "new", "old", "ori", "out", "raw", "src", "tgt", "tok", "trg", "txt"]
+)
+
+
+class FilePair(Source):
+    """A text and its translation, each a file of lines, or of segments (.sgm).
+
+    A test set may have several translations, or none: then it is translated and not scored.
+    """
+
+    key = "src"
+    path_keys = ("src", "tgt")
+    title = "plain text"
+
+    src: str
+    tgt: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
+
+    @property
+    def has_reference(self) -> bool:
+        """Return whether there is a translation."""
+        return bool(self.tgt)
+
+    def own_name(self) -> str:
+        """Return one name for two files: "test.en-de" for test.en and test.de."""
+        src, *tgts = (Path(path).name for path in self._paths())
+        return _of_both(src, tgts[0]) if tgts else src
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return what determines the bytes of its files, and nothing else."""
+        return list(hashes)
+
+    def check(self, src: Language, tgt: Language) -> None:  # noqa: ARG002 - of no importance here
+        """Refuse a file that is on both sides."""
+        paths = [normpath(path) for path in self._paths()]
+        if twice := next((path for path in paths if paths.count(path) > 1), None):
+            raise ValueError(
+                f"src and tgt of a source are both {twice}; name its translation as tgt"
+                if twice == paths[0]
+                else f"tgt names {twice} twice; name each reference once"
+            )
+
+    def rows(
+        self,
+        texts: Sequence[TextFile],
+        variants: Variants,  # noqa: ARG002 - each file is in one language
+    ) -> Iterator[Row]:
+        """Yield the lines that belong together."""
+        return read_rows(self.own_name() if self.name is None else self.name, *texts)
+
+    @staticmethod
+    def languages(src: Path, tgt: Path) -> tuple[str, str] | None:
+        """Return what differs in the names of two files, if it is two languages.
+
+        They are en and de of train.en.gz and train.de.gz, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
+        """
+        for separators in (".", "._", "._-"):
+            parts = [re.split(f"[{separators}]", path.name) for path in (src, tgt)]
+            differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
+            if len(parts[0]) == len(parts[1]) and len(differing) == 1:
+                first, second = differing[0]
+                if all(map(_is_language, differing[0])):
+                    return first, second
+        return None
+
+
+def _is_language(part: str) -> bool:
+    try:
+        return bool(Language.of(part)) and part.lower() not in _NOT_LANGUAGES
+    except UserError:
+        return False
+
+
+def _of_both(src: str, tgt: str) -> str:
+    names = src.split("."), tgt.split(".")
+    if len(names[0]) != len(names[1]):
+        return f"{src}-{tgt}"
+    parts = list(zip(*names, strict=True))
+    if sum(one != other for one, other in parts) > 1:
+        return f"{src}-{tgt}"
+    return ".".join(one if one == other else f"{one}-{other}" for one, other in parts)
+
+
+def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
+    """Yield the lines of two texts in pairs, as `read_rows` does.
+
+    Raises:
+        UserError: As there, or both are empty.
+    """
+    rows = read_rows(name, src, tgt)
+    first = next(rows, None)
+    if first is None:
+        raise UserError(f"{name}: {src} has no line")
+    return ((row[0], row[1]) for row in chain([first], rows))
+
+
+def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
+    """Yield the lines of texts that belong together, in bounded memory.
+
+    Args:
+        name: How messages name the texts together.
+        texts: A text and its translations.
+
+    Raises:
+        UserError: A file is missing, damaged, unsafe, changed or not UTF-8. If they differ in
+            length, it is raised after the last whole row.
+    """
+    lines = [read_lines(text) for text in texts]
+    for n_rows, row in enumerate(zip_longest(*lines)):
+        if None in row:
+            counts = [
+                n_rows + (line is not None) + sum(1 for _ in rest)
+                for line, rest in zip(row, lines, strict=True)
+            ]
+            lengths = ", ".join(
+                f"{text} has {n:,} lines" for text, n in zip(texts, counts, strict=True)
+            )
+            raise UserError(
+                f"the sides of {name} differ in length: {lengths}; give files whose lines belong "
+                "together"
+            )
+        yield row

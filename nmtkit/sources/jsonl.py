@@ -1,0 +1,98 @@
+"""JSON Lines: an object a line, with a text for each language or for each side."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from nmtkit.errors import UserError, shown
+from nmtkit.languages import Language
+from nmtkit.sources.source import Row, Source
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.variants import Variants
+
+_SHOWN_LINES = 20  # of a text, that show whether it is of this kind
+
+
+class Jsonl(Source):
+    """Objects whose keys are languages, also within another one: {"translation": {"en": ...}}."""
+
+    key = "jsonl"
+    path_keys = ("jsonl",)
+    title = "JSON lines"
+    form = "JSON"
+
+    jsonl: str
+    # The keys of a sentence and of its translation, if they are not languages; nested ones are
+    # written with dots, as in "text.source".
+    columns: Annotated[tuple[str, str], Field(strict=False)] | None = None
+
+    @classmethod
+    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
+        """Take the keys of both sides, if the user named them."""
+        if len(columns) not in (0, 2):
+            raise UserError(
+                f"--columns names {len(columns)} keys of {path}; name that of {src} and that of "
+                f"{tgt}"
+            )
+        return cls.model_validate({"jsonl": path, "columns": tuple(columns) or None})
+
+    @classmethod
+    def recognizes(cls, head: str) -> bool:
+        """Return whether each line is an object."""
+        lines = [line for line in head.split("\n")[:_SHOWN_LINES] if line.strip()]
+        try:
+            return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+        except (ValueError, RecursionError):
+            return False
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Add the keys that are read."""
+        return [*super().identity(hashes), *(self.columns or ())]
+
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the texts of both sides; a line feed becomes a space."""
+        [text] = texts
+        for number, line in enumerate(read_lines(text), 1):
+            if not line.strip():
+                continue
+            where = f"{text}, line {number:,}"
+            if pair := variants.choose(self._unit(_texts(line, where), variants), where):
+                yield tuple(side.replace("\n", " ") for side in pair)
+
+    def _unit(self, values: dict[str, str], variants: Variants) -> list[tuple[str, str]]:
+        """Return the texts of an object by languages, or by whatever its keys are."""
+        if self.columns is None:
+            return [(key.rpartition(".")[2], text) for key, text in values.items()]
+        sides = zip(self.columns, map(str, variants.langs), strict=True)
+        named = [(lang, values[key]) for key, lang in sides if key in values]
+        return named or list(values.items())
+
+
+def _texts(line: str, where: str) -> dict[str, str]:
+    """Return all texts of an object in JSON, by their keys.
+
+    Raises:
+        UserError: It is none, or a text is no Unicode.
+    """
+    try:
+        values = json.loads(line)
+        if not isinstance(values, dict):
+            raise ValueError(f"{shown(values)} is not an object")
+        texts = _flat(values)
+        "".join(texts.values()).encode()  # JSON can hold half a character
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not an object of JSON: {error}; correct it") from None
+    return texts
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return all texts of an object, and of the objects in it."""
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, str):
+            flat[prefix + key] = value
+        elif isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+    return flat

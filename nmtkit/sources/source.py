@@ -1,0 +1,132 @@
+"""What every kind of source is: keys of a recipe, a name, an identity, and pairs.
+
+A new kind is a subclass in a file of its own, and a line in `sources/kinds.py`.
+"""
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.schema import SET_NAME, Section
+from nmtkit.sources.text import TextFile
+from nmtkit.sources.variants import Variants
+
+Pair = tuple[str, str]
+Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several
+
+
+class Source(Section, ABC):
+    """Text from outside the catalog, called by the names of its files unless `name` is given."""
+
+    key: ClassVar[str]  # that tables of this kind have, and of no other
+    path_keys: ClassVar[tuple[str, ...]]  # whose values are paths
+    title: ClassVar[str]  # what messages call a text of this kind
+    form: ClassVar[str] = "plain text"  # as `sources.forms` calls it
+    trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them
+
+    name: Annotated[str, Field(pattern=SET_NAME)] | None = None
+
+    @classmethod
+    def of_file(
+        cls,
+        path: str,
+        src: Language,  # noqa: ARG003 - for those that have columns
+        tgt: Language,  # noqa: ARG003
+        columns: Sequence[str],
+    ) -> "Source":
+        """Return the source that a user's file is.
+
+        Args:
+            path: The file or folder.
+            src: The language of the sentences.
+            tgt: That of their translations.
+            columns: The names of its columns, if the user gave any.
+
+        Raises:
+            UserError: It cannot be read, or does not say what its columns are.
+        """
+        if columns:
+            raise UserError(f"{path} has no columns; leave out --columns")
+        return cls.model_validate({cls.key: path})
+
+    @classmethod
+    def recognizes(cls, head: str) -> bool:  # noqa: ARG003 - for those that can tell
+        """Return whether a text that begins with `head` is one of this kind."""
+        return False
+
+    @property
+    def has_reference(self) -> bool:
+        """Return whether its sentences have translations."""
+        return True
+
+    def own_name(self) -> str:
+        """Return what it is called if the user gave it no name."""
+        return Path(self._paths()[0]).name
+
+    def files(self) -> list[TextFile]:
+        """Return the user's files that it consists of."""
+        return [TextFile(own_path(path)) for path in self._paths()]
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return what determines its text, given what determines the bytes of its files."""
+        return [self.key, *hashes]
+
+    def check(self, src: Language, tgt: Language) -> None:
+        """Compare its keys with the languages of the recipe.
+
+        Raises:
+            ValueError: They do not agree.
+        """
+
+    @abstractmethod
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield its sentences with their translations, in order and in bounded memory.
+
+        No text of a row contains a line feed.
+
+        Args:
+            texts: Its files, or the downloads of a corpus of the catalog.
+            variants: Chooses between the languages of the text, and counts what is left out.
+
+        Raises:
+            UserError: A text is missing, damaged, unsafe, changed or malformed.
+        """
+
+    def _paths(self) -> list[str]:
+        values = (getattr(self, key) for key in self.path_keys)
+        return [
+            path
+            for value in values
+            if value is not None
+            for path in ([value] if isinstance(value, str) else value)
+        ]
+
+
+def own_path(path: str) -> Path:
+    """Resolve a variable of the environment that `path` begins with.
+
+    Raises:
+        UserError: The environment has no such variable, or it is empty.
+    """
+    if not path.startswith("$"):
+        return Path(path)
+    variable, _, rest = path.partition("/")
+    folder = os.path.expandvars(variable)
+    if not folder or folder.startswith("$"):
+        raise UserError(
+            f"the recipe reads {path}, and the environment has no {variable[1:]}; set it to the "
+            "folder"
+        )
+    return Path(folder, rest)
+
+
+def combined(hashes: Sequence[str]) -> str:
+    """Return one hash for those of many files."""
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()

@@ -1,0 +1,215 @@
+"""Tables of columns, two of which are a sentence and its translation: TSV and CSV (RFC 4180)."""
+
+import csv
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from nmtkit.errors import UserError, shortened
+from nmtkit.languages import Language
+from nmtkit.sources.source import Row, Source, own_path
+from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
+from nmtkit.sources.variants import Variants, listed
+
+# Names of columns that tell sides instead of languages.
+_SIDES = ({"source", "src"}, {"target", "tgt", "trg", "reference", "ref", "translation"})
+_FEWEST_LINES = 5  # that show whether a text is a table
+_QUOTED = re.compile(r'"([^"]|"")*"([,;]"([^"]|"")*")+')
+
+
+class _Table(Source):
+    # The names of all columns, such as ["id", "en", "de"]: those of the two languages are read.
+    columns: Annotated[tuple[str, ...], Field(min_length=2, strict=False)]
+    header: bool = False  # the first line is not text
+
+    @classmethod
+    def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
+        """Take the names of the columns from the first line, if it has any and none were given."""
+        first = next(cls._table(path, ("", ""))._cells(TextFile(own_path(path))), (0, []))[1]
+        if len(columns) == 1:
+            raise UserError(
+                f"--columns names one column; name all of them, such as --columns id,{src},{tgt}"
+            )
+        is_header = _names(first, src, tgt) or first == list(columns)
+        named = columns or (_as_languages(first, src, tgt) if is_header else [str(src), str(tgt)])
+        if len(named) != len(first):
+            raise UserError(
+                f"{path} has {len(first):,} columns, and {listed(named)} are named; name all of "
+                f"them, such as --columns id,{src},{tgt}"
+            )
+        source = cls._table(path, named, header=is_header)
+        try:
+            source.check(src, tgt)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+        return source
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Return its kind, the hash of its bytes, and the names of its columns."""
+        kind = f"{self.key} with header" if self.header else self.key
+        return [kind, *hashes, *self.columns]
+
+    def check(self, src: Language, tgt: Language) -> None:
+        """Require one column a language."""
+        try:
+            Variants(src, tgt).choose_names(self.columns, f"columns of {self._paths()[0]}")
+        except UserError as error:
+            raise ValueError(f"{error}; name one column {src} and one {tgt}") from None
+        for column in self.columns:
+            if self.columns.count(column) > 1 and Language.named(column) in (src, tgt):
+                raise ValueError(f"columns of {self._paths()[0]} has {column} more than once")
+
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        """Yield the cells of the two languages."""
+        [text] = texts
+        names = variants.choose_names(self.columns, f"columns of {text}")
+        sides = tuple(map(self.columns.index, names))
+        for n_before, (number, cells) in enumerate(self._cells(text)):
+            if len(cells) != len(self.columns):
+                raise UserError(
+                    f"{text}, line {number:,}: {len(cells):,} columns, but the recipe names "
+                    f"{len(self.columns):,} ({', '.join(self.columns)}); correct the line, or name "
+                    "all columns of the file in `columns`"
+                )
+            if n_before == 0:
+                self._check_header(cells, text, variants.langs)
+            if n_before or not self.header:
+                yield tuple(cells[side] for side in sides)
+
+    def _check_header(
+        self, cells: Sequence[str], text: TextFile, langs: tuple[Language, Language]
+    ) -> None:
+        """Refuse to train on the names of columns, or to swap what they name.
+
+        Raises:
+            UserError: The first line does not agree with the recipe.
+        """
+        named = [Language.named(cell) for cell in cells]
+        expected = [Language.named(column) for column in self.columns]
+        differ = any(
+            here and there and here.code != there.code and there.code in {x.code for x in langs}
+            for here, there in zip(named, expected, strict=True)
+        )
+        is_header = _names(cells, *langs)
+        if (is_header and not self.header) or (differ and (self.header or is_header)):
+            first = ", ".join(shortened(cell) for cell in cells)
+            raise UserError(
+                f"{text}, line 1 names the columns: {first}; the recipe must have header = true, "
+                f"and columns that agree, not {', '.join(self.columns)}"
+            )
+
+    def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
+        """Yield the cells of each row, and the number of its last line."""
+        csv.field_size_limit(MAX_LINE_BYTES)
+        lines = (f"{line}\n" for line in read_lines(text))
+        rows = csv.reader(lines, delimiter=self._separator, strict=True)
+        try:
+            for row in rows:
+                yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
+        except csv.Error as error:
+            raise UserError(
+                f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
+            ) from None
+
+    @classmethod
+    def _table(cls, path: str, columns: Sequence[str], *, header: bool = False) -> Self:
+        keys = {cls.key: path, "columns": tuple(columns), "header": header}
+        return cls.model_validate({**keys, **cls._dialect(path)})
+
+    @classmethod
+    def _dialect(cls, path: str) -> dict[str, str]:  # noqa: ARG003 - for those that have several
+        return {}
+
+    @property
+    @abstractmethod
+    def _separator(self) -> str: ...
+
+
+def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[str]:
+    """Return the names of columns, with languages in place of words such as "source"."""
+    if not all({cell.strip().lower() for cell in cells} & side for side in _SIDES):
+        return list(cells)
+    sides = {
+        word: str(lang) for words, lang in zip(_SIDES, (src, tgt), strict=True) for word in words
+    }
+    return [sides.get(cell.strip().lower(), cell) for cell in cells]
+
+
+def _names(cells: Sequence[str], src: Language, tgt: Language) -> bool:
+    """Return whether a first line names columns: two languages, of which one is ours, or sides."""
+    codes = {language.code for cell in cells if (language := Language.named(cell))}
+    words = {cell.strip().lower() for cell in cells}
+    is_ours = bool(codes & {src.code, tgt.code})
+    return (is_ours and len(codes) > 1) or all(words & side for side in _SIDES)
+
+
+class Tsv(_Table):
+    """A file of columns with tabs between them."""
+
+    key = "tsv"
+    path_keys = ("tsv",)
+    title = "tab-separated columns"
+
+    tsv: str
+    quoted: bool = False  # as in CSV: cells may be in quotation marks, and hold tabs and line ends
+
+    @classmethod
+    def recognizes(cls, head: str) -> bool:
+        """Return whether the first line names columns, or all lines have the same tabs."""
+        lines = head.split("\n")[:100]
+        n_tabs = {line.count("\t") for line in lines if line}
+        is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
+        return is_even or _is_header(lines[0].removesuffix("\r").split("\t"))
+
+    @property
+    def _separator(self) -> str:
+        return "\t"
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        """Say also whether cells are quoted."""
+        return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
+
+    def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
+        if self.quoted:
+            return super()._cells(text)
+        lines = enumerate(read_lines(text), 1)
+        return ((number, line.split("\t")) for number, line in lines)
+
+
+class Csv(_Table):
+    """A file of columns with commas or semicolons between them (RFC 4180)."""
+
+    key = "csv"
+    path_keys = ("csv",)
+    title = "CSV"
+
+    csv: str
+    delimiter: Literal[",", ";"] = ","
+
+    @classmethod
+    def recognizes(cls, head: str) -> bool:
+        """Return whether the first line names columns, or all cells are quoted."""
+        lines = [line.removesuffix("\r") for line in head.split("\n")[:100]]
+        n_quoted = sum(bool(_QUOTED.fullmatch(line)) for line in lines)
+        return n_quoted >= max(_FEWEST_LINES, len(lines) - 2) or any(
+            _is_header(lines[0].split(delimiter)) for delimiter in (",", ";")
+        )
+
+    @classmethod
+    def _dialect(cls, path: str) -> dict[str, str]:
+        first = next(read_lines(TextFile(own_path(path))), "")
+        return {"delimiter": ";"} if first.count(";") > first.count(",") else {}
+
+    @property
+    def _separator(self) -> str:
+        return self.delimiter
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    """Return whether cells name two languages, or the two sides."""
+    named = {language.code for cell in cells if (language := Language.named(cell))}
+    words = {cell.strip().lower() for cell in cells}
+    return len(cells) > 1 and (len(named) > 1 or all(words & side for side in _SIDES))

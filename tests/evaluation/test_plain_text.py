@@ -1,0 +1,75 @@
+"""Warnings about text that is not plain, and their first rule against sacreBLEU's command line."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from nmtkit.evaluation.plain_text import warnings
+
+PLAIN = [
+    "A cat & a dog.",
+    "It is 5 &; R&B; AT&T; &notes; &#; so.",
+    "mail@@home.org",
+    "_ __",
+    "a . b",
+    ".",
+]
+
+
+def sacrebleu_warns(hyps: Sequence[str], folder: Path) -> bool:
+    for name in ("hyp", "ref"):
+        (folder / name).write_text("".join(f"{hyp}\n" for hyp in hyps), encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", "ref", "-i", "hyp"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    return b"forgot to detokenize" in ended.stderr
+
+
+@pytest.mark.parametrize("end", ["A dog .", "A dog . ", "A dog.", ".", "a ?", "a\u00a0."])
+@pytest.mark.parametrize("count", [99, 100])
+def test_text_looks_tokenized_where_sacrebleu_says_so(end: str, count: int, tmp_path: Path) -> None:
+    hyps = ["A cat.", *count * [end], "A cow."]
+    found = list(warnings(hyps, [hyps]))
+    assert bool(found) == sacrebleu_warns(hyps, tmp_path)
+    if found:
+        assert "100 of 102 lines" in found[0]
+        assert "line 2" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"),
+    [
+        ("Hun@@ de und Kat@@ zen", "@@"),
+        ("Hunde und Kat@@", "@@"),
+        ("\u2581Hunde \u2581und", "\u2581"),
+        ("&quot;Ja&quot;", "&quot;"),
+        ("Tom &amp; Jerry", "&amp;"),
+        ("it &#39;s &apos;s", "&#39;"),
+        ("&#x27;", "&#x27;"),
+        ("a &lt; b", "&lt;"),
+        ("a &#124; b", "&#124;"),
+    ],
+)
+def test_subwords_and_entities_are_told_with_their_lines(text: str, mark: str) -> None:
+    (found,) = warnings([*PLAIN, text, text], [[*PLAIN, "x", "x"]])
+    assert mark in found
+    assert f"2 of {len(PLAIN) + 2} lines" in found
+    assert f"line {len(PLAIN) + 1}" in found
+
+
+def test_plain_text_is_not_warned_about() -> None:
+    assert not list(warnings(PLAIN, [PLAIN]))
+    assert not list(warnings(PLAIN, []))
+
+
+def test_entities_of_a_reference_are_its_text() -> None:
+    page, other = ["write &amp; for &", "b", "c"], ["write it", "b", "c"]
+    assert not list(warnings(page, [other, page]))
+    assert not list(warnings(["a", "write &amp;", "c"], [page]))
+    assert list(warnings(["&lt;", "&amp;", "c"], [page]))  # more often
+
+
+def test_each_kind_is_told_once() -> None:
+    assert len(list(warnings(200 * ["Hun@@ de &amp; \u2581Kat@@ zen ."], [200 * ["x"]]))) == 3

@@ -1,0 +1,214 @@
+"""Other kinds of text than lines: what each reads, and that none is taken for plain text."""
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import datasets
+import pytest
+from sacrebleu.dataset.wmt_xml import WMTXMLDataset
+
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.sources.kinds import KINDS, _source, read_plain
+from nmtkit.sources.parallel import find_corpus
+
+EN, DE, FR = (Language.of(lang) for lang in ("en", "de", "fr"))
+PAIRS = [(f'Sentence {i} & "more"', f"Satz {i} < mehr") for i in range(25)]
+Rows = list[tuple[str, ...]]
+
+
+def read(
+    table: dict[str, Any], src: Language = EN, tgt: Language = DE, notes: list[str] | None = None
+) -> Rows:
+    def no_download(file: object) -> Path:
+        raise AssertionError(file)
+
+    corpus = find_corpus(_source(table), src, tgt)
+    told: list[str] = [] if notes is None else notes
+    return list(corpus.rows(no_download, told.append))
+
+
+def document(number: int, src: str, **references: str) -> str:
+    """Return a document of five segments, with references by translators."""
+
+    def side(tag: str, attributes: str, suffix: str, column: int) -> str:
+        pairs = PAIRS[5 * number : 5 * number + 5]
+        segments = "".join(
+            f'<seg id="{i}">{escape(pair[column] + suffix)}</seg>'
+            for i, pair in enumerate(pairs, 1)
+        )
+        return f"<{tag} {attributes}><p>{segments}</p></{tag}>"
+
+    texts = [side("src", 'lang="en"', "", 0)] if src else []
+    texts += [
+        side("ref", f'lang="de" translator="{who}"', suffix, 1)
+        for who, suffix in references.items()
+    ]
+    hyp = side("hyp", 'system="x" lang="de"', " wrong", 1) if src else ""
+    return f'<doc id="d{number}" origlang="en">{"".join(texts)}{hyp}</doc>'
+
+
+def dataset(path: Path, *documents: str) -> str:
+    path.write_text(
+        f'<?xml version="1.0" encoding="utf-8"?>\n<dataset id="t">{"".join(documents)}</dataset>',
+        encoding="utf-8",
+    )
+    return str(path)
+
+
+def test_wmt_xml_has_the_references_that_sacrebleu_reads(tmp_path: Path) -> None:
+    path = dataset(
+        tmp_path / "a.xml",
+        *(document(i, "en", A="", B=" oder so") for i in range(5)),
+        '<doc id="s" origlang="en" testsuite="yes"><src lang="en"><p><seg id="1">no</seg></p></src>'
+        '<ref lang="de" translator="A"><p><seg id="1">nein</seg></p></ref></doc>',
+    )
+    theirs = WMTXMLDataset._unwrap_wmt21_or_later(path)  # type: ignore[no-untyped-call]
+    expected = list(zip(theirs["src"], theirs["ref:A"], theirs["ref:B"], strict=True))
+    assert read({"xml": path}) == expected
+    assert len(expected) == 25
+    assert read({"xml": path}, DE, EN) == [(ref, src) for src, ref, _ in expected]
+
+
+def test_the_sides_of_wmt_xml_may_be_in_two_files(tmp_path: Path) -> None:
+    src = dataset(tmp_path / "src.xml", *(document(i, "en") for i in range(3)))
+    ref = dataset(tmp_path / "ref.xml", *(document(i, "", A="") for i in reversed(range(3))))
+    assert read({"xml": [src, ref]}) == PAIRS[:15]
+    with pytest.raises(UserError, match="has not both en and fr; it has en, de"):
+        read({"xml": [src, ref]}, EN, FR)
+
+
+def test_a_translator_of_a_part_is_left_out_and_counted(tmp_path: Path) -> None:
+    documents = [document(0, "en", A="", B="!"), document(1, "en", A=""), document(2, "en")]
+    notes: list[str] = []
+    assert read({"xml": dataset(tmp_path / "a.xml", *documents)}, notes=notes) == PAIRS[:10]
+    assert "10 units" in notes[0]
+    assert "5 without a reference" in notes[0]
+    assert "by B" in notes[0]
+
+
+def test_a_zip_of_opus_is_read_by_the_languages_of_its_members(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("README", "TED2020")
+        archive.writestr("TED2020.en-pt_br.xml", "<linkGrp/>")
+        for lang, column in (("en", 0), ("pt_br", 1)):
+            text = "".join(f"{pair[column]}\n" for pair in PAIRS)
+            archive.writestr(f"TED2020.en-pt_br.{lang}", text)
+    table = {"opus_zip": str(path)}
+    assert read(table, EN, Language.of("pt-BR")) == PAIRS
+    assert read(table, Language.of("por"), EN) == [(tgt, src) for src, tgt in PAIRS]
+    with pytest.raises(UserError, match="has not both en and pt-PT; it has en, pt_br"):
+        read(table, EN, Language.of("pt-PT"))
+
+
+def test_datasets_are_read_from_a_folder_or_from_parquet(tmp_path: Path) -> None:
+    nested = datasets.Dataset.from_list(
+        [{"translation": {"en": src, "de": f"{tgt}\n"}} for src, tgt in PAIRS]
+    )
+    nested.save_to_disk(str(tmp_path / "nested"))
+    datasets.DatasetDict({"dev": nested}).save_to_disk(str(tmp_path / "splits"))
+    flat = datasets.Dataset.from_list(
+        [{"n": 1, "source": src, "target": tgt} for src, tgt in PAIRS]
+    )
+    (tmp_path / "many").mkdir()
+    for number, part in enumerate((flat.select(range(9)), flat.select(range(9, 25)))):
+        part.to_parquet(str(tmp_path / "many" / f"{number}.parquet"))
+    columns = ["source", "target"]
+    assert read({"dataset": str(tmp_path / "nested")}) == [(src, f"{tgt} ") for src, tgt in PAIRS]
+    assert len(read({"dataset": str(tmp_path / "splits"), "split": "dev"}, DE, EN)) == 25
+    assert read({"dataset": str(tmp_path / "many"), "columns": columns}) == PAIRS
+    one = {"dataset": str(tmp_path / "many" / "0.parquet"), "columns": columns}
+    assert read(one) == PAIRS[:9]
+    for table, reason in (
+        ({"dataset": str(tmp_path / "many")}, "it has source, target; name the columns"),
+        ({"dataset": str(tmp_path / "splits")}, "no split train; it has dev"),
+        ({**one, "columns": ["source", "n"]}, "no texts in a column n"),
+        ({"dataset": str(tmp_path / "none")}, "no file"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            read(table)
+
+
+def test_a_dataset_is_known_by_all_its_bytes(tmp_path: Path) -> None:
+    for name, text in (("a", "yes"), ("b", "yes"), ("c", "no")):
+        table = datasets.Dataset.from_list([{"en": text, "de": "ja"}])
+        table.to_parquet(str(tmp_path / f"{name}.parquet"))
+    one, same, other = (
+        find_corpus(_source({"dataset": str(tmp_path / f"{name}.parquet")}), EN, DE)
+        for name in ("a", "b", "c")
+    )
+    assert one.identity(tmp_path) == same.identity(tmp_path) != other.identity(tmp_path)
+
+
+def test_a_test_set_may_have_several_files_of_references(tmp_path: Path) -> None:
+    for name, suffix in (("a.en", ""), ("a.de", "."), ("b.de", "!")):
+        (tmp_path / name).write_text(f"one{suffix}\ntwo{suffix}\n", encoding="utf-8")
+    tgt = [str(tmp_path / "a.de"), str(tmp_path / "b.de")]
+    table = {"src": str(tmp_path / "a.en"), "tgt": tgt}
+    assert read(table) == [("one", "one.", "one!"), ("two", "two.", "two!")]
+
+
+LINES = "".join(f"Sentence {i}, with a comma; and more.\n" for i in range(20))
+FORMS: dict[str, tuple[bytes, str]] = {
+    "gzip": (gzip.compress(LINES.encode()), "gzip; add .gz"),
+    "zip": (b"PK\x03\x04" + bytes(30), "zip"),
+    "UTF-16": (LINES.encode("utf-16"), "UTF-16; convert it to UTF-8"),
+    "UTF-16 without a mark": (LINES.encode("utf-16-be"), "UTF-16"),
+    "Parquet": (b"PAR1" + bytes(30), "Parquet"),
+    "SGML": (b'<srcset setid="a">\n<doc docid="b">\n<seg id="1">a</seg>\n', "SGML; add .sgm"),
+    "segments": (b'<seg id="10">Hello</seg>\n' * 9, "SGML"),
+    "XML": (b'<?xml version="1.0"?>\n<xliff/>\n', "XML"),
+    "HTML": (b"<!DOCTYPE html>\n<html>\n", "XML"),
+    "XML without a declaration": (b"<text>\n<s>a</s>\n</text>\n", "XML"),
+    "TMX": (b'<?xml version="1.0"?>\n<tmx version="1.4">\n', "name it as tmx"),
+    "WMT XML": (b'<dataset><doc id="1"><src lang="en"><p><seg id="1">', "name it as xml"),
+    "JSON": (json.dumps([{"en": "a"}], indent=1).encode(), "JSON"),
+    "CSV": (b"en,de\n" + b"yes,ja\n" * 9, "name it as csv"),
+    "quoted CSV": (b'"yes","ja, ja"\n' * 9, "name it as csv"),
+    "TSV": (b"yes\tja\n" * 9, "name it as tsv"),
+    "TSV with a header": (b"id\tEnglish\tGerman\n1\tyes\tja\n", "name it as tsv"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_no_plain_text_is_refused_by_name(tmp_path: Path, form: str) -> None:
+    content, says = FORMS[form]
+    path = tmp_path / "train.en"
+    path.write_bytes(content)
+    (tmp_path / "train.de").write_text(LINES, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"train\.en .*{says}"):
+        read({"src": str(path), "tgt": str(tmp_path / "train.de")})
+    with pytest.raises(UserError, match=rf"train\.en .*{says}"):
+        list(read_plain(path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LINES,
+        "",
+        "<br> is a tag of HTML.\n" + LINES,
+        "{curly} brackets\n[Applause]\n" + LINES,
+        "German, English and French are languages.\n" + LINES,
+        '"Yes," he said.\n' * 9,
+        "(TOP (S (NN a)))\n" * 9,
+        "a tab\there\nbut not here\n" * 9,
+        "\ufeffWith a mark.\n",
+        "null\0byte\n" + LINES,
+    ],
+)
+def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.en"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n") if text else []
+    assert list(read_plain(path)) == lines
+
+
+def test_every_kind_has_a_key_of_its_own() -> None:
+    assert len({kind.key for kind in KINDS}) == len(KINDS)
+    assert all(kind.title and kind.key in kind.model_fields for kind in KINDS)

@@ -1,0 +1,118 @@
+"""TSV and CSV: quoting against the csv module of Python, and first lines that name columns."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.source import Source
+from nmtkit.sources.table import Csv, Tsv
+
+EN, DE = Language.of("en"), Language.of("de")
+PAIRS = [("yes", "ja"), ('a "word", quoted', "ein; Wort\tmit Tab"), ("two\nlines", "zwei")]
+ONE_LINE = [(src.replace("\n", " "), tgt) for src, tgt in PAIRS]
+
+
+def read(source: Source, src: Language = EN, tgt: Language = DE) -> list[tuple[str, str]]:
+    def no_download(file: object) -> Path:
+        raise AssertionError(file)
+
+    return list(find_corpus(source, src, tgt).pairs(no_download))
+
+
+def written(path: Path, rows: Sequence[tuple[str, ...]], **dialect: str) -> str:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, **dialect).writerows(rows)  # type: ignore[arg-type]
+    return str(path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
+    tmp_path: Path, delimiter: str
+) -> None:
+    rows = [("id", "en", "de"), *((str(i), *pair) for i, pair in enumerate(PAIRS))]
+    path = written(tmp_path / "a.csv", rows, delimiter=delimiter)
+    source = Csv.of_file(path, EN, DE, [])
+    assert read(source) == ONE_LINE
+    assert read(source, DE, EN) == [(tgt, src) for src, tgt in ONE_LINE]
+    assert source.model_dump()["delimiter"] == delimiter
+
+
+def test_tsv_has_quotes_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
+    assert read(Tsv(tsv=path, columns=("en", "de"), quoted=True)) == ONE_LINE
+    (tmp_path / "b.tsv").write_text('"a\tb"\n', encoding="utf-8")
+    assert read(Tsv(tsv=str(tmp_path / "b.tsv"), columns=("en", "de"))) == [('"a', 'b"')]
+
+
+@given(st.lists(st.tuples(st.text(), st.text()), min_size=1))
+def test_csv_is_read_as_python_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([("en", "de"), *rows])
+    try:
+        data = text.getvalue().encode()
+    except UnicodeEncodeError:
+        return
+    path = tmp_path_factory.mktemp("csv") / "a.csv"
+    path.write_bytes(data)
+    as_lines = data.decode().replace("\r\n", "\n")  # line ends are normalized, inside cells too
+    expected = [tuple(cell.replace("\n", " ") for cell in row) for row in _rows(as_lines)[1:]]
+    assert read(Csv(csv=str(path), columns=("en", "de"), header=True)) == expected
+
+
+def _rows(text: str) -> list[list[str]]:
+    lines = [f"{line}\n" for line in text.split("\n")]
+    return [row for row in csv.reader(lines) if row]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("DE", "EN"),
+        ("de-DE", "en-US"),
+        ("German", "English"),
+        ("Deutsch", "Englisch"),
+        ("deu_Latn", "eng_Latn"),
+    ],
+)
+def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("\t".join(names) + "\nja\tyes\nnein\tno\n", encoding="utf-8")
+    assert read(Tsv.of_file(str(path), EN, DE, [])) == [("yes", "ja"), ("no", "nein")]
+    for columns, header in ((("en", "de"), False), (("en", "de"), True), (("de", "en"), False)):
+        with pytest.raises(UserError, match="line 1 names the columns"):
+            read(Tsv(tsv=str(path), columns=columns, header=header))
+    assert read(Tsv(tsv=str(path), columns=("de", "en"), header=True))[0] == ("yes", "ja")
+
+
+def test_sides_may_be_called_source_and_target(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("score\tTarget\tsource\n1\tja\tyes\n", encoding="utf-8")
+    assert read(Tsv.of_file(str(path), EN, DE, [])) == [("yes", "ja")]
+
+
+@pytest.mark.parametrize("line", ["is\tes", "no\tnein", "It\tEs", "as\tals", "Polish\tPolitur"])
+def test_words_that_are_codes_of_languages_are_text(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{line}\nyes\tja\n", encoding="utf-8")
+    source = Tsv.of_file(str(path), EN, DE, [])
+    assert read(source) == [tuple(line.split("\t")), ("yes", "ja")]
+
+
+@pytest.mark.parametrize("row", ['"a"b,c', '"a,b', "a", "a,b,c", ""])
+def test_a_damaged_row_of_csv_is_refused_with_its_line(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"x,y\n{row}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.csv, line 2: "):
+        read(Csv(csv=str(path), columns=("en", "de")))

@@ -1,0 +1,93 @@
+"""The stage `score`: all references of a test set count, as in sacreBLEU's command line."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chains import tiny_chain
+
+from nmtkit.errors import UserError
+from nmtkit.evaluation.scores import read_scores
+from nmtkit.evaluation.translations import translated_sets, write_set
+from nmtkit.stages import score
+from nmtkit.stages.chain import Chain
+
+SRC = [str(number) for number in range(6)]
+HYPS = ["Die Katze saß auf der roten Matte.", "Ein Hund kam heim.", "Nein &amp; ja!",
+        "Es regnet heute in Köln.", "", "Zwei Lichtjahre entfernt."]  # fmt: skip
+REFERENCES = [
+    ["Die Katze saß auf einer roten Matte.", "Ein Hund kam.", "Nein & ja", "Heute regnet es.", "a",
+     "Zwei Lichtjahre weit entfernt."],
+    ["Eine Katze saß auf der roten Matte.", "Der Hund kam heim.", "Nein!", "Es regnet in Köln.",
+     "b", "Es ist zwei Lichtjahre entfernt."],
+    ["", "Ein Hund kam heim.", "Doch", "In Köln regnet es heute.", "c", "Lichtjahre entfernt"],
+]  # fmt: skip
+
+
+def translated(folder: Path, n_references: int) -> Chain:
+    chain = tiny_chain(folder)
+
+    def write(draft: Path) -> dict[str, Any]:
+        write_set(draft, "test", SRC, HYPS, REFERENCES[:n_references], [{} for _ in SRC])
+        return {}
+
+    chain.make("translate", write)
+    return chain
+
+
+def text(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+@pytest.mark.parametrize("n_references", [0, 1, 2, 3])
+def test_references_are_written_and_read(n_references: int, tmp_path: Path) -> None:
+    (found,) = translated_sets(translated(tmp_path, n_references).need("translate"))
+    assert found.read() == (SRC, HYPS, REFERENCES[:n_references])
+    names = [path.name for path in found.references]
+    assert names == (
+        ["reference.txt"]
+        if n_references == 1
+        else [f"reference.{n + 1}.txt" for n in range(n_references)]
+    )
+    assert [path.read_bytes() for path in found.references] == list(map(text, REFERENCES))[
+        :n_references
+    ]
+
+
+@pytest.mark.parametrize("n_references", [1, 2, 3])
+def test_all_references_are_scored(n_references: int, tmp_path: Path) -> None:
+    artifact = score.run(translated(tmp_path, n_references))
+    found = read_scores(artifact)["test"]
+    (tmp_path / "hyps").write_bytes(text(HYPS))
+    names = [f"reference{number}" for number in range(n_references)]
+    for name, lines in zip(names, REFERENCES, strict=False):
+        (tmp_path / name).write_bytes(text(lines))
+    command = [sys.executable, "-m", "sacrebleu", *names, "-i", "hyps", "-l", "en-de", "-w", "9"]
+    ended = subprocess.run([*command, "-ci"], cwd=tmp_path, capture_output=True, check=True)
+    expected = json.loads(ended.stdout)
+    assert round(found["sacrebleu"]["score"], 9) == expected["score"]
+    assert found["sacrebleu"]["signature"] == expected["signature"]
+    assert f"nrefs:{n_references}|" in found["sacrebleu"]["signature"]
+    read = b"".join(map(text, REFERENCES[:n_references]))
+    assert found["test_set"]["sha256"] == hashlib.sha256(read).hexdigest()
+
+
+def test_text_that_is_not_plain_is_told_and_scored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = score.run(translated(tmp_path, 1))
+    said = capsys.readouterr()
+    assert said.err.count("&amp;") == 1
+    assert "&amp;" not in said.out
+    assert "sacrebleu" in read_scores(artifact)["test"]
+
+
+def test_parses_have_one_reference(tmp_path: Path) -> None:
+    chain = translated(tmp_path, 2)
+    object.__setattr__(chain.recipe.scoring, "metric", "bracket_f1")
+    with pytest.raises(UserError, match="test has 2 references"):
+        score.run(chain)
