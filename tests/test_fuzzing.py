@@ -6,7 +6,6 @@ No traceback, no hang and no large allocation, whatever is altered. `pytest -m s
 import bz2
 import gzip
 import io
-import json
 import lzma
 import shutil
 import tarfile
@@ -37,7 +36,6 @@ from nmtkit.languages import Language
 from nmtkit.model.weights import load_tensors
 from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.selftest.chaos import _read as read_log
-from nmtkit.sources import lockfile
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
@@ -294,16 +292,8 @@ def _readers(folder: Path) -> dict[str, Reader]:
             lambda f: read_merges(f / "x"), {"x": b"a b 5\nab c</w> 3\n"}, "x"
         ),
         "metrics": Reader(lambda f: read_metrics(f / "x"), {"x": METRICS}, "x"),
-        "lock": Reader(_lock, {"downloads/lock.json": _LOCK}, "downloads/lock.json"),
         "log of kills": Reader(lambda f: read_log(f / "x"), {"x": LOG * 2}, "x"),
     }
-
-
-_LOCK = json.dumps({"http://a/b": {"sha256": "0" * 64, "n_bytes": 5}}).encode()
-
-
-def _lock(folder: Path) -> object:
-    return lockfile.find("http://a/b", folder / "downloads")
 
 
 def _sealed(folder: Path) -> bytes:
@@ -326,7 +316,7 @@ NAMES = [
     *("bundle, tokenization.json", "bundle, codes.bpe", "bundle, vocabulary.tsv"),
     *("bundle, model.safetensors", "difference", "safetensors"),
     *("fairseq, zip", "fairseq, legacy", "fairseq, dictionary", "fairseq, merges"),
-    *("metrics", "lock", "log of kills"),
+    *("metrics", "log of kills"),
 ]
 
 

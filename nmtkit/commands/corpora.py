@@ -13,7 +13,7 @@ def corpora(machine: Machine) -> list[CorpusEntry]:
     """Every corpus of the catalog, and the state of its files on this machine.
 
     Raises:
-        UserError: the mirror is not a folder, or the lock file of the downloads is damaged.
+        UserError: the mirror is not a folder.
     """
     if machine.mirror is not None and not machine.mirror.is_dir():
         raise UserError(f"the mirror {machine.mirror} is not a folder; name another with --mirror")
@@ -49,25 +49,16 @@ def _file(file: RemoteFile | Path, members: list[str], machine: Machine) -> Corp
     downloads_dir = machine.downloads_dir
     path = download.find(file, downloads_dir, machine.mirror)
     n_bytes = download.known_bytes(file, downloads_dir)
-    sha256 = download.known_sha256(file, downloads_dir)
     return CorpusFile(
         file.url,
         None if path is None else str(path),
         n_bytes,
-        sha256,
+        file.sha256,
         file.md5,
-        _hash(file, sha256),
+        "md5 published" if file.sha256 is None else "sha256 published",
         _state(file, path, n_bytes, machine, downloads_dir),
         members,
     )
-
-
-def _hash(file: RemoteFile, sha256: str | None) -> str:
-    if file.sha256 is not None:
-        return "sha256 published"
-    if file.md5 is not None:
-        return "md5 published"
-    return "not known yet" if sha256 is None else "locked"
 
 
 def _state(

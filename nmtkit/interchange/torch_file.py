@@ -1,11 +1,13 @@
 """Files of `torch.save`, read without unpickling: zip archives, and the format before torch 1.6."""
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO, FileIO
+from io import BufferedReader, BytesIO, FileIO
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,12 +17,16 @@ from torch import Tensor
 
 from nmtkit.errors import UserError, shown
 from nmtkit.interchange.pickles import Made, Named, Persistent, Pickle, PickleError, read_pickle
-from nmtkit.sources.archives import ZIP_ERRORS, SmallReads
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 MAX_DIMENSIONS = 8
 BLOCK_BYTES = 2**20  # read at a time
+MAX_DIRECTORY_BYTES = 2**20  # of a zip archive: about 10,000 members
+ZIP_ERRORS = (  # what zipfile raises for altered bytes, or for what it does not support
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError),
+    *(IndexError, OSError, RuntimeError, ValueError),
+)
 
 # Types of storages, and the bytes of an element.
 DTYPES = {
@@ -140,6 +146,15 @@ def _storage(reference: Any) -> tuple[str, str, int]:
 
 
 Opened = tuple[Any, Callable[[str], bytes]]
+
+
+class SmallReads(BufferedReader):
+    """A file that refuses large reads: zipfile reads the directory of an archive in one."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > MAX_DIRECTORY_BYTES:
+            raise zipfile.BadZipFile(f"its directory has {size:,} bytes")
+        return super().read(size)
 
 
 def _open_zip(path: Path, is_known: Callable[[str], bool]) -> Opened:

@@ -219,9 +219,9 @@ class CorpusFile:
     url: str | None  # None: it comes with nmtkit
     path: str | None  # where it is, if it is
     n_bytes: int | None
-    sha256: str | None  # as published, or of the first download
+    sha256: str | None  # as published
     md5: str | None
-    hash: str  # where the hash comes from
+    hash: str  # which one was published
     state: str
     members: list[str]  # of the archive
 

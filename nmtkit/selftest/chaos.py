@@ -5,6 +5,7 @@ then lets it run to its end. What is left must be what an undisturbed run leaves
 come before a random one of the operations that change a file, half after a random time.
 """
 
+import hashlib
 import http.server
 import json
 import shutil
@@ -102,8 +103,9 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 
 def fetch(port: int, folder: Path) -> None:
-    """Download a file of unknown length and hash."""
-    file = RemoteFile(url=f"http://127.0.0.1:{port}/a.bin", n_bytes=None, sha256=None, md5=None)
+    """Download a file of unknown length."""
+    sha256 = hashlib.sha256(PAYLOAD).hexdigest()
+    file = RemoteFile(url=f"http://127.0.0.1:{port}/a.bin", sha256=sha256)
     obtain(file, folder / "runs" / "downloads")
 
 

@@ -20,7 +20,7 @@ class _Entry(BaseModel):
 
 
 class RemoteFile(_Entry):
-    """A download, and what was published about its bytes; None was not published."""
+    """A download, and what was published about its bytes: one hash, and perhaps the length."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
     n_bytes: Count | None = None
@@ -29,8 +29,8 @@ class RemoteFile(_Entry):
 
     @model_validator(mode="after")
     def _one_hash(self) -> Self:
-        if self.sha256 is not None and self.md5 is not None:
-            raise ValueError("a file has a `sha256` or an `md5`, not both")
+        if (self.sha256 is None) == (self.md5 is None):
+            raise ValueError("a file has either a `sha256` or an `md5`")
         return self
 
 

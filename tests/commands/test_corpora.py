@@ -15,7 +15,6 @@ from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import CorpusEntry
 from nmtkit.reporting.tables import print_corpora
-from nmtkit.sources import lockfile
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 
 
@@ -91,12 +90,14 @@ def test_a_part_is_told_in_per_cent_where_the_length_is_known(tmp_path: Path) ->
         assert entry(name, tmp_path).files[0].state == state
 
 
-def test_a_noted_hash_and_length_are_told(tmp_path: Path) -> None:
-    downloads = tmp_path / "runs" / "downloads"
-    file = remote_file("newstest2014-filtered", "en-de")
-    lockfile.note(file.url, lockfile.Record(sha256="a" * 64, n_bytes=5_400), downloads)
+def test_the_length_of_a_file_that_is_here_is_told(tmp_path: Path) -> None:
+    url = remote_file("newstest2014-filtered", "en-de").url
+    folder = tmp_path / "runs" / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
+    folder.mkdir(parents=True)
+    (folder / url.rsplit("/", 1)[-1]).write_bytes(bytes(5_400))
     (told,) = entry("newstest2014-filtered", tmp_path).files
-    assert (told.sha256, told.n_bytes, told.hash) == ("a" * 64, 5_400, "md5 published")
+    assert (told.sha256, told.n_bytes, told.hash) == (None, 5_400, "md5 published")
+    assert told.state == "here"
 
 
 def test_a_missing_mirror_is_a_users_error(tmp_path: Path) -> None:

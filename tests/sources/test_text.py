@@ -90,7 +90,8 @@ def test_compressed_text_is_unpacked(
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("a.tgz", "w:gz"), ("a.tar", "w:"), ("a.tar", "w:xz"), ("a", "w:bz2")]
+    ("name", "mode"),
+    [("a.tgz", "w:gz"), ("a.tar", "w:"), ("a.tar.xz", "w:xz"), ("a.TBZ2", "w:bz2")],
 )
 def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, mode: str) -> None:
     members = {
