@@ -110,7 +110,8 @@ class Corpus:
     ) -> Iterator[Row]:
         first = next(rows, None)
         if first is None:
-            raise UserError(f"the corpus {self.name} is empty: it {variants.lack()}")
+            where = f" ({', '.join(self.places)})" if self.places else ""
+            raise UserError(f"the corpus {self.name} is empty: it {variants.lack()}{where}")
         yield first
         yield from rows
         for note in variants.notes():
