@@ -107,16 +107,20 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
     description = ""
     if run:
         with suppress(UserError, OSError):
-            description = load_recipe(run.recipe).description
+            loaded = load_recipe(run.recipe)
+            description = loaded.description
+            if not corpus:  # it was freed
+                langs = loaded.corpus.src_lang.canonical, loaded.corpus.tgt_lang.canonical
     facts: dict[str, Any] = {"n_parameters": None, "steps": None, "cost": None, "dev": []}
     here = {stage.stage for stage in stages if stage.is_here}
     if "train" in here:
         facts = _training(artifacts.open_directory(found["train"]), name)
     by_length = {}
-    if "translate" in here:
+    lang = Language.named(langs[1])
+    if lang and "translate" in here:
         lowercase = bool(recipe.get("scoring", {}).get("lowercase", False))
         by_length = {
-            each.name: _by_length(each, Language.of(langs[1]), lowercase=lowercase)
+            each.name: _by_length(each, lang, lowercase=lowercase)
             for each in translated_sets(artifacts.open_directory(found["translate"]))
             if each.references and "sacrebleu" in scores.get(each.name, {})
         }

@@ -18,17 +18,29 @@ Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 # The rooms of nmtkit that the result of each stage depends on. Those of the stages before it are
 # recorded with what these made. What only checks, finds, shows or measures changes no result.
 ROOMS: Mapping[str, tuple[str, ...]] = {
-    "prepare": ("sources/", "corpus/", "languages.py", "symbols.py", "stages/prepare.py"),
+    "prepare": (
+        *("sources/", "corpus/"),
+        *("schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
+    ),
     "train": (
         *("corpus/", "model/", "kernels/", "training/"),
-        *("recipe.py", "symbols.py", "stages/train.py"),  # recipe.py has the rows of embeddings
+        *(
+            "recipe.py",
+            "perplexity.py",
+            "symbols.py",
+            "stages/train.py",
+        ),  # recipe.py has the rows of embeddings
     ),
     "average": ("training/averaging.py", "decoding/bundle.py", "stages/average.py"),
     "translate": (
         *("sources/", "corpus/", "model/", "kernels/", "decoding/"),
-        *("evaluation/translations.py", "languages.py", "symbols.py", "stages/translate.py"),
+        *("evaluation/translations.py", "schema.py", "languages.py", "symbols.py"),
+        *("visible.py", "stages/translate.py"),  # visible.py has which lines are blank
     ),
-    "score": ("sources/", "corpus/", "evaluation/", "languages.py", "stages/score.py"),
+    "score": (
+        *("sources/", "corpus/", "evaluation/"),
+        *("schema.py", "languages.py", "stages/score.py"),
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from system.command import artifact, done, nmtkit, read_lines
 from system.conftest import write_texts
 
 QUICK = [
-    "subword.n_merges=20",
+    "subword.n_tokens=300",
     "model.n_layers=1",
     "training.max_steps=10",
     "training.checkpoint_every_steps=2",

@@ -204,7 +204,7 @@ def refused(*args: str) -> str:
         (
             '{ treebank = "wsj", sections = ["02-21"] }',
             '{ src = "a", tgt = "b" }',
-            "a-b is no treebank",
+            "a-b is plain text; a parser needs trees",
         ),
     ],
 )
