@@ -7,12 +7,23 @@ count.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 
 N_SHOWN = 12
-MAX_SEEN = 1_000  # tags that are counted
+MAX_PLANS = 10_000  # combinations of languages in a unit
+
+
+@dataclass
+class _Plan:
+    """What becomes of all units that have the same tags with text."""
+
+    sides: tuple[int, int] | None  # which texts of a unit
+    languages: tuple[Language, ...] = ()
+    why_not: str = ""
+    n_units: int = 0
 
 
 class Variants:
@@ -20,11 +31,10 @@ class Variants:
 
     def __init__(self, src: Language, tgt: Language) -> None:
         self.langs = src, tgt
-        self.skipped = Counter[str]()  # units, by reason
-        self._seen = Counter[str]()  # tags
-        self._taken = Counter[Language](), Counter[Language]()
+        self.left_out = Counter[str]()  # units that the kind of source itself skips, by reason
+        self._plans: dict[tuple[tuple[str, bool], ...], _Plan] = {}
 
-    def choose(self, unit: Iterable[tuple[str, str]], where: str) -> tuple[str, str] | None:
+    def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
         """Return the two texts of a unit, or None if it has not both, which is counted.
 
         Args:
@@ -34,24 +44,33 @@ class Variants:
         Raises:
             UserError: It has several variants of a language of which the user named none.
         """
-        texts: dict[Language, str] = {}
-        for tag, text in unit:
-            if tag in self._seen or len(self._seen) < MAX_SEEN:
-                self._seen[tag] += 1
+        key = tuple((tag, bool(text) and not text.isspace()) for tag, text in unit)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= MAX_PLANS:
+                raise UserError(f"{where} has more than {MAX_PLANS:,} combinations of languages")
+            plan = self._plans[key] = self._plan(key, where)
+        plan.n_units += 1
+        if plan.sides is None:
+            return None
+        return unit[plan.sides[0]][1], unit[plan.sides[1]][1]
+
+    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> _Plan:
+        texts: dict[Language, int] = {}  # the first with text
+        for number, (tag, has_text) in enumerate(unit):
             language = Language.named(tag)
-            if language is not None and not texts.get(language, "").strip():
-                texts[language] = text
-        filled = [language for language, text in texts.items() if text.strip()]
-        found = [self._side(number, filled, where) for number in (0, 1)]
-        for lang, language in zip(self.langs, found, strict=True):
+            if language is not None and (has_text or language not in texts):
+                known = texts.setdefault(language, number)
+                texts[language] = known if unit[known][1] else number
+        filled = [language for language, number in texts.items() if unit[number][1]]
+        found: list[Language] = []
+        for number, lang in enumerate(self.langs):
+            language = self._side(number, filled, where)
             if language is None:
                 is_blank = bool(lang.among(texts.keys() - set(filled)))
-                self.skipped[f"with a blank {lang}" if is_blank else f"without {lang}"] += 1
-                return None
-        for taken, language in zip(self._taken, found, strict=True):
-            assert language is not None
-            taken[language] += 1
-        return texts[found[0]], texts[found[1]]  # type: ignore[index]
+                return _Plan(None, (), f"with a blank {lang}" if is_blank else f"without {lang}")
+            found.append(language)
+        return _Plan((texts[found[0]], texts[found[1]]), tuple(found))
 
     def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
         """Return which two of the names of columns or files are the sides.
@@ -76,13 +95,25 @@ class Variants:
                 raise UserError(f"{where} has {listed(same)}; name one of them as the language")
         return pair
 
+    @property
+    def skipped(self) -> Counter[str]:
+        """Return the numbers of units that were skipped, by reason."""
+        skipped = self.left_out.copy()
+        for plan in self._plans.values():
+            if plan.why_not:
+                skipped[plan.why_not] += plan.n_units
+        return skipped
+
     def notes(self) -> list[str]:
         """Return what to tell the user about the text that was read, a sentence each."""
         notes = []
-        if self.skipped:
-            reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
-            notes.append(f"skipped {self.skipped.total():,} units: {reasons}")
-        for lang, taken in zip(self.langs, self._taken, strict=True):
+        if skipped := self.skipped:
+            reasons = ", ".join(f"{n:,} {reason}" for reason, n in skipped.most_common())
+            notes.append(f"skipped {skipped.total():,} units: {reasons}")
+        for number, lang in enumerate(self.langs):
+            taken = Counter[Language]()
+            for plan in self._plans.values():
+                taken.update({plan.languages[number]: plan.n_units} if plan.sides else {})
             if taken.keys() - {lang}:
                 variants = ", ".join(f"{n:,} {language}" for language, n in taken.most_common())
                 notes.append(f"took as {lang}: {variants}")
@@ -91,15 +122,19 @@ class Variants:
     def lack(self) -> str:
         """Return why no unit was found: the rest of a sentence that starts with the text."""
         src, tgt = self.langs
-        if not self._seen:
+        if not self._plans:
             return "has no text"
-        seen = [f"{shown(tag)} ({n:,})" for tag, n in self._seen.most_common()]
-        return f"has no unit in both {src} and {tgt}; it has {listed(seen)}"
+        seen = Counter[str]()
+        for key, plan in self._plans.items():
+            seen.update({tag: plan.n_units for tag, _ in key})
+        tags = [f"{shown(tag)} ({n:,})" for tag, n in seen.most_common()]
+        return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
     def _side(self, number: int, filled: Sequence[Language], where: str) -> Language | None:
         lang, other = self.langs[number], self.langs[1 - number]
         found = lang.among(language for language in filled if language != other)
-        mixed = [each for each in self._taken[number] if found and each.script != found[0].script]
+        taken = {plan.languages[number] for plan in self._plans.values() if plan.sides}
+        mixed = [each for each in taken if found and each.script != found[0].script]
         if len(found) > 1 or mixed:
             raise UserError(
                 f"{where} has {lang} in several variants, {listed([*map(str, mixed + found)])}; "

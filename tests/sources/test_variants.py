@@ -35,7 +35,7 @@ def test_the_exact_tag_comes_first_and_no_variant_is_swapped(
     src: str, tgt: str, unit: dict[str, str], pair: tuple[str, str] | None
 ) -> None:
     chooser = variants(src, tgt)
-    assert chooser.choose(unit.items(), "memory") == pair
+    assert chooser.choose(list(unit.items()), "memory") == pair
     assert chooser.skipped.total() == (pair is None)
 
 
@@ -56,7 +56,7 @@ def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
         {"en": "a", "fr": "b"},
         {"en": "a", "de": "\t"},
     ):
-        chooser.choose(unit.items(), "memory")
+        chooser.choose(list(unit.items()), "memory")
     assert chooser.skipped == {"without de": 1, "with a blank de": 1}
     skipped, taken = chooser.notes()
     assert "2 units" in skipped
