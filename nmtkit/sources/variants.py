@@ -46,14 +46,21 @@ class Variants:
         """
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in unit)
         plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= MAX_PLANS:
-                raise UserError(f"{where} has more than {MAX_PLANS:,} combinations of languages")
+        if plan is None and len(self._plans) >= MAX_PLANS:
+            ours = [part for part in unit if self._is_ours(part[0])]
+            if len(ours) < len(unit):
+                return self.choose(ours, where)
+            plan = self._plan(key, where)  # which is not counted
+        elif plan is None:
             plan = self._plans[key] = self._plan(key, where)
         plan.n_units += 1
         if plan.sides is None:
             return None
         return unit[plan.sides[0]][1], unit[plan.sides[1]][1]
+
+    def _is_ours(self, tag: str) -> bool:
+        language = Language.named(tag)
+        return language is not None and language.code in {lang.code for lang in self.langs}
 
     def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> _Plan:
         texts: dict[Language, int] = {}  # the first with text

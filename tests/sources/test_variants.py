@@ -62,3 +62,14 @@ def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
     assert "2 units" in skipped
     assert all(each in taken for each in ("3 en-US", "2 eng"))
     assert "'fr' (1)" in chooser.lack()
+
+
+def test_units_of_ever_new_languages_are_read_in_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nmtkit.sources.variants.MAX_PLANS", 5)
+    chooser = variants("en", "de")
+    for n in range(50):
+        unit = [("fr", "x"), (f"x{n}", "y"), ("de", f"{n}"), ("en-US", "c")]
+        assert chooser.choose(unit, "memory") == ("c", f"{n}")
+    assert len(chooser._plans) == 5
