@@ -52,7 +52,8 @@ class FilePair(Source):
         """Refuse a file that is on both sides, and files that are called as the other side."""
         if isinstance(self.tgt, str):
             named = self.languages(Path(self.src), Path(self.tgt))
-            if named and [Language.of(tag).code for tag in named] == [tgt.code, src.code]:
+            codes = [Language.of(tag).code for tag in named or ()]
+            if src.code != tgt.code and codes == [tgt.code, src.code]:
                 raise ValueError(
                     f"src = {self.src} and tgt = {self.tgt} are called as the languages of the "
                     f"other side: the recipe translates from {src} to {tgt}; exchange them"

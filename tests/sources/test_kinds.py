@@ -212,3 +212,14 @@ def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
 def test_every_kind_has_a_key_of_its_own() -> None:
     assert len({kind.key for kind in KINDS}) == len(KINDS)
     assert all(kind.title and kind.key in kind.model_fields for kind in KINDS)
+
+
+def test_files_that_are_called_as_the_other_side_are_refused() -> None:
+    swapped = _source({"src": "train.de", "tgt": "train.eng"})
+    assert not isinstance(swapped, str)
+    with pytest.raises(ValueError, match="exchange them"):
+        swapped.check(EN, DE)
+    swapped.check(DE, EN)
+    portuguese = _source({"src": "a.pt-BR", "tgt": "a.pt-PT"})
+    assert not isinstance(portuguese, str)
+    portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
