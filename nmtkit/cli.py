@@ -416,7 +416,9 @@ def translate(
 @app.command()
 def force(
     src: Annotated[Path, typer.Argument(metavar="SRC", help="The source, a file or a pipe.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    tgt: Annotated[
+        Path, typer.Argument(metavar="TGT", help="The translation of --src, line by line.")
+    ],
     bundles: Annotated[
         list[Path],
         typer.Option("--bundle", metavar="DIR", help="The bundle; several make an ensemble."),
@@ -724,39 +726,46 @@ def new(
         Path | None, typer.Option(metavar="FILE", help="Training text, one sentence a line.")
     ] = None,
     tgt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its translation, line by line.")
+        Path | None, typer.Option(metavar="FILE", help="The translation of --src, line by line.")
     ] = None,
     tsv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Both, in tab-separated columns.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Text and translation in tab-separated columns."),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Both, in columns of a CSV file.")
+        Path | None, typer.Option(metavar="FILE", help="Text and translation in columns of CSV.")
     ] = None,
     jsonl: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Both, in an object of JSON a line.")
+        Path | None, typer.Option(metavar="FILE", help="Text and translation in an object a line.")
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(metavar="A,B,..", help="The names of all columns in order, as in id,en,de."),
+        typer.Option(
+            metavar="A,B,..",
+            help="Names of all columns of TSV and CSV, as in id,en,de; of the two to read of JSON "
+            "and datasets.",
+        ),
     ] = None,
-    tmx: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Both, in a translation memory.")
-    ] = None,
+    tmx: Annotated[Path | None, typer.Option(metavar="FILE", help="A translation memory.")] = None,
     xml: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Both, in the XML of WMT's test sets.")
+        Path | None, typer.Option(metavar="FILE", help="Text and translation in the XML of WMT.")
     ] = None,
     opus_zip: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Both, in a zip of OPUS (Moses format).")
+        Path | None, typer.Option(metavar="FILE", help="A zip archive of OPUS, in Moses format.")
     ] = None,
     dataset: Annotated[
         Path | None,
-        typer.Option(metavar="PLACE", help="Both, in a folder of `datasets`, or in Parquet."),
+        typer.Option(metavar="PLACE", help="A folder that `datasets` saved, or Parquet."),
     ] = None,
     src_lang: Annotated[
-        str | None, typer.Option(metavar="LANG", help="By default the suffix of --src: en, de, ...")
+        str | None,
+        typer.Option(metavar="LANG", help="Language of the text; by default the suffix of --src."),
     ] = None,
     tgt_lang: Annotated[
-        str | None, typer.Option(metavar="LANG", help="By default the suffix of --tgt.")
+        str | None,
+        typer.Option(
+            metavar="LANG", help="Language of the translation; by default the suffix of --tgt."
+        ),
     ] = None,
     dev: Annotated[
         tuple[str, str] | None,
