@@ -8,6 +8,7 @@ import pty
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ def listening(pids: list[int]) -> Iterator[tuple[str, int]]:
     sockets = set()
     for pid in pids:
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            sockets.add(str(descriptor.readlink()))
+            with suppress(FileNotFoundError):  # closed in the meantime
+                sockets.add(str(descriptor.readlink()))
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text(encoding="ascii").split("\n")[1:-1]:
             _, local, _, state, *_, inode = line.split()[:10]
