@@ -89,6 +89,11 @@ class Language:
         """Return the tag as it was written."""
         return self.tag
 
+    def contradicts(self, other: "Language") -> bool:
+        """Return whether no text can be in both: other languages, or variants of one."""
+        are_variants = bool(self.variant and other.variant) and self != other
+        return self.code != other.code or self.script != other.script or are_variants
+
     def among(self, known: Iterable["Language"]) -> list["Language"]:
         """Return which of `known` it may stand for.
 

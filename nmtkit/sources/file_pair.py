@@ -52,8 +52,9 @@ class FilePair(Source):
         """Refuse a file that is on both sides, and files that are called as the other side."""
         if isinstance(self.tgt, str):
             named = self.languages(Path(self.src), Path(self.tgt))
-            codes = [Language.of(tag).code for tag in named or ()]
-            if src.code != tgt.code and codes == [tgt.code, src.code]:
+            first, second = map(Language.of, named) if named else (src, tgt)
+            are_wrong = first.contradicts(src) and second.contradicts(tgt)
+            if are_wrong and not (first.contradicts(tgt) or second.contradicts(src)):
                 raise ValueError(
                     f"src = {self.src} and tgt = {self.tgt} are called as the languages of the "
                     f"other side: the recipe translates from {src} to {tgt}; exchange them"

@@ -90,7 +90,7 @@ class _Table(Source):
         named = [Language.hinted(cell) for cell in cells]
         expected = [Language.hinted(column) for column in self.columns]
         differ = any(
-            here and there and here.code != there.code and there.code in {x.code for x in langs}
+            here and there and there.code in {x.code for x in langs} and here.contradicts(there)
             for here, there in zip(named, expected, strict=True)
         )
         is_header = _names(cells, *langs)
@@ -140,12 +140,14 @@ def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[st
 
 def _names(cells: Sequence[str], src: Language, tgt: Language) -> bool:
     """Return whether a first line names columns: two languages, of which one is ours, or sides."""
-    codes = {language.code for cell in cells if (language := Language.named(cell))}
-    hints = {language.code for cell in cells if (language := Language.hinted(cell))}
+    named = {language for cell in cells if (language := Language.named(cell))}
+    hints = {language for cell in cells if (language := Language.hinted(cell))}
     words = {cell.strip().lower() for cell in cells}
     ours = {src.code, tgt.code}
-    is_hinted = ours <= hints and not any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
-    return is_hinted or (len(codes) > 1 and bool(codes & ours)) or all(words & s for s in _SIDES)
+    is_named = len(named) > 1 and any(language.code in ours for language in named)
+    is_hinted = len(hints) > 1 and ours <= {language.code for language in hints}
+    has_spaces = any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
+    return is_named or (is_hinted and not has_spaces) or all(words & side for side in _SIDES)
 
 
 class Tsv(_Table):
@@ -212,6 +214,6 @@ class Csv(_Table):
 
 def _is_header(cells: Sequence[str]) -> bool:
     """Return whether cells name two languages, or the two sides."""
-    named = {language.code for cell in cells if (language := Language.named(cell))}
+    named = {language for cell in cells if (language := Language.named(cell))}
     words = {cell.strip().lower() for cell in cells}
     return len(cells) > 1 and (len(named) > 1 or all(words & side for side in _SIDES))

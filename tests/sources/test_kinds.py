@@ -223,3 +223,5 @@ def test_files_that_are_called_as_the_other_side_are_refused() -> None:
     portuguese = _source({"src": "a.pt-BR", "tgt": "a.pt-PT"})
     assert not isinstance(portuguese, str)
     portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
+    with pytest.raises(ValueError, match="exchange them"):
+        portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))

@@ -134,3 +134,18 @@ def test_names_that_hint_at_one_language_twice_are_refused(tmp_path: Path) -> No
     path.write_text("doc-id\ten\tid\n1\tyes\tya\n", encoding="utf-8")
     indonesian = Language.of("id")
     assert read(Tsv.of_file(str(path), EN, indonesian, []), EN, indonesian) == [("yes", "ya")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("pt-PT", "pt-BR"), ("zh_TW", "zh_CN"), ("sr-Latn", "sr-Cyrl")]
+)
+def test_variants_at_the_head_of_columns_are_not_swapped(
+    tmp_path: Path, first: str, second: str
+) -> None:
+    src, tgt = Language.of(second), Language.of(first)
+    path = tmp_path / "a.tsv"
+    path.write_text(f"{first}\t{second}\na\tb\n", encoding="utf-8")
+    assert read(Tsv.of_file(str(path), src, tgt, []), src, tgt) == [("b", "a")]
+    for header in (True, False):
+        with pytest.raises(UserError, match="line 1 names the columns"):
+            read(Tsv(tsv=str(path), columns=(second, first), header=header), src, tgt)
