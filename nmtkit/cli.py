@@ -1063,29 +1063,21 @@ def plan(
 @app.command()
 def selftest(
     src: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare on this text, such as train.en,")
+        Path | None,
+        typer.Option(metavar="FILE", help="Compare on this text, such as train.en, and --tgt."),
     ] = None,
     tgt: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="and its translation, such as train.de.")
-    ] = None,
-    chaos: Annotated[
-        int, typer.Option("--chaos", min=0, metavar="N", help="Kill the pipeline N times.")
-    ] = 0,
-    log: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write each kill's outcome here, or continue there."),
+        typer.Option(metavar="FILE", help="The translation of --src, such as train.de."),
     ] = None,
     runs_dir: RunsDir = RUNS,
     as_json: Json = False,
 ) -> None:
-    """Check machine, references, demo and recovery from kills."""
+    """Check machine, references and the demo's first steps."""
     from nmtkit.commands import selftest as command
     from nmtkit.reporting.tables import print_checks
 
-    command.check_options(src, tgt, chaos, log)
-    checks = print_checks(
-        command.selftest(Machine(runs_dir), src, tgt, chaos, log), as_json=as_json
-    )
+    checks = print_checks(command.selftest(Machine(runs_dir), src, tgt), as_json=as_json)
     if failed := [each.what for each in checks if each.state == "failed"]:
         raise UserError(f"{', '.join(failed)} failed, as said above")
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from system.kills import BeforeOperation, attempt
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Store
 from nmtkit.errors import UserError
-from nmtkit.selftest.attempt import BeforeOperation, attempt
 
 KIND, FINGERPRINT = "prepare", "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}

@@ -35,7 +35,6 @@ from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
 from nmtkit.model.weights import load_tensors
 from nmtkit.recipe_file import load_recipe, recipes_dir
-from nmtkit.selftest.chaos import _read as read_log
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
@@ -192,7 +191,6 @@ TREES = b"""( (S (NP-SBJ-1 (NNP Ms.) (NNP Haag)) (VP (VBZ plays)
 CODES = b"#version: 0.2\na b\nab c</w>\nd e\n"
 VOCABULARY = b"<pad>\t0\n<s>\t0\n</s>\t0\n<unk>\t0\na@@\t9\nb\t3\n"
 METRICS = b'{"step": 1, "loss": 2.5, "learning_rate": 0.1, "skipped": false, "src_tokens": 5}\n' * 3
-LOG = b'{"step": "train", "kills": ["before operation 3"], "problem": null, "seconds": 1.5}\n'
 
 
 def _read_trees(folder: Path) -> None:
@@ -292,7 +290,6 @@ def _readers(folder: Path) -> dict[str, Reader]:
             lambda f: read_merges(f / "x"), {"x": b"a b 5\nab c</w> 3\n"}, "x"
         ),
         "metrics": Reader(lambda f: read_metrics(f / "x"), {"x": METRICS}, "x"),
-        "log of kills": Reader(lambda f: read_log(f / "x"), {"x": LOG * 2}, "x"),
     }
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from system.kills import BeforeOperation, attempt
 
 from nmtkit.commands.text_draft import text_draft
 from nmtkit.errors import UserError
-from nmtkit.selftest.attempt import BeforeOperation, attempt
 
 PARTS = [["erste\n"], ["zweite\u2028\n", "\n"], ["vierte\n"]]
 WHOLE = "".join(line for part in PARTS for line in part)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 RECIPE = "tiny.toml"
+UNPROMISED = ("measurements.json", "metrics.jsonl")  # what was measured, not what was made
 PATIENCE_S = 120.0  # for what takes seconds on an idle core
 
 
@@ -91,6 +92,15 @@ def artifact(folder: Path, stage: str) -> Path:
     """The only artifact of a stage."""
     (path,) = folder.glob(f"runs/{stage}/*/manifest.json")
     return path.parent
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The hash of each file in `folder` whose bytes are promised."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in UNPROMISED and path.suffix not in (".lock", ".html")
+    }
 
 
 def traces(folder: Path) -> dict[str, tuple[int, int, str]]:

@@ -1,147 +1,314 @@
-"""Kill a stage with SIGKILL before each operation that changes a file, and run it again.
+"""Kill a piece of work at a chosen moment, do it again, and compare every byte that is left.
 
-What the next attempts leave must be what an undisturbed one leaves (nmtkit/selftest/attempt.py).
-
-    PYTHONPATH=tests python -m system.kills [--stages prepare,train] [--orders sorted] [--points 20]
+Every attempt is a fork of this process, which has imported everything. In it, os.scandir and
+os.listdir list names in a given order, since a file system may list them in any, and the operations
+that change a file are counted: a rename, unlink, rmdir, mkdir, link, truncate, fsync, or an open
+for writing. The fork ends by itself or by SIGKILL, before the n-th of these operations or after so
+many seconds; where the power fails, files also lose all that no fsync has secured.
 """
 
-import argparse
-import http.server
-import json
-import random
+import os
+import select
 import shutil
 import signal
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from functools import partial
+import traceback
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, NoReturn
 
-from nmtkit import artifacts
-from nmtkit.machine import Machine
-from nmtkit.recipe_file import load_recipe
-from nmtkit.selftest.attempt import ORDERS, BeforeOperation, Work, attempt
-from nmtkit.selftest.chaos import STAGES, Server, fetch, use_small_chunks
-from nmtkit.selftest.contents import contents, differing
-from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import present_code
-from system.command import RECIPE
-from system.conftest import TOML, write_texts
+import safetensors.torch
+import torch
 
-# Short stages with every kind of commit in them: parts of prepare, checkpoints that replace others.
-SHORT = ["training.max_steps=8", "training.checkpoint_every_steps=2", "decoding.beam_size=1"]
+from nmtkit.__main__ import main
+from nmtkit.errors import UserError
+from system.command import contents
 
+STDERR = 2
+PATIENCE_S = 300.0  # what takes longer than this hangs: it takes seconds on an idle core
+CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate")
+FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
-@dataclass
-class Report:
-    """What came of the kills in one stage under one order of names."""
+Work = Callable[[Path], object]
+Order = Callable[[list[str]], list[str]]
 
-    stage: str
-    order: str
-    operations: int  # of an undisturbed run
-    kills: int = 0
-    blocked: list[str] = field(default_factory=list)  # reruns that ended with an error
-    different: list[str] = field(default_factory=list)  # reruns that left other files or bytes
-    seconds: float = 0.0
+ORDERS: Mapping[str, Order] = {
+    "sorted": sorted,
+    "reversed": lambda names: sorted(names, reverse=True),
+    # by a hash of the name, as ext4 does
+    "shuffled": lambda names: sorted(names, key=lambda name: zlib.crc32(name.encode())),
+}
 
 
-def run_stage(stage: str, folder: Path) -> None:
-    """Run one stage of the tiny recipe, quietly."""
-    use_small_chunks()
-    machine = Machine(Path("runs"), device="cpu", workers=1)
-    STAGES[stage](Chain(load_recipe(str(folder / RECIPE), SHORT), machine, RECIPE))
+class Victim(StrEnum):
+    """Which processes a SIGKILL goes to."""
+
+    COMMAND = "the command"
+    CHILD = "one of its processes"
+    ALL = "the command and all its processes"
 
 
-# All kills of a stage
+@dataclass(frozen=True)
+class BeforeOperation:
+    """Death before the n-th operation that changes a file."""
+
+    number: int
+    power_fails: bool = False
 
 
-def points(n_operations: int, n_points: int | None, seed: int) -> list[int]:
-    """Return all moments to die at, or some, spread and then at random."""
-    every = list(range(1, n_operations + 1))
-    if n_points is None or n_points >= n_operations:
-        return every
-    return sorted(random.Random(seed).sample(every, n_points))
+@dataclass(frozen=True)
+class AfterSeconds:
+    """Death after so many seconds."""
+
+    seconds: float
+    victim: Victim = Victim.COMMAND
 
 
-def kill_everywhere(stage: str, work: Work, base: Path, order: str, n_points: int | None) -> Report:
-    """Kill `work` at each moment, every other time its rerun too, and compare what is left."""
+Death = BeforeOperation | AfterSeconds
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt ended."""
+
+    code: int  # its exit code, or minus a signal
+    operations: int  # that changed a file; 0 if it did not end well
+    seconds: float
+    killed: bool
+    hung: bool
+    said: str  # what it wrote to standard error
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A piece of work, and what it leaves undisturbed."""
+
+    work: Work
+    before: Path  # the folder as the work finds it
+    after: Path
+    operations: int  # that change a file
+    seconds: float
+
+
+def undisturbed(work: Work, before: Path, after: Path) -> Whole:
+    """Do `work` in `after`, a new copy of `before`."""
+    shutil.copytree(before, after)
+    ended = attempt(work, after)
+    assert ended.code == 0, ended.said
+    return Whole(work, before, after, ended.operations, ended.seconds)
+
+
+def problem(whole: Whole, deaths: Sequence[Death], place: Path, order: str = "sorted") -> str:
+    """Do the work in a copy of its folder, die each death in turn, and let the last rerun end.
+
+    Returns:
+        What is wrong with what is left, or "".
+    """
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(whole.before, place)
+    for death in (*deaths, None):
+        ended = attempt(whole.work, place, order, death)
+        if ended.hung or (ended.code != 0 and not ended.killed):
+            how = "hangs" if ended.hung else f"exit code {ended.code}"
+            return f"{how}: {ended.said}"
+    ours, theirs = contents(place / "runs"), contents(whole.after / "runs")
+    names = sorted({name for name, _ in ours.items() ^ theirs.items()})
+    return f"other bytes in {', '.join(names)}" if names else ""
+
+
+def command(*arguments: str) -> Work:
+    """Return the work of `nmtkit ARGUMENTS`."""
+
+    def work(_: Path) -> None:
+        sys.argv = ["nmtkit", *arguments]
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
+
+    return work
+
+
+def attempt(work: Work, folder: Path, order: str = "sorted", death: Death | None = None) -> Ended:
+    """Fork and do `work` in `folder`."""
     begin = time.monotonic()
-    place = base.with_name(f"{base.name}.killed")
-    whole = base.with_name(f"{base.name}.whole")
-    shutil.copytree(base, whole)
-    undisturbed = attempt(work, whole, order)
-    n_operations = undisturbed.operations
-    assert undisturbed.code == 0, f"{stage} fails undisturbed: {undisturbed.said}"
-    expected = contents(whole / "runs")
-    report = Report(stage, order, n_operations)
-    generator = random.Random(f"{stage} {order}")
-    for point in points(n_operations, n_points, seed=n_operations):
-        shutil.copytree(base, place)
-        where = f"{stage}, {order}: killed before operation {point} of {n_operations}"
-        ended = attempt(work, place, order, BeforeOperation(point))
-        assert ended.code == -signal.SIGKILL, where
-        report.kills += 1
-        if generator.random() < 0.5:
-            again = generator.randint(1, n_operations)
-            where += f", again before {again}"
-            report.kills += attempt(work, place, order, BeforeOperation(again)).killed
-        ended = attempt(work, place, order)
-        if ended.code != 0:
-            report.blocked.append(f"{where}: {ended.said}")
-        elif names := differing(contents(place / "runs"), expected):
-            report.different.append(f"{where}: {', '.join(names)}")
-        shutil.rmtree(place)
-    report.seconds = round(time.monotonic() - begin, 1)
-    return report
+    said = folder.with_name(f"{folder.name}.said")
+    said.unlink(missing_ok=True)
+    told, telling = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(told)
+        _fork(work, folder, order, death, telling, said)
+    os.close(telling)
+    is_shot = False
+    if isinstance(death, AfterSeconds) and not _ends_within(told, death.seconds):
+        is_shot = True
+        _kill(pid, death.victim)
+    if hung := not _ends_within(told, PATIENCE_S):
+        _kill(pid, Victim.ALL)
+    with os.fdopen(told, encoding="utf-8") as pipe:
+        count = int(pipe.read() or 0)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return Ended(
+        code,
+        count,
+        time.monotonic() - begin,
+        killed=is_shot or (isinstance(death, BeforeOperation) and code == -signal.SIGKILL),
+        hung=hung,
+        said=said.read_text(encoding="utf-8", errors="replace") if said.exists() else "",
+    )
 
 
-def run(stages: list[str], orders: list[str], n_points: int | None) -> Iterator[Report]:
-    """Kill the stages one after the other, each on what those before it published."""
-    artifacts.versions()  # looked up once, and not in each fork
-    present_code()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "work"
-        folder.mkdir()
-        write_texts(folder)
-        (folder / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
-        if "download" in stages:
-            yield from _kill_download(Path(temporary) / "download", orders, n_points)
-        for stage in STAGES:
-            work = partial(run_stage, stage)
-            if stage in stages:
-                for order in orders:
-                    yield kill_everywhere(stage, work, folder, order, n_points)
-                    shutil.rmtree(folder.with_name(f"{folder.name}.whole"))
-            assert attempt(work, folder).code == 0
+def _ends_within(told: int, seconds: float) -> bool:
+    """Wait until the fork tells its count of operations, or ends, which closes the pipe."""
+    return bool(select.select([told], [], [], seconds)[0])
 
 
-def _kill_download(base: Path, orders: list[str], n_points: int | None) -> Iterator[Report]:
-    base.mkdir()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        work = partial(fetch, server.server_port)
-        for order in orders:
-            yield kill_everywhere("download", work, base, order, n_points)
-            shutil.rmtree(base.with_name(f"{base.name}.whole"))
-        server.shutdown()
+def _kill(pid: int, victim: Victim) -> None:
+    children = _children(pid)
+    if victim == Victim.CHILD and children:
+        pids = children[-1:]
+    else:
+        pids = [pid, *(children if victim == Victim.ALL else [])]
+    for each in pids:
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(each, signal.SIGKILL)
 
 
-def main() -> None:
-    """Print a report a line, as JSON; exit with 1 if a rerun was blocked or differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stages", default=",".join(["download", *STAGES]))
-    parser.add_argument("--orders", default=",".join(ORDERS))
-    parser.add_argument("--points", type=int, help="at most so many a stage and order; else all")
-    arguments = parser.parse_args()
-    found_wrong = False
-    for report in run(arguments.stages.split(","), arguments.orders.split(","), arguments.points):
-        print(json.dumps(asdict(report)), flush=True)
-        found_wrong |= bool(report.blocked or report.different)
-    sys.exit(found_wrong)
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process started, oldest first; none but on Linux."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return sorted(int(child) for child in listed.split())
 
 
-if __name__ == "__main__":
-    main()
+# In the fork
+
+
+def _fork(
+    work: Work, folder: Path, order: str, death: Death | None, telling: int, said: Path
+) -> NoReturn:
+    operations = _Operations(folder, death if isinstance(death, BeforeOperation) else None)
+    try:
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT, 0o666), STDERR)
+        sys.stderr = os.fdopen(STDERR, "w", buffering=1, encoding="utf-8", closefd=False)
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until its end
+        os.chdir(folder)
+        torch.set_num_threads(1)
+        os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that this one starts
+        _list_in(ORDERS[order])
+        operations.watch()
+        work(folder)
+        os.write(telling, str(operations.count).encode())
+        os._exit(0)
+    except BaseException as error:  # noqa: BLE001 - nothing may leave the fork
+        is_told = isinstance(error, UserError | SystemExit)
+        said_last = str(error) if is_told else traceback.format_exc()
+        os.write(STDERR, f"{said_last.rstrip()}\n".encode())
+        os._exit(1)
+
+
+class _Listing:
+    """os.scandir's result, in another order."""
+
+    def __init__(self, entries: list[os.DirEntry[str]]) -> None:
+        self._entries = iter(entries)
+
+    def __enter__(self) -> "_Listing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[os.DirEntry[str]]:
+        return self._entries
+
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self._entries)
+
+    def close(self) -> None:
+        """Close it, as scandir's iterator is closed."""
+
+
+def _list_in(order: Order) -> None:
+    """Let every folder be listed in that order."""
+    scandir, listdir = os.scandir, os.listdir
+
+    def ordered_scandir(path: Any = ".") -> _Listing:
+        with scandir(path) as found:
+            entries = {entry.name: entry for entry in found}
+        return _Listing([entries[name] for name in order(list(entries))])
+
+    os.scandir = ordered_scandir  # type: ignore[assignment]
+    os.listdir = lambda path=".": order(listdir(path))  # type: ignore[assignment]
+
+
+class _Operations:
+    """Counts the operations that change a file, and dies before the n-th."""
+
+    def __init__(self, folder: Path, death: BeforeOperation | None) -> None:
+        self.count = 0
+        self._folder = os.path.realpath(folder)
+        self._death = death
+        self._secured: dict[str, int] = {}  # bytes that survive, of each file that was written
+
+    def watch(self) -> None:
+        """See what Python does by audit events; fsync has none, and safetensors is no Python."""
+        fsync, serialize_file = os.fsync, vars(safetensors.torch)["serialize_file"]
+
+        def dying_fsync(descriptor: int) -> None:
+            self._tick()
+            fsync(descriptor)
+            with suppress(OSError):  # there is /proc on Linux alone
+                path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
+                self._secured[path] = os.fstat(descriptor).st_size
+
+        def dying_serialize_file(tensors: Any, path: Any, *arguments: Any, **options: Any) -> None:
+            self._open(os.fspath(path))
+            serialize_file(tensors, path, *arguments, **options)
+
+        os.fsync = dying_fsync  # type: ignore[assignment]
+        vars(safetensors.torch)["serialize_file"] = dying_serialize_file
+        sys.addaudithook(self._see)
+
+    def _see(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and isinstance(arguments[2], int):
+            if arguments[2] & FOR_WRITING:
+                self._open(arguments[0], is_emptied=bool(arguments[2] & os.O_TRUNC))
+        elif event in CHANGES:
+            self._tick()
+            if event == "os.rename":
+                self._move(*map(os.path.realpath, arguments[:2]))
+
+    def _open(self, path: str, *, is_emptied: bool = True) -> None:
+        path = os.path.realpath(path)
+        if path.startswith(self._folder):
+            self._tick()
+            if is_emptied or not os.path.exists(path):  # noqa: PTH110
+                self._secured[path] = 0
+            else:
+                self._secured.setdefault(path, os.path.getsize(path))  # noqa: PTH202
+
+    def _move(self, source: str, target: str) -> None:
+        for path in [path for path in self._secured if f"{path}/".startswith(f"{source}/")]:
+            self._secured[f"{target}{path.removeprefix(source)}"] = self._secured.pop(path)
+
+    def _tick(self) -> None:
+        """Count one, unless it is the last thing that this process sees."""
+        self.count += 1
+        if self._death is None or self.count != self._death.number:
+            return
+        if self._death.power_fails:
+            for path, size in self._secured.items():
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    if os.path.getsize(path) > size:  # noqa: PTH202
+                        os.truncate(path, size)
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.selftest.contents import contents
 from system.command import (
     RECIPE,
     artifact,
+    contents,
     done,
     environment,
     flip_byte,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from nmtkit.selftest.contents import contents
 from system.command import (
     RECIPE,
     artifact,
+    contents,
     done,
     environment,
     nmtkit,

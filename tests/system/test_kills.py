@@ -1,15 +1,64 @@
-"""Killed before any operation that changes a file, and run again: the same bytes, never stuck."""
+"""Killed at any moment in any order of names, and run again: the same bytes, never stuck."""
 
-import json
+import hashlib
+import http.server
+import importlib
 import os
+import pkgutil
+import random
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-# An undisturbed run of each stage changes files about so often: what a test sees must not shrink.
+import nmtkit
+from nmtkit import artifacts
+from nmtkit.corpus import tokenized
+from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.errors import UserError
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.download import obtain
+from nmtkit.stages import prepare
+from nmtkit.stages.code import present_code
+from system import kills
+from system.command import RECIPE, artifact
+from system.conftest import TOML, write_texts
+from system.kills import (
+    ORDERS,
+    AfterSeconds,
+    BeforeOperation,
+    Death,
+    Victim,
+    Whole,
+    Work,
+    attempt,
+    command,
+    problem,
+    undisturbed,
+)
+
+# Kills at random moments of each step; more of them in the environment find more.
+N_ROUNDS = int(os.environ.get("NMTKIT_KILLS", "3"))
+SLOW = pytest.mark.slow
+PAYLOAD = bytes(range(256)) * 4_000  # of the download
+# Short stages with every kind of commit in them: parts of prepare, checkpoints that replace others.
+SHORT = ("training.max_steps=8", "training.checkpoint_every_steps=2", "decoding.beam_size=1")
+OVERRIDES = tuple(f"--set={each}" for each in SHORT)
+LINES_PER_CHUNK, CHUNKS_PER_PART = 60, 2  # so that 400 lines have several parts
+STUDY = f"""
+name = "rows"
+description = "Two rows"
+recipe = "{RECIPE}"
+bleu = "sacrebleu"
+rows = [{{ name = "first" }}, {{ name = "second", set = ["training.seed=2"] }}]
+"""
+# An undisturbed run of each step changes files at least so often: what is seen must not shrink.
 OPERATIONS = {
     "download": 12,
     "prepare": 120,
@@ -17,35 +66,288 @@ OPERATIONS = {
     "average": 18,
     "translate": 12,
     "score": 10,
+    "convert": 15,
+    "translate a file": 10,
 }
+WITH_PROCESSES = ("train by two processes", "study")
 
 
-def kill(*arguments: str) -> dict[str, int]:
-    """Run `system.kills` and return how many kills each stage survived."""
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    ended = subprocess.run(
-        [sys.executable, "-m", "system.kills", *arguments],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    kills = dict.fromkeys(OPERATIONS, 0)
-    for line in ended.stdout.removesuffix("\n").split("\n"):
-        report = json.loads(line)
-        assert report["blocked"] == report["different"] == [], ended.stderr
-        assert report["operations"] >= OPERATIONS[report["stage"]]
-        kills[report["stage"]] += report["kills"]
-    assert ended.returncode == 0, ended.stderr
-    return kills
+# The steps
 
 
-def test_some_kills_lose_nothing() -> None:
-    assert min(kill("--orders", "reversed,shuffled", "--points", "3").values()) >= 6
+class Server(http.server.BaseHTTPRequestHandler):
+    """Sends the payload, or the rest of it."""
+
+    def do_GET(self) -> None:
+        """Answer with a version, so that a cut download can be resumed."""
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", '"1"')
+        self.send_header("Content-Length", str(len(PAYLOAD) - start))
+        if start:
+            end = f"{len(PAYLOAD) - 1}/{len(PAYLOAD)}"
+            self.send_header("Content-Range", f"bytes {start}-{end}")
+        self.end_headers()
+        with suppress(ConnectionError):  # the client was killed
+            self.wfile.write(PAYLOAD[start:])
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
-@pytest.mark.slow
-def test_no_kill_before_any_operation_in_any_order_of_names_loses_anything() -> None:
-    kills = kill()
-    for stage, n_operations in OPERATIONS.items():
-        assert kills[stage] >= 3 * n_operations
+def stage(name: str, *options: str) -> Work:
+    """Run a stage of the tiny recipe, in many small parts."""
+
+    def work(folder: Path) -> None:
+        for module in (tokenized, prepare):
+            vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
+        vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
+        TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+        command(name, RECIPE, *OVERRIDES, *options)(folder)
+
+    return work
+
+
+def convert(folder: Path) -> None:
+    """Convert the bundle, unless that is done and what surrounded the draft is all that is left."""
+    if not (folder / "runs" / "ctranslate2").exists():
+        bundle = str(artifact(folder, "average"))
+        command("export", bundle, "runs/ctranslate2", "--format=ctranslate2")(folder)
+    elif (left := folder / "runs" / "ctranslate2.partial").exists():
+        (left / artifacts.DRAFT_MARK).unlink(missing_ok=True)
+        left.rmdir()
+
+
+def translate_a_file(folder: Path) -> None:
+    """Translate into a file, unless that is done."""
+    TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+    if not (folder / "runs" / "text").exists():
+        files = ("-i", "test.en", "-o", "runs/text")
+        command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
+
+
+class Steps:
+    """Each step, done undisturbed on what those before it left."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        def download(folder: Path) -> None:
+            url, sha256 = f"http://127.0.0.1:{port}/a.bin", hashlib.sha256(PAYLOAD).hexdigest()
+            obtain(RemoteFile(url=url, sha256=sha256), folder / "runs" / "downloads")
+
+        self._folder = folder
+        self._done: dict[str, Whole] = {}
+        self._works: dict[str, tuple[str, Work]] = {  # and the step before
+            "download": ("", download),
+            "prepare": ("", stage("prepare", "--workers=1")),
+            "train": ("prepare", stage("train")),
+            "train by two processes": ("prepare", stage("train", "--processes=2")),
+            "average": ("train", stage("average")),
+            "translate": ("average", stage("translate")),
+            "score": ("translate", stage("score")),
+            "convert": ("average", convert),
+            "translate a file": ("average", translate_a_file),
+            "study": ("score", command("study", "study.toml", *OVERRIDES, "--workers=1")),
+        }
+
+    def __getitem__(self, name: str) -> Whole:
+        if name not in self._done:
+            before, work = self._works[name]
+            start = self[before].after if before else self._folder / "start"
+            self._done[name] = undisturbed(work, start, self._folder / name)
+        return self._done[name]
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
+    # Once, and not in each fork.
+    for each in pkgutil.walk_packages(nmtkit.__path__, "nmtkit."):
+        importlib.import_module(each.name)
+    importlib.import_module("torch._dynamo")  # by its optimizers
+    artifacts.versions()
+    present_code()
+    folder = tmp_path_factory.mktemp("steps")
+    start = folder / "start"
+    start.mkdir()
+    write_texts(start)
+    (start / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
+    (start / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield Steps(folder, server.server_port)
+        server.shutdown()
+
+
+def test_every_change_of_a_file_is_a_moment_to_die_at(steps: Steps) -> None:
+    seen = {name: steps[name].operations for name in OPERATIONS}
+    assert {name: n for name, n in seen.items() if n < OPERATIONS[name]} == {}
+
+
+def killed_before(whole: Whole, number: int, place: Path, order: str) -> str:
+    """Die before an operation, every other time in the rerun too; return what is wrong then."""
+    generator = random.Random(f"{number} of {whole.operations} {order}")
+    deaths: list[Death] = [BeforeOperation(number, generator.random() < 0.5)]
+    if generator.random() < 0.5:
+        again = generator.randint(1, whole.operations)
+        deaths.append(BeforeOperation(again, generator.random() < 0.5))
+    wrong = problem(whole, deaths, place, order)
+    return f"{order}, {deaths}: {wrong}" if wrong else ""
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_some_kills_lose_nothing(steps: Steps, tmp_path: Path, name: str) -> None:
+    whole = steps[name]
+    for order in ORDERS:
+        number = random.Random(f"{name} {order}").randint(1, whole.operations)
+        assert killed_before(whole, number, tmp_path / "killed", order) == ""
+
+
+@SLOW
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_no_kill_before_any_operation_in_any_order_of_names_loses_anything(
+    steps: Steps, tmp_path: Path, name: str, order: str
+) -> None:
+    numbers = range(1, steps[name].operations + 1)
+    wrong = [killed_before(steps[name], number, tmp_path / "killed", order) for number in numbers]
+    assert [each for each in wrong if each] == []
+
+
+@SLOW
+@pytest.mark.parametrize("name", [*OPERATIONS, *WITH_PROCESSES])
+def test_kills_at_any_time_lose_nothing(steps: Steps, tmp_path: Path, name: str) -> None:
+    for number in range(N_ROUNDS):
+        generator = random.Random(f"{name} {number}")
+        victims = list(Victim) if name in WITH_PROCESSES else [Victim.COMMAND]
+        deaths = [
+            AfterSeconds(generator.uniform(0, steps[name].seconds), generator.choice(victims))
+            for _ in range(generator.choice((1, 1, 2, 3)))
+        ]
+        order = generator.choice(list(ORDERS))
+        assert problem(steps[name], deaths, tmp_path / "killed", order) == "", deaths
+
+
+# What the harness sees
+
+
+def careful(folder: Path) -> None:
+    """Write a draft, secure it and rename it."""
+    _write(folder, is_synced=True)
+
+
+def unsynced(folder: Path) -> None:
+    """Rename a draft that is not on the disk."""
+    _write(folder, is_synced=False)
+    (folder / "runs" / "a moment later").mkdir(exist_ok=True)
+
+
+def _write(folder: Path, *, is_synced: bool) -> None:
+    draft, place = folder / "runs" / "draft", folder / "runs" / "place"
+    draft.parent.mkdir(exist_ok=True)
+    if not place.exists():
+        with draft.open("w", encoding="utf-8") as file:
+            file.write("whole\n")
+            file.flush()
+            if is_synced:
+                os.fsync(file.fileno())
+        draft.rename(place)
+
+
+def in_place(folder: Path) -> None:
+    """Take a file for done because it is there."""
+    place = folder / "runs" / "place"
+    place.parent.mkdir(exist_ok=True)
+    if not place.exists():
+        with place.open("w", encoding="utf-8") as file:
+            file.write("who")
+            file.flush()
+            (folder / "runs" / "a moment later").mkdir(exist_ok=True)
+            file.write("le\n")
+
+
+def stuck(folder: Path) -> None:
+    """Refuse what a killed run left."""
+    if (folder / "runs" / "draft").exists():
+        raise UserError("there is a draft; delete it")
+    careful(folder)
+
+
+def waiting(folder: Path) -> None:
+    """Wait for a killed run to end."""
+    while (folder / "runs" / "draft").exists():
+        time.sleep(1)
+    careful(folder)
+
+
+@pytest.mark.parametrize(
+    ("work", "found"),
+    [
+        (careful, ""),
+        (unsynced, "other bytes in place"),
+        (in_place, "other bytes in place"),
+        (stuck, "exit code 1: there is a draft; delete it\n"),
+        (waiting, "hangs: "),
+    ],
+)
+def test_what_is_lost_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Work, found: str
+) -> None:
+    monkeypatch.setattr(kills, "PATIENCE_S", 0.3)
+    (tmp_path / "before").mkdir()
+    whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
+    assert whole.operations >= 3
+    problems = {
+        problem(whole, [BeforeOperation(number, power_fails=True)], tmp_path / "killed")
+        for number in range(1, whole.operations + 1)
+    }
+    assert problems - {""} == {found} - {""}
+
+
+def test_death_that_would_come_later_does_not_come(tmp_path: Path) -> None:
+    deaths: list[Death] = [BeforeOperation(5), AfterSeconds(60.0)]
+    for death in deaths:
+        ended = attempt(careful, tmp_path, death=death)
+        assert (ended.code, ended.killed) == (0, False)
+
+
+def wait(folder: Path) -> None:
+    """Start a process, and wait longer than anybody does."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    (folder / "child").write_text(str(child.pid), encoding="utf-8")
+    child.wait()
+    (folder / "child has ended").touch()
+    time.sleep(60)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc lists a process's children")
+@pytest.mark.parametrize("victim", Victim)
+def test_the_victim_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: Victim) -> None:
+    monkeypatch.setattr(kills, "PATIENCE_S", 0.5)
+    ended = attempt(wait, tmp_path, death=AfterSeconds(0.5, victim))
+    assert (ended.killed, ended.code) == (True, -signal.SIGKILL)
+    assert ended.hung == (victim == Victim.CHILD) == (tmp_path / "child has ended").exists()
+    child = int((tmp_path / "child").read_text(encoding="utf-8"))
+    assert is_alive(child) == (victim == Victim.COMMAND)
+    if victim == Victim.COMMAND:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("order", ["sorted", "reversed"])
+def test_names_are_listed_in_the_order(tmp_path: Path, order: str) -> None:
+    expected = ORDERS[order](["a", "b", "c"])
+
+    def list_it(folder: Path) -> None:
+        found = [path.name for path in folder.iterdir()]
+        with os.scandir(folder) as entries:
+            assert [entry.name for entry in entries] == found == expected
+
+    for name in "bca":
+        (tmp_path / name).touch()
+    assert attempt(list_it, tmp_path, order).said == ""

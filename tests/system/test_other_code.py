@@ -11,9 +11,8 @@ import pytest
 import nmtkit as package
 from nmtkit import artifacts
 from nmtkit.recipe_file import recipes_dir
-from nmtkit.selftest.contents import contents
 from nmtkit.stages.chain import STAGES
-from system.command import RECIPE, Outcome, artifact, done, environment, nmtkit
+from system.command import RECIPE, Outcome, artifact, contents, done, environment, nmtkit
 from system.conftest import TOML, Finished, write_texts
 
 SCHEDULE = ("training/schedule.py", "d_model**-0.5 *", "d_model**-0.5 * 2 *")

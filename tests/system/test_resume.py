@@ -18,13 +18,13 @@ from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
-from nmtkit.selftest.contents import contents
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import CODE
 from system.command import (
     RECIPE,
     artifact,
+    contents,
     done,
     environment,
     nmtkit,

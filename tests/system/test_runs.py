@@ -18,10 +18,9 @@ from nmtkit.commands.known_runs import made
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
-from nmtkit.selftest.contents import contents
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
-from system.command import RECIPE, artifact, done, flip_byte, nmtkit, sentence
+from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 
 VARIANT = "decoding.beam_size=2"

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.selftest.contents import contents
 from nmtkit.sources.catalog import data_dir
 from system import vary
-from system.command import artifact, environment, start
+from system.command import artifact, contents, environment, start
 from system.conftest import TOML, Finished
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,7 @@ from nmtkit.artifacts import open_directory
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
-from nmtkit.selftest.contents import contents
-from system.command import Outcome, artifact, done, nmtkit
+from system.command import Outcome, artifact, contents, done, nmtkit
 
 RECIPE = "wmt14-en-de-base"
 PROJECT = Path(package.__file__).resolve().parents[1]
