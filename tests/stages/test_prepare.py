@@ -1,19 +1,16 @@
 """prepare keeps both sides together, tells what it dropped, and goes on where a kill left it."""
 
-import hashlib
-import os
 import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from system.kills import BeforeOperation, attempt, problem, undisturbed
 
-from nmtkit.artifacts import MEASUREMENTS
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
-from nmtkit.corpus.store import IdsWriter
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
@@ -142,85 +139,33 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepare, "MAX_WORDS", 30)
 
 
-def contents(folder: Path) -> dict[str, str]:
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
-        if path.name != MEASUREMENTS
-    }
-
-
-class Killed(BaseException):
-    """Not to be caught, as SIGKILL."""
-
-
-def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
-    """Die at the n-th of: before and after each commit, and each chunk of clean text or ids."""
-    left = moment
-
-    def tick() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            raise Killed
-
-    commit, add, append = Journal.commit, prepare._Clean.add, IdsWriter.append
-
-    def dying_commit(self: Journal, part: str, state: object, *files: Path) -> None:
-        tick()
-        commit(self, part, state, *files)
-        tick()
-
-    def dying_add(self: prepare._Clean, result: Any) -> None:
-        add(self, result)
-        tick()
-
-    def dying_append(self: IdsWriter, packed: Any) -> None:
-        append(self, packed)
-        tick()
-
-    monkeypatch.setattr(Journal, "commit", dying_commit)
-    monkeypatch.setattr(prepare._Clean, "add", dying_add)
-    monkeypatch.setattr(IdsWriter, "append", dying_append)
-
-
 def test_killed_at_any_moment_and_rerun_the_bytes_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_parts(monkeypatch)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # this is about kills, not about power
     train = [
         [(f"w{i % 23} u{i}", f"x{i % 11} y{i * i}") for i in range(38)],
         [("", "gone"), ("w1", "x1"), ("w1", "x1")] + [(f"v{i}", f"z{i}") for i in range(9)],
     ]
     held_out = [write_pairs(tmp_path, "set", HELD_OUT)]
     options: dict[str, Any] = {"drop_duplicates": True, "drop_held_out": held_out}
-    undisturbed = prepare.run(chain_of(tmp_path, train, **options))
-    expected = contents(undisturbed.path)
-    n_deaths, moment = 0, 0
-    while True:
-        moment += 1
-        chain = chain_of(tmp_path, train, runs=f"runs{moment}", **options)
-        with pytest.MonkeyPatch.context() as patch:
-            kill_at(patch, moment)
-            try:
-                prepare.run(chain)
-            except Killed:
-                n_deaths += 1
-            else:
-                break
-        assert contents(prepare.run(chain).path) == expected
-    assert n_deaths > 30
+
+    def work(folder: Path) -> None:
+        prepare.run(chain_of(tmp_path, train, runs=f"{folder}/runs", **options))
+
+    (tmp_path / "before").mkdir()
+    whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
+    assert whole.operations > 100
+    for number in range(1, whole.operations + 1, 9):
+        death = BeforeOperation(number, power_fails=number % 2 == 0)
+        assert problem(whole, [death], tmp_path / "killed") == "", death
 
 
 def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch)
     train = [[(f"w{i}", f"x{i}") for i in range(50)]]
     chain = chain_of(tmp_path, train)
-    with pytest.MonkeyPatch.context() as patch:
-        kill_at(patch, 2 * 7)  # four commits a part of two chunks: in the fourth part of five
-        with pytest.raises(Killed):
-            prepare.run(chain)
+    assert attempt(lambda _: prepare.run(chain), tmp_path, death=BeforeOperation(60)).killed
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
     done = Journal(draft, chain.code["prepare"])["tokenized"]["chunks"]
     assert done >= 4
