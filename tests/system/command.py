@@ -1,15 +1,27 @@
 """nmtkit as its users meet it: processes, their exit codes, what they print and leave on disk."""
 
 import hashlib
+import importlib
 import json
 import os
+import pkgutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import torch
+
+import nmtkit as package
+from nmtkit.__main__ import main
 
 RECIPE = "tiny.toml"
 UNPROMISED = ("measurements.json", "metrics.jsonl")  # what was measured, not what was made
@@ -52,9 +64,81 @@ def outcome(process: subprocess.Popen[bytes], stdin: bytes = b"") -> Outcome:
     return Outcome(process.returncode, out.decode("utf-8"), err.decode("utf-8"))
 
 
-def nmtkit(folder: Path, *args: str, stdin: bytes = b"", **popen: Any) -> Outcome:
-    """Run `nmtkit ARGS` in `folder` to its end."""
-    return outcome(start(folder, *args, **popen), stdin)
+def nmtkit(
+    folder: Path, *args: str, stdin: bytes = b"", env: Mapping[str, str] | None = None, **popen: Any
+) -> Outcome:
+    """Run `nmtkit ARGS` in `folder` to its end.
+
+    It is a fork of this process, which has imported everything, unless it needs something of its
+    own: variables, limits, or what else `popen` says.
+    """
+    if env is not None or popen:
+        return outcome(start(folder, *args, env=env, **popen), stdin)
+    import_everything()
+    with (
+        tempfile.TemporaryFile() as source,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        source.write(stdin)
+        source.seek(0)
+        if (pid := os.fork()) == 0:
+            os._exit(_forked(folder, args, (source, out, err)))
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        for file in (out, err):
+            file.seek(0)
+        return Outcome(code, out.read().decode("utf-8"), err.read().decode("utf-8"))
+
+
+@cache
+def import_everything() -> None:
+    """Import once what forks would each import."""
+    for each in pkgutil.walk_packages(package.__path__, "nmtkit."):
+        importlib.import_module(each.name)
+    importlib.import_module("torch._dynamo")  # by torch's optimizers
+
+
+def _forked(folder: Path, args: tuple[str, ...], files: tuple[IO[bytes], ...]) -> int:
+    """Be `nmtkit ARGS`, and return its exit code."""
+    signal.alarm(int(PATIENCE_S))
+    try:
+        for descriptor, file in enumerate(files):
+            os.dup2(file.fileno(), descriptor)
+        sys.stdin, sys.stdout, sys.stderr = (
+            os.fdopen(descriptor, mode, encoding="utf-8", closefd=False)
+            for descriptor, mode in enumerate("rww")
+        )
+        os.chdir(folder)
+        warnings.resetwarnings()
+        use_one_thread()
+        run_command(*args)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 - nothing may leave the fork
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def use_one_thread() -> None:
+    """Let this fork, and the processes that it starts, compute with one thread."""
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+def run_command(*args: str) -> None:
+    """Be `nmtkit ARGS`, unless it ends with an error, which SystemExit tells."""
+    sys.argv = ["nmtkit", *args]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
 
 
 def done(ended: Outcome) -> Outcome:

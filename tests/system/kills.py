@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import safetensors.torch
-import torch
 
-from nmtkit.__main__ import main
 from nmtkit.errors import UserError
-from system.command import contents
+from system.command import contents, run_command, use_one_thread
 
 STDERR = 2
 PATIENCE_S = 300.0  # what takes longer than this hangs: it takes seconds on an idle core
@@ -125,12 +123,7 @@ def command(*arguments: str) -> Work:
     """Return the work of `nmtkit ARGUMENTS`."""
 
     def work(_: Path) -> None:
-        sys.argv = ["nmtkit", *arguments]
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                raise
+        run_command(*arguments)
 
     return work
 
@@ -202,8 +195,7 @@ def _fork(
         sys.stderr = os.fdopen(STDERR, "w", buffering=1, encoding="utf-8", closefd=False)
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until its end
         os.chdir(folder)
-        torch.set_num_threads(1)
-        os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that this one starts
+        use_one_thread()
         _list_in(ORDERS[order])
         operations.watch()
         work(folder)

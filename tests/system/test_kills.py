@@ -2,9 +2,7 @@
 
 import hashlib
 import http.server
-import importlib
 import os
-import pkgutil
 import random
 import signal
 import subprocess
@@ -17,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-import nmtkit
 from nmtkit import artifacts
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.torch_engine import TorchEngine
@@ -27,7 +24,7 @@ from nmtkit.sources.download import obtain
 from nmtkit.stages import prepare
 from nmtkit.stages.code import present_code
 from system import kills
-from system.command import RECIPE, artifact
+from system.command import RECIPE, artifact, import_everything
 from system.conftest import TOML, write_texts
 from system.kills import (
     ORDERS,
@@ -169,9 +166,7 @@ class Steps:
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     # Once, and not in each fork.
-    for each in pkgutil.walk_packages(nmtkit.__path__, "nmtkit."):
-        importlib.import_module(each.name)
-    importlib.import_module("torch._dynamo")  # by its optimizers
+    import_everything()
     artifacts.versions()
     present_code()
     folder = tmp_path_factory.mktemp("steps")
