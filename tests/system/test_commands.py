@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -268,31 +267,6 @@ def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_
     assert (text.read_bytes(), out.read_bytes()) == (b"a b c\nb \xe9\n", b"of an earlier run\n")
     ended = nmtkit(finished.folder, "translate", RECIPE, "-o", f"{out}")
     assert "--bundle" in sentence(ended)
-
-
-def test_killed_translation_of_a_file_is_resumed(finished: Finished, tmp_path: Path) -> None:
-    text, out, draft = (tmp_path / name for name in ("in", "out", "out.partial"))
-    lines = [" ".join(words) for words in product("abcdefg", repeat=4)]  # 2,401
-    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    expected = done(_translate(finished, b"", "-i", f"{text}")).out
-    files = ["-i", f"{text}", "-o", f"{out}"]
-    with start(tmp_path, "translate", "--bundle", f"{_bundle(finished)}", *files) as process:
-        wait_until(lambda: draft.exists() and draft.stat().st_size > 1_000, process)
-        process.kill()
-        process.wait(PATIENCE_S)
-    assert not out.exists()
-    kept = json.loads((tmp_path / "out.partial.json").read_bytes())["n_lines"]
-    assert 0 < kept < len(lines)
-    ended = done(_translate(finished, b"", *files, "--beam", "1"))
-    assert "out.partial is of another text, model, engine or version" in ended.err
-    with start(tmp_path, "translate", "--bundle", f"{_bundle(finished)}", *files) as process:
-        wait_until(lambda: draft.exists() and draft.stat().st_size > 1_000, process)
-        process.kill()
-        process.wait(PATIENCE_S)
-    ended = done(_translate(finished, b"", *files))
-    assert "starting anew" not in ended.err
-    assert out.read_text(encoding="utf-8") == expected
-    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
 @pytest.mark.parametrize("to_file", [False, True])

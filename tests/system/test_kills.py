@@ -67,7 +67,7 @@ OPERATIONS = {
     "translate a file": 40,
     "translate by CTranslate2": 20,
 }
-WITH_PROCESSES = ("train by two processes", "study")
+RUN, WITH_PROCESSES = "run", ("train by two processes", "study")
 
 
 # The steps
@@ -152,6 +152,7 @@ class Steps:
             "convert": ("average", convert),
             "translate a file": ("average", translate_a_file),
             "translate by CTranslate2": ("average", translate_by_ctranslate2),
+            RUN: ("", stage("run", "--workers=1")),
             "study": ("score", command("study", "study.toml", *OVERRIDES, "--workers=1")),
         }
 
@@ -220,7 +221,7 @@ def test_no_kill_before_any_operation_in_any_order_of_names_loses_anything(
 
 
 @SLOW
-@pytest.mark.parametrize("name", [*OPERATIONS, *WITH_PROCESSES])
+@pytest.mark.parametrize("name", [*OPERATIONS, RUN, *WITH_PROCESSES])
 def test_kills_at_any_time_lose_nothing(steps: Steps, tmp_path: Path, name: str) -> None:
     for number in range(N_ROUNDS):
         generator = random.Random(f"{name} {number}")

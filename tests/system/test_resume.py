@@ -1,11 +1,11 @@
 """Stopped, killed, started twice: what ends up on disk is what an undisturbed run leaves."""
 
+import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,22 +13,20 @@ from typing import Any
 
 import pytest
 
-from nmtkit import artifacts
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import CODE
 from system.command import (
     RECIPE,
     artifact,
     contents,
     done,
-    environment,
     nmtkit,
     outcome,
+    run_command,
     sentence,
     start,
     status,
@@ -36,6 +34,7 @@ from system.command import (
     wait_until,
 )
 from system.conftest import N_TEST, ODD_LINES, Finished
+from system.kills import attempt
 
 RUN = ("run", RECIPE, "--workers", "1")
 SLOW = pytest.mark.slow
@@ -118,62 +117,19 @@ def test_run_killed_in_each_part_and_rerun_leaves_what_an_undisturbed_run_leaves
     assert contents(workplace / "runs") == contents(finished.folder / "runs")
 
 
-@SLOW
-def test_run_killed_at_fifteen_random_moments_leaves_what_an_undisturbed_run_leaves(
-    workplace: Path, finished: Finished
-) -> None:
-    for _ in range(15):
-        process = start(workplace, *RUN)
-        try:
-            process.wait(random.uniform(0.0, 0.6 * finished.seconds))
-        except subprocess.TimeoutExpired:
-            _kill(process)
-        else:
-            done(outcome(process))
-    done(nmtkit(workplace, *RUN))
-    assert contents(workplace / "runs") == contents(finished.folder / "runs")
+def die_in_the_fourth_part(_: Path) -> None:
+    """Translate three parts of eight lines."""
+    whole, parts = Translator.translate, list[Any]()
 
+    def translate_three(*args: Any) -> list[Translation]:
+        if len(parts) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        parts.append(args)
+        return whole(*args)
 
-@pytest.mark.parametrize("n_files", [pytest.param(0, marks=SLOW), 1, pytest.param(2, marks=SLOW)])
-def test_kill_between_the_last_step_and_publishing_loses_nothing(
-    prepared: Path, finished: Finished, n_files: int
-) -> None:
-    """The files of the finished training come one by one: metrics, measurements, manifest."""
-    place = finished.artifact("train")
-    draft = prepared / "runs" / "train" / f"{place.name}.partial"
-    shutil.copytree(place, draft)
-    (draft / "checkpoints" / "step-00000017.partial").mkdir()
-    shutil.copytree(draft / "checkpoints" / "step-00000110", draft / "checkpoints/step-00000090")
-    if n_files < 2:  # the notes of a draft are deleted when there is a manifest
-        code = artifacts.open_directory(place).manifest.code["train"]
-        (draft / artifacts.TEMPORARY).mkdir()
-        artifacts.write_json(draft / artifacts.TEMPORARY / CODE, code)
-        (draft / "manifest.json").unlink()
-        (draft / "measurements.json").unlink()
-    if n_files < 1:
-        (draft / "metrics.jsonl").rename(draft / "checkpoints" / "metrics.jsonl")
-    done(nmtkit(prepared, "train", RECIPE))
-    assert contents(artifact(prepared, "train")) == contents(place)
-    metrics = "metrics.jsonl"
-    assert (artifact(prepared, "train") / metrics).read_bytes() == (place / metrics).read_bytes()
-
-
-KILLED_IN_ITS_FOURTH_PART = """
-import os, signal, sys
-from nmtkit.cli import main
-from nmtkit.decoding.lines import Translator
-from nmtkit.decoding.torch_engine import TorchEngine
-TorchEngine.lines_per_minute = lambda *_: 8
-whole, parts = Translator.translate, []
-def translate_three(*args):
-    if len(parts) == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-    parts.append(args)
-    return whole(*args)
-Translator.translate = translate_three
-sys.argv = ["nmtkit", "translate", "tiny.toml"]
-main()
-"""
+    TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+    Translator.translate = translate_three  # type: ignore[method-assign,assignment]
+    run_command("translate", RECIPE)
 
 
 def test_translation_killed_goes_on_from_the_last_finished_part(
@@ -184,13 +140,7 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
     assert sum(undisturbed) == N_TEST + len(ODD_LINES)
     shutil.rmtree(complete / "runs" / "translate")
 
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED_IN_ITS_FOURTH_PART],
-        cwd=complete,
-        env=environment(),
-        check=False,
-    )
-    assert killed.returncode == -signal.SIGKILL
+    assert attempt(die_in_the_fourth_part, complete).code == -signal.SIGKILL
     resumed = _translate_in_parts_of_eight(complete, complete / "resumed", monkeypatch)
     assert resumed == undisturbed[3:]
     assert contents(complete / "resumed") == contents(complete / "undisturbed")

@@ -3,11 +3,7 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +18,7 @@ from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
+from system.kills import BeforeOperation, attempt, command
 
 VARIANT = "decoding.beam_size=2"
 
@@ -281,33 +278,16 @@ def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
     assert f"train/{artifact(complete, 'train').name}" in folders(complete)
 
 
-KILLED = """
-import os, signal, shutil, sys
-from nmtkit.cli import main
-whole = shutil.rmtree
-def rmtree(path, *args):
-    for file in sorted(path.rglob("*"))[:2]:
-        if file.is_file():
-            file.unlink()
-    os.kill(os.getpid(), signal.SIGKILL)
-shutil.rmtree = rmtree
-sys.argv = ["nmtkit", "gc", "--yes"]
-main()
-"""
-
-
 def test_kill_in_the_middle_leaves_nothing_half_believed(complete: Path) -> None:
     run_variant(complete)
     text = (complete / RECIPE).read_text(encoding="utf-8")
     changed = text.replace("beam_size = 3", "beam_size = 1")
     (complete / RECIPE).write_text(changed, encoding="utf-8", newline="\n")
-    expected = {"score", "translate", "average"}
-    for _ in range(3):
-        ended = subprocess.run([sys.executable, "-c", KILLED], cwd=complete, check=False)
-        assert ended.returncode == -signal.SIGKILL
-        states: dict[str, Any] = {each.path: each.state for each in made(complete / "runs")}
-        assert "damaged" not in states.values()
-    assert set(freed(complete)) == expected
-    done(nmtkit(complete, "gc", "--yes"))
+    assert set(freed(complete)) == {"score", "translate", "average"}
+    number = 1
+    while attempt(command("gc", "--yes"), complete, death=BeforeOperation(number)).killed:
+        assert "damaged" not in [each.state for each in made(complete / "runs")]
+        number += 2  # each goes on where the one before was killed
+    assert number > 9
     assert not list(complete.glob("runs/*/*.discarded"))
     assert freed(complete) == []
