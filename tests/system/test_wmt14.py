@@ -20,7 +20,7 @@ from nmtkit.artifacts import open_directory
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
-from system.command import Outcome, artifact, contents, done, nmtkit
+from system.command import Outcome, artifact, contents, done, outcome, start
 
 RECIPE = "wmt14-en-de-base"
 PROJECT = Path(package.__file__).resolve().parents[1]
@@ -177,14 +177,15 @@ def install(folder: Path, server: Server) -> None:
 
 
 def prepare(folder: Path, workers: int) -> Outcome:
-    return done(nmtkit(folder, "prepare", RECIPE, "--workers", str(workers)))
+    # A process of its own, for the package that lies in the folder.
+    return outcome(start(folder, "prepare", RECIPE, "--workers", str(workers)))
 
 
 def test_wmt14_is_downloaded_verified_cleaned_and_split(
     tmp_path: Path, text: Text, server: Server
 ) -> None:
     install(tmp_path, server)
-    prepare(tmp_path, workers=2)
+    done(prepare(tmp_path, workers=2))
     prepared = artifact(tmp_path, "prepare")
 
     # Each file came once, in two pieces.
@@ -224,7 +225,7 @@ def test_wmt14_is_downloaded_verified_cleaned_and_split(
     before = contents(prepared)
     shutil.rmtree(prepared)
     asked = len(server.requests)
-    prepare(tmp_path, workers=1)
+    done(prepare(tmp_path, workers=1))
     assert contents(artifact(tmp_path, "prepare")) == before
     assert len(server.requests) == asked
 
@@ -236,7 +237,7 @@ def test_an_altered_archive_is_never_read(tmp_path: Path, server: Server) -> Non
     body = bytearray(server.bodies[path])
     body[len(body) // 3] ^= 1
     server.bodies[path] = bytes(body)
-    ended = nmtkit(tmp_path, "prepare", RECIPE)
+    ended = prepare(tmp_path, workers=1)
     assert ended.code != 0
     assert f"nmtkit: http://127.0.0.1:{server.server_port}{path}" in ended.err
     assert hashlib.sha256(body).hexdigest() in ended.err
