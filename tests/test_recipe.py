@@ -267,10 +267,8 @@ def test_every_value_of_a_wmt14_recipe_says_where_it_comes_from(name: str) -> No
 
 WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message holds
     "unknown key": ("model.n_layer=3", ("[model] n_layer = 3: Unknown key", "'n_layers'")),
-    "unknown key, nothing near": ("model.zzz=3", ("[model] zzz = 3: Unknown key",)),
     "misspelt section": ("trainig.max_steps=5", ("[trainig]: Unknown key", "'training'")),
     "unknown top-level key": ("zzz=5", ("zzz = 5: Unknown key",)),
-    "unknown key of BPE": ("subword.n_merge=5", ("[subword] n_merge = 5", "'n_merges'")),
     "key named like a method": ("subword.bpe=5", ("[subword] bpe = 5: Unknown key",)),
     "key of the other method": ("subword.n_tokens=500", ("[subword] n_tokens = 500: Unknown key",)),
     "unknown key of files": (
@@ -280,11 +278,6 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     "unknown key of a table": (
         'corpus.dev={tsv="a", column=["en", "de"]}',
         ('[corpus] dev.column = ["en", "de"]', "'columns'"),
-    ),
-    "half a table": ('corpus.dev={tsv="a"}', ("[corpus] dev.columns: Field required",)),
-    "one column": (
-        'corpus.dev={tsv="a", columns=["en"]}',
-        ('[corpus] dev.columns = ["en"]', "at least 2 items"),
     ),
     "columns of other languages": (
         'corpus.train=[{tsv="a", columns=["en", "fr"]}]',
@@ -298,10 +291,6 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
         'corpus.train=[{src="a/b", tgt="./a//b"}]',
         ("src and tgt of a source are both a/b; ",),
     ),
-    "unknown key of a memory": (
-        'corpus.dev={tmx="a", lang="en"}',
-        ('[corpus] dev.lang = "en": Unknown key',),
-    ),
     "a branch for a commit": (
         'corpus.dev={huggingface="wmt/wmt14", subset="de-en", split="test", revision="main"}',
         ('[corpus] dev.revision = "main"', "[0-9a-f]{40}"),
@@ -311,29 +300,15 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
         ('[corpus] dev.huggingface = "wmt14"', "should match pattern"),
     ),
     "boolean for a number": ("model.n_layers=true", ("n_layers = true", "valid integer")),
-    "text for a number": ('model.n_layers="six"', ('n_layers = "six"', "valid integer")),
-    "fraction for a number": ("model.n_layers=6.5", ("n_layers = 6.5", "valid integer")),
     "decimal comma": ("model.dropout=0,3", ('[model] dropout = "0,3"', "valid number")),
-    "number for a boolean": ("model.tie_embeddings=1", ("tie_embeddings = 1", "valid boolean")),
-    "number for text": ("name=5", ("name = 5", "valid string")),
-    "number for a corpus": ("corpus.dev=5", ("[corpus] dev = 5", "valid string")),
     "number among corpora": ('corpus.train=["a", 5]', ("[corpus] train[1] = 5", "valid string")),
-    "text for a list": ("corpus.train=demo-train", ('train = "demo-train"', "valid tuple")),
-    "value for a section": ("model=5", ("model = 5", "valid dictionary")),
     "value for the union": ("subword=5", ("subword = 5", "valid dictionary")),
     "half a pair of files": ('corpus.dev={src="a"}', ("a has no tgt; only a test set needs none",)),
-    "no corpus": ("corpus.train=[]", ("[corpus] train = []", "at least 1 item")),
     "too small": ("model.n_layers=0", ("[model] n_layers = 0", "greater than or equal to 1")),
-    "negative": ("training.seed=-1", ("[training] seed = -1", "greater than or equal to 0")),
-    "zero": ("training.adam_epsilon=0", ("[training] adam_epsilon = 0", "greater than 0")),
     "too large": ("model.dropout=1.0", ("[model] dropout = 1.0", "less than 1")),
     "output without end": (
         "decoding.max_extra_tokens=1000000000",
         ("[decoding] max_extra_tokens = 1000000000", "less than or equal to 1000"),
-    ),
-    "useless beam": (
-        "decoding.beam_size=1025",
-        ("[decoding] beam_size = 1025", "less than or equal to 1024"),
     ),
     "endless": ("decoding.length_penalty=inf", ("length_penalty = Infinity", "finite")),
     "short language": ("corpus.src_lang=e", ('[corpus] src_lang = "e"', "'e' is not the code")),
