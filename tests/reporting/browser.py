@@ -1,6 +1,5 @@
 """A page in headless Chromium: what is clicked, typed and asked for, over a pair of pipes."""
 
-import base64
 import json
 import os
 import shutil
@@ -115,11 +114,6 @@ class Page:
         """Return what the browser complained of, such as breaches of the page's policy."""
         kinds = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
         return [json.dumps(e["params"]) for e in self.events if e["method"] in kinds]
-
-    def screenshot(self, path: Path) -> None:
-        """Write a picture of the whole page."""
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
 
 
 @contextmanager

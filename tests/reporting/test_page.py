@@ -1,14 +1,10 @@
 """The page: whole, readable by machines and people, harmless whatever the corpus holds."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field, is_dataclass, replace
 from html.parser import HTMLParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.facts import DroppedPair, Inspection
 from nmtkit.reporting.page import TEMPLATES, render_page, write_page
 from nmtkit.visible import visible
+from reporting.browser import browser
 from reporting.conftest import HOSTILE
 
 VOID = {"meta", "img", "input"}
@@ -179,32 +176,6 @@ def test_each_chart_has_a_title_and_a_description_that_it_is_labelled_by(root: E
         assert "e-" not in numbers
 
 
-def test_bars_say_what_they_count(root: Element) -> None:
-    names = [bar.text for bar in root.all("rect") if bar.text]
-    assert names[:3] == [
-        "1 to 5 tokens: 700 sentences, 16.7 %",
-        "6 to 10 tokens: 2,100 sentences, 50.0 %",
-        "11 to 15 tokens: 1,400 sentences, 33.3 %",
-    ]
-    assert "0.96 to 1.04: 3,500 pairs, 83.3 %" in names
-
-
-def test_lengths_are_marked_where_their_bars_stand(root: Element) -> None:
-    chart = next(svg for svg in root.all("svg") if svg.attributes.get("role") == "img")
-    bars = [float(bar.attributes["x"]) for bar in chart.all("rect")]
-    width = bars[1] - bars[0]
-    ticks = {
-        text.text: float(text.attributes["x"])
-        for text in chart.all("text")
-        if text.attributes["class"] == "x"
-    }
-    assert ticks["10"] == pytest.approx(bars[1] + 0.9 * width, abs=0.1)  # the last of 6 to 10
-    marks = [p for p in chart.all("path") if p.attributes["class"] == "mark"]
-    places = [float(mark.attributes["d"][1:].split(" ")[0]) for mark in marks]
-    median, limit = bars[1] + 0.5 * width, bars[2] + 0.4 * width  # 8; what is over 12 is right
-    assert places == pytest.approx([median, limit], abs=0.1)
-
-
 # For all readers
 
 
@@ -335,71 +306,17 @@ def test_page_is_written_whole_or_not_at_all(
 # In a browser
 
 
-@pytest.fixture
-def chromium() -> str:
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    pytest.skip("neither chromium nor google-chrome is installed")
-
-
-@pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server on this machine, and the paths that it was asked for."""
-    paths: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/", paths
-        server.shutdown()
-
-
-def show(chromium: str, html: Path, profile: Path) -> tuple[Element, str]:
-    """What the browser makes of a file, and its log; it reaches nothing beyond this machine."""
-    ended = subprocess.run(
-        [
-            chromium,
-            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-            *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-            *("--disable-dev-shm-usage", "--proxy-server=127.0.0.1:9"),  # nobody listens there
-            *("--enable-logging=stderr", f"--user-data-dir={profile}", "--dump-dom"),
-            html.as_uri(),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-    )
-    return parse(ended.stdout), ended.stderr
-
-
 def test_browser_renders_it_alone_and_without_a_complaint(
-    chromium: str, asked: tuple[str, list[str]], inspection: Inspection, tmp_path: Path
+    inspection: Inspection, tmp_path: Path
 ) -> None:
-    address, paths = asked
-    load = f"<script>console.error(1)</script><img src={address}a.png>"
-    careless = tmp_path / "careless.html"  # what this test would see if text were not escaped
-    careless.write_text(f"<!doctype html><title>x</title>{load}", encoding="utf-8", newline="\n")
-    _, log = show(chromium, careless, tmp_path / "profile")
-    assert paths == ["/a.png"]
-    assert "CONSOLE" in log
-    paths.clear()
-
+    load = "<script>console.error(1)</script><img src=http://127.0.0.1:9/a.png>"
     html = tmp_path / "page.html"
     pair = DroppedPair("one", 7, load, load, f'" onload="{load}')
     hostile = replace(inspection, recipe=load, dropped=[*inspection.dropped, pair])
     write_page(hostile, html)
-    root, log = show(chromium, html, tmp_path / "profile")
-    assert [heading.text for heading in root.all("h2")] == list(SECTIONS)
-    assert root.text.split() == parse(render_page(hostile)).text.split()  # nothing took effect
-    assert "CONSOLE" not in log
-    assert paths == []
+    with browser(tmp_path / "profile") as page:
+        page.open(html)
+        headings = page.value("[...document.querySelectorAll('h2')].map(each => each.textContent)")
+        assert headings == list(SECTIONS)
+        assert page.asked_for() == [html.as_uri()]
+        assert page.complaints() == []
