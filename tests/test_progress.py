@@ -80,32 +80,6 @@ def test_bytes_are_told_with_rate_and_time_left(plain: io.StringIO, clock: list[
     ]
 
 
-def test_bytes_of_unknown_length_and_those_that_were_there_have_no_time_left(
-    plain: io.StringIO, clock: list[float]
-) -> None:
-    with progress.task("fetch", unit="bytes") as task:
-        task.advance(0)
-        clock[0] += 2
-        task.advance(5_000)
-    with progress.task("there", unit="bytes", total=3_000) as task:
-        clock[0] += 1
-        task.advance(3_000)
-    assert plain.getvalue() == "fetch: 5.0 kB, 2 s, 2.5 kB/s\nthere: 3.0 kB of 3.0 kB, 1 s\n"
-
-
-def test_a_terminal_shows_the_size_of_a_download_and_its_rate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    file = io.StringIO()
-    terminal = Console(file=file, force_terminal=True, width=160)
-    monkeypatch.setattr(progress, "console", terminal)
-    with progress.task("fetch", unit="bytes", total=657_632_379) as task:
-        task.advance(100_000_000)
-        task.advance(200_000_000)
-    assert "300.0/657.6 MB" in file.getvalue()
-    assert "B/s" in file.getvalue()
-
-
 def test_work_of_unknown_length_tells_only_what_is_done(plain: io.StringIO) -> None:
     with progress.task("read", unit="lines") as task:
         task.advance(1234)

@@ -61,7 +61,7 @@ OPTIONS = {
 
 def compared(folder: Path, *args: str, **variables: str) -> dict[str, Any]:
     command = ("compare", "a.de", "b.de", "c.de", "--ref", "ref.de", "--lang", "de", *args)
-    env = environment(**variables)
+    env = environment(**variables) if variables else None
     found: dict[str, Any] = json.loads(done(nmtkit(folder, *command, "--json", env=env)).out)
     return found
 
