@@ -313,7 +313,7 @@ NAMES = [
     *("bundle, tokenization.json", "bundle, codes.bpe", "bundle, vocabulary.tsv"),
     *("bundle, model.safetensors", "difference", "safetensors"),
     *("fairseq, zip", "fairseq, legacy", "fairseq, dictionary", "fairseq, merges"),
-    *("metrics", "log of kills"),
+    "metrics",
 ]
 
 

@@ -117,11 +117,12 @@ def convert(folder: Path) -> None:
 
 
 def translate_a_file(folder: Path) -> None:
-    """Translate into a file, unless that is done."""
+    """Translate into a file, unless that is done and only the record of its draft is left."""
     TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
     if not (folder / "runs" / "text").exists():
         files = ("-i", "test.en", "-o", "runs/text")
         command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
+    (folder / "runs" / "text.partial.json").unlink(missing_ok=True)
 
 
 def translate_by_ctranslate2(folder: Path) -> None:
