@@ -3,13 +3,15 @@
 import gc
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile
 
 from nmtkit import progress
 from nmtkit.commands.trial import TrialText, text_of
@@ -23,13 +25,27 @@ from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missin
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.profile import time_parts
 from nmtkit.training.trainer import Trainer, enough_memory
 from nmtkit.training.work import Work
 
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
 STATUS = Path("/proc/self/status")
 PEAK_SECONDS = 1.0  # for measuring the peak
+
+# The part of an operation: the first of these prefixes that its name, or the name of one of its
+# callers, begins with. Attention, loss and optimizer are single calls, forward and backward.
+PARTS = {
+    "_PackedAttention": "attention",
+    "torch_attn::": "attention",
+    "_ChunkedCrossEntropy": "loss",
+    "Optimizer.": "optimizer",
+    "aten::_fused_adam": "optimizer",
+    "aten::mm": "other GEMMs",
+    "aten::addmm": "other GEMMs",
+    "mkldnn::_linear": "other GEMMs",
+}
+OTHER, GAPS = "elementwise", "gaps"
+NAMES = ("attention", "other GEMMs", "loss", OTHER, "optimizer", GAPS)
 
 
 def bench_training(chain: Chain, seconds: float, *, each_technique: bool) -> list[TrainingSpeed]:
@@ -159,6 +175,40 @@ def _parts(trainer: Trainer, coming: Iterator[Work], seconds: float) -> dict[str
         trainer.step(next(coming))
     parts = time_parts(lambda: trainer.step(next(coming)).seconds, seconds, trainer.group.device)
     return {name: part / sum(parts.values()) for name, part in parts.items()}
+
+
+def time_parts(step: Callable[[], float], seconds: float, device: torch.device) -> dict[str, float]:
+    """Profile one step, and return the seconds of each part, on the device that computes it.
+
+    "elementwise" is every other operation, including copies and look-ups. "gaps" is the time in
+    which no operation ran.
+
+    Args:
+        step: makes a step and returns how many seconds it took.
+        seconds: what a step takes without the profiler. On a GPU, gaps are relative to it.
+    """
+    on_cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    with profile(activities=activities, acc_events=True) as profiled:
+        seconds_profiled = step()
+    parts = dict.fromkeys(NAMES, 0.0)
+    for event in profiled.events() or []:
+        if event.device_type.name == "CPU":
+            spent = event.self_device_time_total if on_cuda else event.self_cpu_time_total
+            parts[_part(event)] += spent / 1e6
+    parts[GAPS] = max(0.0, (seconds if on_cuda else seconds_profiled) - sum(parts.values()))
+    return parts
+
+
+def _part(event: FunctionEvent) -> str:
+    callers = [event]
+    while (caller := callers[-1].cpu_parent) is not None:
+        callers.append(caller)
+    for each in reversed(callers):
+        for beginning, part in PARTS.items():
+            if each.name.startswith(beginning):
+                return part
+    return OTHER
 
 
 def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:

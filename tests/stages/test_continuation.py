@@ -81,7 +81,6 @@ def assert_same(ours: Chain, theirs: Chain) -> None:
         ((3, 9), {}),  # ends between two checkpoints
         ((5, 6), {"checkpoint_every_steps": 4, "dev_every_steps": 2}),
         ((3, 4, 7), {"dev_every_steps": 3}),
-        ((5, 9), {"checkpoint_every_steps": 0, "checkpoint_every_minutes": 99.0}),
         ((1, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
         ((10, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
     ],

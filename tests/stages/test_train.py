@@ -31,7 +31,6 @@ STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
     [
         ([*STEPS, "training.keep_checkpoints=3", "averaging.n_checkpoints=2"], 3 + 1),
         ([*STEPS, "training.keep_checkpoints=20"], 4),
-        (["training.checkpoint_every_minutes=1.0", "training.keep_checkpoints=20"], 20 + 1),
         (["training.patience=3", "training.keep_checkpoints=8"], 2 * 8 + 1),
     ],
 )
