@@ -19,7 +19,7 @@ from nmtkit import __version__
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory, shown
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, Precision
-from nmtkit.training import lifeline
+from nmtkit.training.signals import end_with_agent
 from nmtkit.visible import visible
 
 if TYPE_CHECKING:
@@ -1206,7 +1206,7 @@ def _no_garbage() -> Iterator[None]:
 def main() -> None:
     """Run the command line; a user's mistake ends in one sentence and a non-zero exit code."""
     _fill_closed_streams()
-    lifeline.hold()
+    end_with_agent()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever the locale is; bytes of a path that are not Unicode are printed as escapes.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")

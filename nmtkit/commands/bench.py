@@ -25,8 +25,7 @@ from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missin
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer, enough_memory
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work, enough_memory
 
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
 STATUS = Path("/proc/self/status")

@@ -14,8 +14,7 @@ from nmtkit.stages.train import SLACK, open_pairs
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.batches import Ints, Pairs, Update
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work, work_of
+from nmtkit.training.trainer import Trainer, Work
 
 # Where a whole update takes too long, parts of updates are timed: the first of this many target
 # tokens, each further one of GROWTH times as many.
@@ -132,11 +131,5 @@ def part_of(update: Update, n_tokens: int, trainer: Trainer) -> Work:
     if n_pairs == len(update.pairs):
         return trainer.work_of(1, update)
     share = int(SLACK * n_tokens / trainer.group.size) + 1
-    return work_of(
-        1,
-        replace(update, pairs=update.pairs[:n_pairs]),
-        trainer.pairs,
-        trainer.group,
-        max_tokens=min(trainer.max_tokens, share),
-        capacity=None,
-    )
+    part = replace(update, pairs=update.pairs[:n_pairs])
+    return trainer.work_of(1, part, min(trainer.max_tokens, share))

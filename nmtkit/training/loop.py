@@ -14,8 +14,8 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import batch_losses
+from nmtkit.training.background import Background, background
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.beside import Beside, beside
 from nmtkit.training.checkpoint import (
     BEGINNING,
     Best,
@@ -29,8 +29,7 @@ from nmtkit.training.checkpoint import (
 )
 from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
 from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work
 
 # Consecutive steps without a finite loss and gradient that end a run. A single one may be due to
 # unusual data; the next steps have other data.
@@ -78,7 +77,7 @@ def train(
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     with (
         continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
-        beside() as publishing,
+        background() as publishing,
     ):
         trainer.rehearse(n_left, progress)
         for work in trainer.coming(n_left, progress):
@@ -234,7 +233,7 @@ def _save(
     progress: Progress,
     directory: Path,
     origin: Origin | None,
-    publishing: Beside,
+    publishing: Background,
 ) -> None:
     """Start to write a checkpoint and to delete old ones; that before it must be published."""
     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice, starmap
 
 import numpy as np
@@ -13,14 +14,33 @@ from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Pairs, Update, hardest_micro_batch, pack, updates
+from nmtkit.training.background import ahead
+from nmtkit.training.batches import (
+    Batch,
+    Pairs,
+    Update,
+    hardest_micro_batch,
+    micro_batches,
+    pack,
+    updates,
+)
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.work import Work, ahead, work_of
 
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
+
+
+@dataclass(frozen=True)
+class Work:
+    """One process's share of an update, packed on its device."""
+
+    step: int  # of the optimizer, from 1
+    update: Update
+    src_tokens: int  # of all processes
+    tgt_tokens: int
+    batches: list[tuple[int, Batch]]  # each with its index among those of all processes
 
 
 class Trainer:
@@ -92,15 +112,19 @@ class Trainer:
             return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
 
-    def work_of(self, step: int, update: Update) -> Work:
-        """Pack this process's share of `update`."""
-        return work_of(
+    def work_of(self, step: int, update: Update, max_tokens: int | None = None) -> Work:
+        """Pack this process's share of `update`, in smaller micro-batches if asked to."""
+        pairs, capacity, group = self.pairs, self._capacity, self.group
+        batches = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
+        return Work(
             step,
             update,
-            self.pairs,
-            self.group,
-            max_tokens=self.max_tokens,
-            capacity=self._capacity,
+            int(pairs.src_lengths[update.pairs].sum()),
+            int(pairs.tgt_lengths[update.pairs].sum()),
+            [
+                (micro_step, pack(pairs, chosen, capacity).to(group.device))
+                for micro_step, chosen in group.share(list(enumerate(batches)))
+            ],
         )
 
     def step(self, work: Work) -> Metrics:

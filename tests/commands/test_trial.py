@@ -16,8 +16,7 @@ from nmtkit.stages.train import acceleration_of, trainer_of
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "model.d_ff=8", "subword.n_merges=64"]
 CPU = torch.device("cpu")

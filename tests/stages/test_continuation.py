@@ -15,8 +15,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import CODE
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work
 
 CONTINUES = "train: continues "
 

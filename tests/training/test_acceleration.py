@@ -32,12 +32,11 @@ from nmtkit.stages.train import say_what_is_missing
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration, distributed
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Pairs, pack, updates
+from nmtkit.training.batches import Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
-from nmtkit.training.work import work_of
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
 pytestmark = [
@@ -166,8 +165,12 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
     (update,) = itertools.islice(
         updates(corpus(), seed=3, max_length=LONGEST, src_tokens=120, tgt_tokens=120), 1
     )
-    work = work_of(1, update, corpus(), group, max_tokens=MAX_TOKENS, capacity=capacity)
-    of_batches = [backward.add(batch, 1 / work.tgt_tokens).cpu() for _, batch in work.batches]
+    scale = 1 / int(corpus().tgt_lengths[update.pairs].sum())
+    batches = [
+        pack(corpus(), chosen, capacity).to(device)
+        for chosen in micro_batches(corpus(), update.pairs, MAX_TOKENS, capacity)
+    ]
+    of_batches = [backward.add(batch, scale).cpu() for batch in batches]
     found = [parameter.grad for parameter in model.parameters()]
     return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]
 

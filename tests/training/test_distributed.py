@@ -26,13 +26,13 @@ from nmtkit.model.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training import acceleration, loop
-from nmtkit.training import work as work_module
-from nmtkit.training.batches import Batch, Ints, Pairs, micro_batches, pack, updates
+from nmtkit.training import trainer as trainer_module
+from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
-from nmtkit.training.trainer import enough_memory
+from nmtkit.training.trainer import Trainer, Work, enough_memory
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
@@ -136,8 +136,14 @@ def record_order(path: Path) -> None:
             file.write(json.dumps(chosen.tolist()) + "\n")
         return pack(pairs, chosen, capacity)
 
+    def work_of(trainer: Trainer, step: int, update: Update) -> Work:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer_module, "pack", recording)
+            return genuine(trainer, step, update)
+
+    genuine = Trainer.work_of
     path.touch()  # a process may have nothing to pack
-    work_module.pack = recording  # type: ignore[attr-defined]
+    Trainer.work_of = work_of  # type: ignore[assignment, method-assign]
 
 
 # How they are started and what they leave
