@@ -4,6 +4,7 @@ import gc
 import resource
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,11 +22,11 @@ from nmtkit.model.devices import device_name
 from nmtkit.model.peak import measured_peak, peak_dtype
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missing, trainer_of
-from nmtkit.training.acceleration import Acceleration
+from nmtkit.stages.train import say_faster_ways, setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer, Work, enough_memory
+from nmtkit.training.setup import Setup, enough_memory
+from nmtkit.training.trainer import Trainer, Work
 
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
 STATUS = Path("/proc/self/status")
@@ -83,13 +84,13 @@ def _bench_each(
 ) -> list[TrainingSpeed]:
     progress.console.quiet = is_quiet
     group = Group(0, 1, chain.machine.torch_device())
-    acceleration = acceleration_of(chain, group)
-    say_what_is_missing(acceleration)
-    ways = acceleration.steps()
+    setup = setup_of(chain, group)
+    say_faster_ways(chain, setup)
+    ways = setup.acceleration.steps()
     text = text_of(chain)
-    with enough_memory(group.device, most_tokens(chain, group)):
+    with enough_memory(group.device, setup.max_tokens):
         return [
-            _bench(chain, seconds, way, how, group, text)
+            _bench(chain, seconds, way, replace(setup, acceleration=how), text)
             for way, how in (ways if each_technique else ways[-1:])
         ]
 
@@ -98,11 +99,10 @@ def _bench(
     chain: Chain,
     seconds: float,
     way: str,
-    acceleration: Acceleration,
-    group: Group,
+    setup: Setup,
     text: TrialText,
 ) -> TrainingSpeed:
-    recipe, pairs = chain.recipe, text.pairs
+    recipe, pairs, acceleration, group = chain.recipe, text.pairs, setup.acceleration, setup.group
     progress.say(
         f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"
     )
@@ -111,7 +111,7 @@ def _bench(
     _forget_last(group.device)
     n_rows = recipe.model.rows_for(text.n_tokens)
     begin = time.perf_counter()
-    trainer = trainer_of(chain, group, pairs, n_rows, acceleration)
+    trainer = setup.trainer(pairs, n_rows)
     coming = _begun(trainer)
     start_seconds = time.perf_counter() - begin
     timed, spent = _train_for(seconds, trainer, coming)
@@ -139,7 +139,7 @@ def _bench(
         peak_of=f"a {precision} product here, {peak_flops / 1e9:,.0f} GFLOP/s",
         peak_bytes=memory,
         start_seconds=start_seconds,
-        fill=_fill(acceleration, coming),
+        fill=_fill(coming, is_static=acceleration.static),
         parts=parts,
     )
 
@@ -210,14 +210,14 @@ def _part(event: FunctionEvent) -> str:
     return OTHER
 
 
-def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
+def _fill(coming: Iterator[Work], *, is_static: bool) -> float:
     """Return the share of real tokens in a few updates' rows, or in attention's rectangles."""
     real = places = 0
     for work in islice(coming, 10):
         real += work.src_tokens + work.tgt_tokens
         for _, batch in work.batches:
             for layout in (batch.src_layout, batch.tgt_layout):
-                if acceleration.static:
+                if is_static:
                     places += layout.n_tokens
                 else:
                     places += sum(each.mask.numel() for each in layout.rectangles)

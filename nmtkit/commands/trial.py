@@ -10,10 +10,11 @@ import numpy.typing as npt
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import INPUTS, Chain
-from nmtkit.stages.train import SLACK, open_pairs
+from nmtkit.stages.train import open_pairs
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.batches import Ints, Pairs, Update
 from nmtkit.training.metrics import Metrics
+from nmtkit.training.setup import SLACK
 from nmtkit.training.trainer import Trainer, Work
 
 # Where a whole update takes too long, parts of updates are timed: the first of this many target

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice, starmap
 
@@ -10,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
@@ -104,8 +102,8 @@ class Trainer:
         """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead of time.
 
         On a CPU, a second thread that calls torch has OpenMP threads of its own. Where there are
-        more of them than cores, GNU OpenMP lets them sleep between operations instead of spinning:
-        steps of the demo take 1.4 times as long.
+        more of them than cores, GNU OpenMP lets them sleep between operations instead of spinning,
+        which makes steps slower.
         """
         numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
         if self.group.device.type == "cpu":
@@ -187,23 +185,3 @@ def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
     """Make dropout a function of seed and step, so that resuming needs no random state."""
     mixed = np.random.SeedSequence([seed, step, micro_step]).generate_state(1, np.uint64)
     torch.manual_seed(int(mixed[0]) % 2**63)
-
-
-@contextmanager
-def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Say what to do if a training step does not fit into memory.
-
-    Raises:
-        UserError: the device has too little for the model and micro-batches of `max_tokens` per
-            side.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise UserError(
-            f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens per side; use --max-tokens {max_tokens // 2}, which changes the result only "
-            "by rounding, or choose a smaller [model]"
-        ) from None

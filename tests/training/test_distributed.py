@@ -32,7 +32,8 @@ from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
-from nmtkit.training.trainer import Trainer, Work, enough_memory
+from nmtkit.training.setup import enough_memory
+from nmtkit.training.trainer import Trainer, Work
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience

@@ -14,7 +14,8 @@ from nmtkit.training.acceleration import Backward, batch_losses
 from nmtkit.training.batches import Batch, micro_batches, pack, updates
 from nmtkit.training.distributed import Group
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.trainer import Trainer, Work, _seed_dropout, enough_memory
+from nmtkit.training.setup import enough_memory
+from nmtkit.training.trainer import Trainer, Work, _seed_dropout
 
 
 def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
