@@ -171,10 +171,8 @@ class Trainer:
         self.model.train()
         self._gradients.clear()
         sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
-        for n_done, (micro_step, batch) in enumerate(work.batches, start=1):
+        for micro_step, batch in work.batches:
             _seed_dropout(self.config.seed, work.step, micro_step)
-            if n_done == len(work.batches):
-                self._gradients.send_as_they_come()
             sums += self.backward.add(batch, 1 / work.tgt_tokens)
         self._gradients.finish()
         self.group.sum_(sums)

@@ -5,7 +5,6 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.training import acceleration, distributed
+from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Acceleration, Backward
 from nmtkit.training.batches import Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import checkpoints
@@ -423,8 +422,6 @@ def sums_of_two(group: Group, how: Acceleration) -> list[Tensor]:
     for _ in range(2):
         sums.clear()
         for batch in batches:
-            if batch is batches[-1]:
-                sums.send_as_they_come()
             backward.add(batch, 0.5)
         sums.finish()
     return [each.grad.cpu() for each in model.parameters() if each.grad is not None]
@@ -433,14 +430,11 @@ def sums_of_two(group: Group, how: Acceleration) -> list[Tensor]:
 def test_several_processes_sum_what_a_graph_computed(
     monkeypatch: pytest.MonkeyPatch, recorded_graphs: list[RecordedGraph]
 ) -> None:
-    def all_reduce(values: Tensor, async_op: bool) -> Any:
+    def all_reduce(values: Tensor) -> None:
         """As if the other process had the same."""
-        assert async_op
         values.mul_(2)
-        return SimpleNamespace(wait=lambda: None)
 
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    monkeypatch.setattr(distributed, "BUCKET_BYTES", 3_000)
     alone = sums_of_two(Group(0, 1, CPU), Acceleration(static=True))
     assert not recorded_graphs
     of_two = sums_of_two(Group(0, 2, CPU), Acceleration(static=True, captured=True))
