@@ -13,8 +13,8 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-# Most tokens per side of a micro-batch. On a CPU, Multi30k trains 8 % faster with 4,096 than with
-# 1,024. A GPU needs long rows; its figure is an estimate for the base model, not yet measured.
+# Most tokens per side of a micro-batch. A GPU needs long rows; its figure is an estimate for the
+# base model.
 CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
 

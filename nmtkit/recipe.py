@@ -27,6 +27,8 @@ Positive = Annotated[float, Field(gt=0)]
 NAME = r"^[A-Za-z0-9._-]+$"
 # An artifact has files and a folder of its own with these names.
 RESERVED_NAMES = ("manifest.json", "measurements.json", "temporary")
+# Keys that recipes had once, with the value of those that ship: fingerprints must not change.
+FORMER_KEYS = {"training": {"checkpoint_every_minutes": 0.0}}
 MAX_SET_NAME = 200  # characters; paths in a manifest and names of files have at most 255
 
 
@@ -177,8 +179,7 @@ class TrainingConfig(Section):
     adam_beta2: Share
     adam_epsilon: Positive
     label_smoothing: Share  # epsilon_ls
-    checkpoint_every_steps: CountOrZero  # 0: off
-    checkpoint_every_minutes: Annotated[float, Field(ge=0)]  # 0: off
+    checkpoint_every_steps: Count
     keep_checkpoints: Count
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
     # Early stopping: training ends after this number of evaluations (every dev_every_steps) without
@@ -187,13 +188,8 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.checkpoint_every_steps and not self.checkpoint_every_minutes:
-            raise ValueError(
-                "checkpoint_every_steps and checkpoint_every_minutes are both 0, "
-                "so no checkpoint would be saved"
-            )
         every, evaluated = self.checkpoint_every_steps, self.dev_every_steps
-        if self.patience and not (every and evaluated and evaluated % every == 0):
+        if self.patience and (not evaluated or evaluated % every):
             raise ValueError(
                 f"patience = {self.patience} needs a checkpoint at each evaluation, but "
                 f"dev_every_steps = {evaluated} is not a multiple of checkpoint_every_steps = "
@@ -301,4 +297,4 @@ class Recipe(Section):
     def section(self, name: str) -> dict[str, Any]:
         """Return the values of a section for fingerprints and manifests."""
         values: dict[str, Any] = getattr(self, name).model_dump(mode="json", exclude_defaults=True)
-        return values
+        return {**values, **FORMER_KEYS.get(name, {})}

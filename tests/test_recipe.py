@@ -63,7 +63,6 @@ adam_beta2 = 0.98
 adam_epsilon = 1e-9
 label_smoothing = 0.1
 checkpoint_every_steps = 20
-checkpoint_every_minutes = 0.0
 keep_checkpoints = 5
 dev_every_steps = 0
 
@@ -332,7 +331,10 @@ WRONG: dict[str, tuple[str, tuple[str, ...]]] = {  # override, what the message 
     ),
     "one language": ("corpus.tgt_lang=en", ("[corpus]: src_lang and tgt_lang are both en",)),
     "odd width": ("model.d_model=15", ("[model]: d_model = 15 is odd", '"sinusoid"')),
-    "nothing saved": ("training.checkpoint_every_steps=0", ("[training]", "are both 0")),
+    "nothing saved": (
+        "training.checkpoint_every_steps=0",
+        ("[training]", "checkpoint_every_steps"),
+    ),
     "patience between checkpoints": (
         "training.patience=2",
         ("[training]: patience = 2 needs a checkpoint at each evaluation", "= 0 is not", "= 20"),

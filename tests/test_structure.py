@@ -57,9 +57,10 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
     "parts": set(),
     "parent": set(),
     "code": set(),
-    "chain": {"parent", "code"},
-    "continuation": {"chain", "code"},
-    "train": {"chain", "code", "continuation"},
+    "note": set(),
+    "chain": {"parent", "code", "note"},
+    "continuation": {"chain", "note"},
+    "train": {"chain", "continuation", "note"},
     "prepare": {"chain", "journal"},
     "translate": {"chain", "journal", "parts"},
 }

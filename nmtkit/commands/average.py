@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact
@@ -12,7 +13,8 @@ from nmtkit.errors import UserError, shown_differences
 from nmtkit.model.description import Description
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
-from nmtkit.stages.continuation import lineage, training_depends_on
+from nmtkit.stages.continuation import lineage
+from nmtkit.stages.note import read_note
 from nmtkit.training.averaging import average_weights, check_related
 from nmtkit.training.checkpoint import PROGRESS, Origin, Progress, read_origin
 
@@ -89,9 +91,14 @@ def _origin_of_old(checkpoint: Artifact) -> Origin:
     """Return what a checkpoint of an older version is of, which only its training tells."""
     training = _training_of(checkpoint.path)
     text = PreparedCorpus(_corpus_of(checkpoint.path, "")).hashes_of_text()
-    return Origin(
-        model=Description.load(training), text=text, training=lineage(training_depends_on(training))
-    )
+    model = Description.load(training)
+    return Origin(model=model, text=text, training=lineage(_depends_on(training)))
+
+
+def _depends_on(training: Path) -> dict[str, Any]:
+    """Return what the training in a folder depends on; nothing if there is none."""
+    note = read_note(training)
+    return note.depends_on if note else {}
 
 
 def _training_of(checkpoint: Path) -> Path:
@@ -112,7 +119,7 @@ def _corpus_of(checkpoint: Path, way_out: str) -> Artifact:
     """
     training = _training_of(checkpoint)
     try:
-        fingerprint = str(training_depends_on(training)["upstream"]["prepare"])
+        fingerprint = str(_depends_on(training)["upstream"]["prepare"])
     except (UserError, LookupError, TypeError):
         raise UserError(
             f"{checkpoint} is not in the folder of its training, which tells its vocabulary; put "

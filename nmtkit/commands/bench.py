@@ -3,13 +3,16 @@
 import gc
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile
 
 from nmtkit import progress
 from nmtkit.commands.trial import TrialText, text_of
@@ -19,17 +22,30 @@ from nmtkit.model.devices import device_name
 from nmtkit.model.peak import measured_peak, peak_dtype
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missing, trainer_of
-from nmtkit.training.acceleration import Acceleration
+from nmtkit.stages.train import say_faster_ways, setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.profile import time_parts
-from nmtkit.training.trainer import Trainer, enough_memory
-from nmtkit.training.work import Work
+from nmtkit.training.setup import Setup, enough_memory
+from nmtkit.training.trainer import Trainer, Work
 
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
 STATUS = Path("/proc/self/status")
 PEAK_SECONDS = 1.0  # for measuring the peak
+
+# The part of an operation: the first of these prefixes that its name, or the name of one of its
+# callers, begins with. Attention, loss and optimizer are single calls, forward and backward.
+PARTS = {
+    "_PackedAttention": "attention",
+    "torch_attn::": "attention",
+    "_ChunkedCrossEntropy": "loss",
+    "Optimizer.": "optimizer",
+    "aten::_fused_adam": "optimizer",
+    "aten::mm": "other GEMMs",
+    "aten::addmm": "other GEMMs",
+    "mkldnn::_linear": "other GEMMs",
+}
+OTHER, GAPS = "elementwise", "gaps"
+NAMES = ("attention", "other GEMMs", "loss", OTHER, "optimizer", GAPS)
 
 
 def bench_training(chain: Chain, seconds: float, *, each_technique: bool) -> list[TrainingSpeed]:
@@ -68,13 +84,13 @@ def _bench_each(
 ) -> list[TrainingSpeed]:
     progress.console.quiet = is_quiet
     group = Group(0, 1, chain.machine.torch_device())
-    acceleration = acceleration_of(chain, group)
-    say_what_is_missing(acceleration)
-    ways = acceleration.steps()
+    setup = setup_of(chain, group)
+    say_faster_ways(chain, setup)
+    ways = setup.acceleration.steps()
     text = text_of(chain)
-    with enough_memory(group.device, most_tokens(chain, group)):
+    with enough_memory(group.device, setup.max_tokens):
         return [
-            _bench(chain, seconds, way, how, group, text)
+            _bench(chain, seconds, way, replace(setup, acceleration=how), text)
             for way, how in (ways if each_technique else ways[-1:])
         ]
 
@@ -83,11 +99,10 @@ def _bench(
     chain: Chain,
     seconds: float,
     way: str,
-    acceleration: Acceleration,
-    group: Group,
+    setup: Setup,
     text: TrialText,
 ) -> TrainingSpeed:
-    recipe, pairs = chain.recipe, text.pairs
+    recipe, pairs, acceleration, group = chain.recipe, text.pairs, setup.acceleration, setup.group
     progress.say(
         f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"
     )
@@ -96,7 +111,7 @@ def _bench(
     _forget_last(group.device)
     n_rows = recipe.model.rows_for(text.n_tokens)
     begin = time.perf_counter()
-    trainer = trainer_of(chain, group, pairs, n_rows, acceleration)
+    trainer = setup.trainer(pairs, n_rows)
     coming = _begun(trainer)
     start_seconds = time.perf_counter() - begin
     timed, spent = _train_for(seconds, trainer, coming)
@@ -124,7 +139,7 @@ def _bench(
         peak_of=f"a {precision} product here, {peak_flops / 1e9:,.0f} GFLOP/s",
         peak_bytes=memory,
         start_seconds=start_seconds,
-        fill=_fill(acceleration, coming),
+        fill=_fill(coming, is_static=acceleration.static),
         parts=parts,
     )
 
@@ -161,14 +176,48 @@ def _parts(trainer: Trainer, coming: Iterator[Work], seconds: float) -> dict[str
     return {name: part / sum(parts.values()) for name, part in parts.items()}
 
 
-def _fill(acceleration: Acceleration, coming: Iterator[Work]) -> float:
+def time_parts(step: Callable[[], float], seconds: float, device: torch.device) -> dict[str, float]:
+    """Profile one step, and return the seconds of each part, on the device that computes it.
+
+    "elementwise" is every other operation, including copies and look-ups. "gaps" is the time in
+    which no operation ran.
+
+    Args:
+        step: makes a step and returns how many seconds it took.
+        seconds: what a step takes without the profiler. On a GPU, gaps are relative to it.
+    """
+    on_cuda = device.type == "cuda"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
+    with profile(activities=activities, acc_events=True) as profiled:
+        seconds_profiled = step()
+    parts = dict.fromkeys(NAMES, 0.0)
+    for event in profiled.events() or []:
+        if event.device_type.name == "CPU":
+            spent = event.self_device_time_total if on_cuda else event.self_cpu_time_total
+            parts[_part(event)] += spent / 1e6
+    parts[GAPS] = max(0.0, (seconds if on_cuda else seconds_profiled) - sum(parts.values()))
+    return parts
+
+
+def _part(event: FunctionEvent) -> str:
+    callers = [event]
+    while (caller := callers[-1].cpu_parent) is not None:
+        callers.append(caller)
+    for each in reversed(callers):
+        for beginning, part in PARTS.items():
+            if each.name.startswith(beginning):
+                return part
+    return OTHER
+
+
+def _fill(coming: Iterator[Work], *, is_static: bool) -> float:
     """Return the share of real tokens in a few updates' rows, or in attention's rectangles."""
     real = places = 0
     for work in islice(coming, 10):
         real += work.src_tokens + work.tgt_tokens
         for _, batch in work.batches:
             for layout in (batch.src_layout, batch.tgt_layout):
-                if acceleration.static:
+                if is_static:
                     places += layout.n_tokens
                 else:
                     places += sum(each.mask.numel() for each in layout.rectangles)

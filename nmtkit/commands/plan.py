@@ -8,16 +8,10 @@ from nmtkit.reporting.facts import Download, Plan
 from nmtkit.reporting.tables import print_plan
 from nmtkit.sources.download import is_here, known_bytes
 from nmtkit.stages.chain import Chain, states
-from nmtkit.stages.train import (
-    acceleration_of,
-    most_tokens,
-    say_if_bfloat16_is_faster,
-    start_processes,
-    trainer_of,
-)
+from nmtkit.stages.train import say_faster_ways, setup_of, start_processes
 from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group, join
-from nmtkit.training.trainer import enough_memory
+from nmtkit.training.setup import enough_memory
 
 TRIAL_SECONDS = 8.0
 
@@ -78,11 +72,10 @@ def _measure(chain: Chain, group: Group, text: TrialText, n_rows: int) -> float:
         f"plan: measuring the speed of training on {_devices(group)}, for at most "
         f"{TRIAL_SECONDS:.0f} s after a first step"
     )
-    say_if_bfloat16_is_faster(chain, group)
-    with enough_memory(group.device, most_tokens(chain, group)):
-        acceleration = acceleration_of(chain, group)
-        trainer = trainer_of(chain, group, text.pairs, n_rows, acceleration)
-        return measure_speed(trainer, TRIAL_SECONDS)
+    setup = setup_of(chain, group)
+    say_faster_ways(chain, setup)
+    with enough_memory(group.device, setup.max_tokens):
+        return measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
 
 
 def _devices(group: Group) -> str:

@@ -25,11 +25,10 @@ from nmtkit.stages.average import averaged_steps
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
 from nmtkit.stages.code import other_code
 from nmtkit.study import Row, Study
-from nmtkit.training import lifeline
 from nmtkit.training.checkpoint import last_step
 from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, read_metrics
-from nmtkit.training.signals import on_stop_signal
+from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
 LOOK_EVERY_S = 2.0  # whether another process has prepared the corpus
@@ -147,7 +146,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
                 "--",
                 chain.command,
             ],
-            env={**os.environ, lifeline.AGENT: str(os.getpid())},
+            env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C comes to this process, which passes it on once
         ) as process,

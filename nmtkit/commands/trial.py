@@ -10,18 +10,24 @@ import numpy.typing as npt
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import INPUTS, Chain
-from nmtkit.stages.train import SLACK, open_pairs
-from nmtkit.training.batches import Pairs, Update
-from nmtkit.training.made_up import N_PAIRS, made_up_pairs, news_lengths
+from nmtkit.stages.train import open_pairs
+from nmtkit.symbols import SPECIALS
+from nmtkit.training.batches import Ints, Pairs, Update
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work, work_of
+from nmtkit.training.setup import SLACK
+from nmtkit.training.trainer import Trainer, Work
 
 # Where a whole update takes too long, parts of updates are timed: the first of this many target
 # tokens, each further one of GROWTH times as many.
 FIRST_TOKENS, GROWTH = 32, 4
 STEPS_OF_A_SIZE = 2  # at least
 ENOUGH_STEPS = 50
+
+# WMT14 English-German has about these lengths in subwords. In news, the logarithm of target length
+# over source length has a standard deviation of 0.16.
+MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
+RATIO_SPREAD = 0.16
+N_PAIRS = 100_000  # made up
 
 SAMPLED_PAIRS = 1_000  # of a text that is not prepared
 CHARACTERS_PER_TOKEN = 4.3  # of the English and German texts of the demo and of Multi30k
@@ -50,18 +56,28 @@ def text_of(chain: Chain) -> TrialText:
         corpus = PreparedCorpus(prepared)
         return TrialText(open_pairs(corpus, "train"), corpus.counts().vocabulary, is_made_up=False)
     n_tokens = chain.expected_vocabulary()
-    pairs = made_up_pairs(n_tokens, _lengths(chain), chain.recipe.model.max_positions)
-    return TrialText(pairs, n_tokens, is_made_up=True)
+    generator = np.random.default_rng(0)
+    sides = []
+    for side in (
+        _lengths(chain).round().astype(np.int64).clip(1, chain.recipe.model.max_positions).T
+    ):
+        offsets: Ints = np.concatenate([np.zeros(1, np.int64), side.cumsum()])
+        ids = generator.integers(len(SPECIALS), n_tokens, offsets[-1]).astype(np.uint32)
+        sides += [ids, offsets]
+    return TrialText(Pairs(*sides), n_tokens, is_made_up=True)
 
 
 def _lengths(chain: Chain) -> npt.NDArray[np.float64]:
-    """Estimate the lengths of sentences in subwords, from text if it is here and needs no download.
+    """Return (N_PAIRS, 2) lengths in subwords, of text that is here or as they are in news.
 
     Short sentences are faster than long ones: they need less attention.
     """
     corpus = chain.corpora["train"][0]
     if not corpus.is_of_files:
-        return news_lengths()
+        generator = np.random.default_rng(0)
+        sizes = generator.gamma(LENGTH_SPREAD**-2, LENGTH_SPREAD**2, (N_PAIRS, 1))
+        sides = generator.lognormal(0.0, RATIO_SPREAD / 2**0.5, (N_PAIRS, 2))
+        return np.array(MEAN_LENGTHS) * sizes * sides
     lines = islice(corpus.pairs(chain.fetch), SAMPLED_PAIRS)
     characters = np.array([[len(src), len(tgt)] for src, tgt in lines])
     return np.resize(1 + characters / CHARACTERS_PER_TOKEN, (N_PAIRS, 2))
@@ -116,11 +132,5 @@ def part_of(update: Update, n_tokens: int, trainer: Trainer) -> Work:
     if n_pairs == len(update.pairs):
         return trainer.work_of(1, update)
     share = int(SLACK * n_tokens / trainer.group.size) + 1
-    return work_of(
-        1,
-        replace(update, pairs=update.pairs[:n_pairs]),
-        trainer.pairs,
-        trainer.group,
-        max_tokens=min(trainer.max_tokens, share),
-        capacity=None,
-    )
+    part = replace(update, pairs=update.pairs[:n_pairs])
+    return trainer.work_of(1, part, min(trainer.max_tokens, share))

@@ -125,7 +125,7 @@ def attention_exhibit(picture: AttentionPicture) -> Exhibit:
         command += ["--target", picture.target]
     return Exhibit(
         command=shlex.join(command),
-        made_by={**versions(), **hashes(["model/", "decoding/"])},
+        made_by={**versions(), **hashes(["model/", "decoding/", "reporting/"])},
         notes=[
             f"{each.name}, {each.view.title}: {each.measure}, {each.value:.2f}" for each, _ in found
         ],

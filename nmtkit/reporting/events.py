@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 
 class EventWriter:
@@ -15,20 +13,13 @@ class EventWriter:
 
         self._writer = SummaryWriter(str(folder), purge_step=first_step)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._writer.close()
-
     def write(self, metrics: Mapping[str, object]) -> None:
         """Add the numbers of a step, under their names, at `metrics["step"]`."""
         for name, value in metrics.items():
             if name != "step" and isinstance(value, int | float):
                 self._writer.add_scalar(name, float(value), metrics["step"])
         self._writer.flush()  # a step that a checkpoint counts is not written again after a kill
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()

@@ -20,7 +20,8 @@ from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
-from nmtkit.stages.code import Code, code_that_trained, other_code, present_code
+from nmtkit.stages.code import Code, other_code, present_code
+from nmtkit.stages.note import Note, read_note
 from nmtkit.stages.parent import open_parent
 from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
 
@@ -153,7 +154,8 @@ class Chain:
         made = self.store.find(stage, fingerprint)
         if made is None:
             draft = self.store.draft_place(stage, fingerprint)  # others begin anew by themselves
-            return stage == "train" and code_that_trained(draft) not in ({}, self.code[stage])
+            note = read_note(draft) if stage == "train" else None
+            return note is not None and note.code not in ({}, self.code[stage])
         then = made.manifest.code
         upstream = self._upstream(stage)
         before = upstream.manifest.code if upstream else {}  # it may have been made anew since
@@ -225,8 +227,7 @@ class Chain:
         build: Callable[[Path], Mapping[str, Any]],
         *,
         resume: bool = False,
-        code: Callable[[Path], Mapping[str, str]] | None = None,
-        made_by: Callable[[Path], Mapping[str, str]] = lambda _draft: {},
+        note_of: Callable[[Path], Note | None] = lambda _draft: None,
         measured: Sequence[str] = (),
     ) -> Artifact:
         """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
@@ -234,9 +235,7 @@ class Chain:
         Args:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
-            code: returns what made the finished draft, if other code may have begun it.
-            made_by: returns what the manifest of the finished draft records beside versions; no
-                part of the fingerprint.
+            note_of: returns the note of the finished draft, if several runs may have made it.
             measured: names of files with measurements, which are not hashed.
         """
         fingerprint = self.fingerprint(stage)
@@ -260,14 +259,14 @@ class Chain:
             begin = time.monotonic()
             measurements = build(draft)
             seconds = round(time.monotonic() - begin, 3)
-            made = code(draft) if code else self.code[stage]
+            noted = note_of(draft)
             return self.store.publish(
                 stage,
                 fingerprint,
                 depends_on=depends_on,
                 measurements={"seconds": seconds, "run": run, **measurements},
-                code={**code_before, stage: made},
-                made_by=made_by(draft),
+                code={**code_before, stage: noted.code if noted else self.code[stage]},
+                made_by={"precision": noted.precision} if noted else {},
                 measured=measured,
             )
 

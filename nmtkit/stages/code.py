@@ -1,17 +1,11 @@
 """Which code the result of each stage depends on, and whether an artifact was made by it."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
-from nmtkit import artifacts
 from nmtkit.artifacts import Manifest
-from nmtkit.errors import UserError
 from nmtkit.reporting.code import OtherCode
 from nmtkit.rooms import hashes
-
-CODE = "code.json"  # in the temporary files of the draft of a training
 
 Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 
@@ -48,19 +42,6 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 def present_code() -> Code:
     """Return the code of this process, by stage."""
     return {stage: hashes(rooms) for stage, rooms in ROOMS.items()}
-
-
-def code_that_trained(training: Path) -> dict[str, str]:
-    """Return what is known of the code of a training, published or not.
-
-    Where it changed, the hashes of a room are joined by "+".
-    """
-    with suppress(FileNotFoundError):
-        found: dict[str, str] = artifacts.read_json(training / artifacts.TEMPORARY / CODE)
-        return found
-    with suppress(UserError):  # a draft has a manifest too, if it was killed while it was published
-        return artifacts.open_directory(training).manifest.code.get("train", {})
-    return {}
 
 
 def other_code(manifest: Manifest) -> OtherCode:

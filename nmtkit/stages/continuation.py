@@ -15,14 +15,10 @@ from typing import Any
 from nmtkit import artifacts, progress
 from nmtkit.errors import UserError
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import CODE, code_that_trained
+from nmtkit.stages.note import Note, read_note, write_note
 from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
 from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, copy_metrics
-from nmtkit.training.precision import note_precision, noted_precision
-
-DEPENDS_ON = "depends_on.json"  # in the temporary files of a draft, which has no manifest yet
-UNKNOWN = "unknown"  # in place of a hash: what an older version of nmtkit began
 
 
 @dataclass(frozen=True)
@@ -32,6 +28,7 @@ class Shorter:
     place: Path  # of an artifact or a draft
     fingerprint: str
     max_steps: int
+    note: Note
 
     @property
     def last_step(self) -> int:
@@ -41,10 +38,11 @@ class Shorter:
 
 def continue_shorter(chain: Chain, draft: Path) -> None:
     """Share with `draft` what the shorter training with the most steps has done, if it is more."""
-    _remember(chain, draft)
-    _note_code(draft, chain.code["train"], of=draft)
+    note = Note(depends_on=chain.depends_on("train"))
+    if read_note(draft) is None:
+        write_note(draft, note)
     for shorter in sorted(_find(chain), key=lambda each: each.last_step, reverse=True):
-        if "train" in chain.remake and code_that_trained(shorter.place) != chain.code["train"]:
+        if "train" in chain.remake and shorter.note.code != chain.code["train"]:
             continue
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", shorter.fingerprint):
@@ -53,26 +51,10 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
                     f"train: continues {shorter.place}, the same with max_steps = "
                     f"{shorter.max_steps:,}"
                 )
-                if precision := _precision_of(shorter.place):
-                    note_precision(draft, precision)
-                _note_code(draft, chain.code["train"], of=shorter.place)
+                done = {"precision": shorter.note.precision, "code": shorter.note.code}
+                write_note(draft, note.model_copy(update=done))
                 _share(chain, shorter, draft / CHECKPOINTS)
                 return
-
-
-def training_depends_on(training: Path) -> dict[str, Any]:
-    """Return what the training in a folder, published or not, depends on.
-
-    Raises:
-        UserError: There is no training in the folder, or it is damaged.
-    """
-    if not training.name.endswith(artifacts.DRAFT):
-        return artifacts.open_directory(training).manifest.depends_on
-    try:
-        found: dict[str, Any] = artifacts.read_json(training / artifacts.TEMPORARY / DEPENDS_ON)
-    except FileNotFoundError:
-        raise UserError(f"{training} is not a training; name a checkpoint of one") from None
-    return found
 
 
 def lineage(depends_on: Mapping[str, Any]) -> str:
@@ -82,44 +64,13 @@ def lineage(depends_on: Mapping[str, Any]) -> str:
     return artifacts.fingerprint("train", {**depends_on, "training": training})
 
 
-def _precision_of(training: Path) -> str | None:
-    """Return what is known of the precision of a training, published or not."""
-    if training.name.endswith(artifacts.DRAFT):
-        return noted_precision(training)
-    return artifacts.open_directory(training).manifest.made_by.get("precision")
-
-
-def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
-    """Note that `code` goes on in `draft` with the checkpoints `of` a training."""
-    then: dict[str, str] = {}
-    if last_step(of / CHECKPOINTS):
-        then = dict.fromkeys(code, UNKNOWN) | code_that_trained(of)
-    now = {}
-    for room, present in code.items():
-        made = then.get(room, present).split("+")
-        now[room] = "+".join(made if present in made else [*made, present])
-    if changed := [room for room in code if now[room] != code[room]]:
-        progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
-    place = draft / artifacts.TEMPORARY / CODE
-    artifacts.write_json(place.with_suffix(".new"), now)
-    artifacts.replace_file(place.with_suffix(".new"), place)
-
-
-def _remember(chain: Chain, draft: Path) -> None:
-    folder = draft / artifacts.TEMPORARY
-    folder.mkdir(exist_ok=True)
-    artifacts.write_json(folder / DEPENDS_ON, chain.depends_on("train"))
-
-
 def _find(chain: Chain) -> Iterator[Shorter]:
-    for artifact in chain.store.all("train"):
-        if max_steps := _smaller_max_steps(artifact.manifest.depends_on, chain):
-            yield Shorter(artifact.path, artifact.path.name, max_steps)
-    for fingerprint, draft in chain.store.drafts("train"):
-        with suppress(UserError, FileNotFoundError):
-            depends_on = artifacts.read_json(draft / artifacts.TEMPORARY / DEPENDS_ON)
-            if max_steps := _smaller_max_steps(depends_on, chain):
-                yield Shorter(draft, fingerprint, max_steps)
+    places = [(artifact.path.name, artifact.path) for artifact in chain.store.all("train")]
+    for fingerprint, place in [*places, *chain.store.drafts("train")]:
+        with suppress(UserError):
+            note = read_note(place)
+            if note and (max_steps := _smaller_max_steps(note.depends_on, chain)):
+                yield Shorter(place, fingerprint, max_steps, note)
 
 
 def _smaller_max_steps(depends_on: dict[str, Any], chain: Chain) -> int | None:

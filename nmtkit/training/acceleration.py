@@ -40,11 +40,7 @@ class Acceleration:
         *,
         deterministic: bool,
     ) -> "Acceleration":
-        """Return all techniques that this model allows on this device.
-
-        Several processes use a graph too, although they can send no gradient before it ends: the
-        smaller a process's share of an update, the more of its time the host would take.
-        """
+        """Return all techniques that this model allows on this device."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
         fused = has_fused_kernel(device, dtype, d_k, d_v, dropout) and not deterministic
         return cls(dtype, fused, fused and missing_compiler() is None, fused)

@@ -228,9 +228,7 @@ def micro_batches(
 def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
     """Return where attention should begin a new rectangle, for sentences of rising `lengths`.
 
-    Each rectangle costs about 20 operations, and a wide one pads its short sentences. In updates of
-    2,048 tokens of news, there are 6.1 scores per real one without cuts and 1.4 with these, in 8
-    rectangles; in updates of 25,000 tokens there are 1.4 either way, in one or two.
+    Each rectangle costs about 20 operations, and a wide one pads its short sentences.
     """
     cuts, first = [], lengths[0]
     for i, length in enumerate(lengths.tolist()):

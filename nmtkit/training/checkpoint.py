@@ -275,9 +275,7 @@ def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
     n_kept = training.keep_checkpoints
     if training.patience:  # the last ones, and those up to the best one
         n_kept *= 2
-    n_most = n_kept + 1
-    if not training.checkpoint_every_minutes:
-        n_most = min(n_most, math.ceil(training.max_steps / training.checkpoint_every_steps))
+    n_most = min(n_kept + 1, math.ceil(training.max_steps / training.checkpoint_every_steps))
     n_moments = len(MOMENTS) * min(n_most, N_WITH_MOMENTS + 1)
     return (n_most + n_moments) * 4 * n_parameters  # float32
 

@@ -7,9 +7,9 @@ variables, which only this file reads.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -24,8 +24,6 @@ Item = TypeVar("Item")
 # A dead process is noticed at once, by its agent and by its closed connections; this timeout is for
 # one that hangs. The first process evaluates and saves while the others wait.
 TIMEOUT = timedelta(minutes=30)
-# Gradients are summed in buckets of this size while backward computes the rest (as in DDP).
-BUCKET_BYTES = 25 * 2**20
 LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost another one and is not itself at fault
 UNSET_RANK = "let torchrun set these environment variables, or unset RANK to train in one process"
 FAILED = "nmtkit/failed"  # in torchrun's store, the number of processes that ended with a UserError
@@ -99,106 +97,39 @@ class Group:
             )
 
 
-@dataclass
-class _Bucket:
-    parameters: list[nn.Parameter]
-    gradients: Tensor  # of all parameters, concatenated
-    n_missing: int = 0  # how many parameters have no gradient yet
-    work: dist.Work | None = None  # the all-reduce in progress
-
-
-@dataclass
 class GradientSums:
-    """The gradients of a model, summed over a group while backward is still running.
+    """The gradients of a model, summed over the micro-batches of an update and over a group.
 
-    The parameters are divided into buckets in reverse order, which is roughly the order in which
-    backward reaches them. A bucket is sent when its last gradient is ready and all buckets before
-    it have been sent, so that every process sends the same buckets in the same order. A tied matrix
-    receives its gradient once, when all its uses have contributed.
+    Several processes keep them in one tensor, which is sent at once. So does one process on a GPU:
+    a CUDA graph needs each gradient at a fixed address.
     """
 
-    model: nn.Module
-    group: Group
-    _buckets: list[_Bucket] = field(default_factory=list)
-    _n_sent: int = 0
-    _is_last: bool = False
-
-    def __post_init__(self) -> None:
-        if self.group.size == 1 and self.group.device.type == "cpu":
-            return
-        # On a GPU also for one process: a CUDA graph needs each gradient at a fixed address.
-        self._buckets = _buckets(list(self.model.parameters())[::-1])
-        if self.group.size == 1:
-            return
-        for bucket in self._buckets:
-            for parameter in bucket.parameters:
-                parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                    self._arrived(bucket)
-                )
+    def __init__(self, model: nn.Module, group: Group) -> None:
+        self._model, self._group = model, group
+        self._all: Tensor | None = None
+        if group.size > 1 or group.device.type == "cuda":
+            parameters = list(model.parameters())
+            sizes = [parameter.numel() for parameter in parameters]
+            self._all = parameters[0].new_zeros(sum(sizes), requires_grad=False)
+            for parameter, part in zip(parameters, torch.split(self._all, sizes), strict=True):
+                parameter.grad = part.view_as(parameter)
 
     def clear(self) -> None:
         """Begin an update."""
-        if not self._buckets:
-            self.model.zero_grad(set_to_none=True)
-        for bucket in self._buckets:
-            bucket.gradients.zero_()
-            bucket.n_missing = len(bucket.parameters)
-        self._n_sent, self._is_last = 0, False
-
-    def send_as_they_come(self) -> None:
-        """Announce that the next backward pass is the last of this update on this process."""
-        self._is_last = True
+        if self._all is None:
+            self._model.zero_grad(set_to_none=True)
+        else:
+            self._all.zero_()
 
     def finish(self) -> None:
-        """End an update: send the remaining buckets and wait for all sums."""
-        if self.group.size == 1:
-            return
-        for bucket in self._buckets[self._n_sent :]:
-            self._send(bucket)
-        with _or_lost():
-            for bucket in self._buckets:
-                assert bucket.work is not None
-                bucket.work.wait()
+        """End an update: sum over the processes."""
+        if self._all is not None:
+            self._group.sum_(self._all)
 
     def norm(self) -> Tensor:
         """Return the scalar Euclidean norm of all gradients; not finite if one of them is not."""
-        gradients = [parameter.grad for parameter in self.model.parameters()]
+        gradients = [parameter.grad for parameter in self._model.parameters()]
         return nn.utils.get_total_norm([each for each in gradients if each is not None])
-
-    def _arrived(self, bucket: _Bucket) -> Callable[[Tensor], None]:
-        def hook(_parameter: Tensor) -> None:
-            if not self._is_last:
-                return
-            bucket.n_missing -= 1
-            while self._n_sent < len(self._buckets) and not self._buckets[self._n_sent].n_missing:
-                self._send(self._buckets[self._n_sent])
-
-        return hook
-
-    def _send(self, bucket: _Bucket) -> None:
-        with _or_lost():
-            bucket.work = dist.all_reduce(bucket.gradients, async_op=True)
-        self._n_sent += 1
-
-
-def _buckets(parameters: Sequence[nn.Parameter]) -> list[_Bucket]:
-    """Divide `parameters` into buckets, and make their gradients views of the buckets."""
-    groups: list[list[nn.Parameter]] = []
-    n_bytes = BUCKET_BYTES
-    for parameter in parameters:
-        if n_bytes >= BUCKET_BYTES:
-            groups.append([])
-            n_bytes = 0
-        groups[-1].append(parameter)
-        n_bytes += parameter.nbytes
-    buckets = []
-    for group in groups:
-        sizes = [parameter.numel() for parameter in group]
-        gradients = torch.zeros(sum(sizes), dtype=group[0].dtype, device=group[0].device)
-        for parameter, gradient in zip(group, torch.split(gradients, sizes), strict=True):
-            parameter.grad = gradient.view_as(parameter)
-        buckets.append(_Bucket(group, gradients))
-    return buckets
 
 
 def is_worker() -> bool:

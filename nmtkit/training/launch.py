@@ -25,8 +25,7 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from nmtkit.errors import AlreadyReported, UserError
-from nmtkit.training import lifeline
-from nmtkit.training.signals import on_stop_signal
+from nmtkit.training.signals import AGENT, on_stop_signal
 
 MAX_RESTARTS = 3  # of a lost process
 LOOPBACK = "127.0.0.1"
@@ -47,7 +46,7 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
         if name.startswith("torch.distributed"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is reported below
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are handled here
-    os.environ[lifeline.AGENT] = str(os.getpid())
+    os.environ[AGENT] = str(os.getpid())
     for _, interface in socket.if_nameindex():
         if interface in LOOPBACK_INTERFACES:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)

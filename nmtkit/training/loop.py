@@ -1,7 +1,6 @@
 """The training loop (section 5), from the last checkpoint to the last step."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +14,8 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import batch_losses
+from nmtkit.training.background import Background, background
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.beside import Beside, beside
 from nmtkit.training.checkpoint import (
     BEGINNING,
     Best,
@@ -30,8 +29,7 @@ from nmtkit.training.checkpoint import (
 )
 from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
 from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work
 
 # Consecutive steps without a finite loss and gradient that end a run. A single one may be due to
 # unusual data; the next steps have other data.
@@ -77,10 +75,9 @@ def train(
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
-    last_saved = time.monotonic()
     with (
         continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
-        beside() as publishing,
+        background() as publishing,
     ):
         trainer.rehearse(n_left, progress)
         for work in trainer.coming(n_left, progress):
@@ -94,7 +91,7 @@ def train(
                     raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
             metrics_file.write(metrics.line())
             report(metrics)
-            is_due = _is_checkpoint_due(config, metrics.step, last_saved)
+            is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
             progress = _advanced(progress, work, metrics, is_due=is_due)
             if _has_diverged(config, progress):
                 publishing.wait()
@@ -112,7 +109,6 @@ def train(
                 _check_weights(trainer, progress.step, directory)
                 if progress.scheduled or stopping:
                     _save(trainer, progress, directory, origin, publishing)
-                    last_saved = time.monotonic()
             if stopping or is_over(config, progress):
                 break
     group.wait()  # until the first process has published the last checkpoint
@@ -160,12 +156,6 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
 
 def _is_due(every: int, step: int, max_steps: int) -> bool:
     return step == max_steps or (every > 0 and step % every == 0)
-
-
-def _is_checkpoint_due(config: TrainingConfig, step: int, last_saved: float) -> bool:
-    minutes = (time.monotonic() - last_saved) / 60
-    by_clock = 0 < config.checkpoint_every_minutes <= minutes
-    return by_clock or _is_due(config.checkpoint_every_steps, step, config.max_steps)
 
 
 def _evaluated(
@@ -243,7 +233,7 @@ def _save(
     progress: Progress,
     directory: Path,
     origin: Origin | None,
-    publishing: Beside,
+    publishing: Background,
 ) -> None:
     """Start to write a checkpoint and to delete old ones; that before it must be published."""
     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +70,20 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             known = _Line.model_validate_json(line)
             found[known.step] = json.loads(line) | {"dev_perplexity": known.dev_perplexity}
     return [found[step] for step in sorted(found)]
+
+
+def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Summarize the speed of the steps that were measured, as an artifact records it."""
+    seconds, src_tokens, tgt_tokens = (
+        sum(line[name] for line in lines) for name in ("seconds", "src_tokens", "tgt_tokens")
+    )
+    return {
+        "timed_steps": len(lines),
+        "timed_seconds": round(seconds, 3),
+        "timed_src_tokens": src_tokens,
+        "timed_tgt_tokens": tgt_tokens,
+        "tgt_tokens_per_second": round(tgt_tokens / seconds, 1) if seconds else None,
+    }
 
 
 def copy_metrics(source: Path, place: Path, is_due: Callable[[int], bool]) -> None:

@@ -1,6 +1,11 @@
-"""The signals that stop training: the first one in good order, a second one at once."""
+"""What stops training from outside: signals, and the end of the agent that started a process.
 
+This file does not import torch, which takes longer than an agent may live.
+"""
+
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +16,13 @@ STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 # all processes of a job, whose agent passes it on to them.
 SAME_SIGNAL_S = 1.0
 
+AGENT = "NMTKIT_AGENT"  # environment variable: the process id of nmtkit's own agent
+CHECK_EVERY_S = 0.5
+
 
 @contextmanager
 def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Call `stop` at the first of the signals, and die of a later one.
+    """Call `stop` at the first of the signals that stop, and die of a later one.
 
     Under `nohup`, which has SIGHUP ignored, training outlives its terminal.
     """
@@ -40,3 +48,20 @@ def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def end_with_agent() -> None:
+    """If an agent started this process, end it within about `CHECK_EVERY_S` of the agent's end.
+
+    The process does not finish its work: the agent may have been killed for lack of memory,
+    and the processes wait for each other inside torch, where no signal handler runs.
+    """
+    if AGENT in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
+        agent = int(os.environ.get(AGENT, os.getppid()))
+        threading.Thread(target=_watch, args=(agent,), daemon=True).start()
+
+
+def _watch(agent: int) -> None:
+    while os.getppid() == agent:
+        time.sleep(CHECK_EVERY_S)
+    os._exit(os.EX_TEMPFAIL)

@@ -2,25 +2,43 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice, starmap
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Pairs, Update, hardest_micro_batch, pack, updates
+from nmtkit.training.background import ahead
+from nmtkit.training.batches import (
+    Batch,
+    Pairs,
+    Update,
+    hardest_micro_batch,
+    micro_batches,
+    pack,
+    updates,
+)
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.work import Work, ahead, work_of
 
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
+
+
+@dataclass(frozen=True)
+class Work:
+    """One process's share of an update, packed on its device."""
+
+    step: int  # of the optimizer, from 1
+    update: Update
+    src_tokens: int  # of all processes
+    tgt_tokens: int
+    batches: list[tuple[int, Batch]]  # each with its index among those of all processes
 
 
 class Trainer:
@@ -84,23 +102,27 @@ class Trainer:
         """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead of time.
 
         On a CPU, a second thread that calls torch has OpenMP threads of its own. Where there are
-        more of them than cores, GNU OpenMP lets them sleep between operations instead of spinning:
-        steps of the demo take 1.4 times as long.
+        more of them than cores, GNU OpenMP lets them sleep between operations instead of spinning,
+        which makes steps slower.
         """
         numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
         if self.group.device.type == "cpu":
             return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
 
-    def work_of(self, step: int, update: Update) -> Work:
-        """Pack this process's share of `update`."""
-        return work_of(
+    def work_of(self, step: int, update: Update, max_tokens: int | None = None) -> Work:
+        """Pack this process's share of `update`, in smaller micro-batches if asked to."""
+        pairs, capacity, group = self.pairs, self._capacity, self.group
+        batches = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
+        return Work(
             step,
             update,
-            self.pairs,
-            self.group,
-            max_tokens=self.max_tokens,
-            capacity=self._capacity,
+            int(pairs.src_lengths[update.pairs].sum()),
+            int(pairs.tgt_lengths[update.pairs].sum()),
+            [
+                (micro_step, pack(pairs, chosen, capacity).to(group.device))
+                for micro_step, chosen in group.share(list(enumerate(batches)))
+            ],
         )
 
     def step(self, work: Work) -> Metrics:
@@ -149,10 +171,8 @@ class Trainer:
         self.model.train()
         self._gradients.clear()
         sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
-        for n_done, (micro_step, batch) in enumerate(work.batches, start=1):
+        for micro_step, batch in work.batches:
             _seed_dropout(self.config.seed, work.step, micro_step)
-            if n_done == len(work.batches):
-                self._gradients.send_as_they_come()
             sums += self.backward.add(batch, 1 / work.tgt_tokens)
         self._gradients.finish()
         self.group.sum_(sums)
@@ -163,23 +183,3 @@ def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
     """Make dropout a function of seed and step, so that resuming needs no random state."""
     mixed = np.random.SeedSequence([seed, step, micro_step]).generate_state(1, np.uint64)
     torch.manual_seed(int(mixed[0]) % 2**63)
-
-
-@contextmanager
-def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Say what to do if a training step does not fit into memory.
-
-    Raises:
-        UserError: the device has too little for the model and micro-batches of `max_tokens` per
-            side.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise UserError(
-            f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens per side; use --max-tokens {max_tokens // 2}, which changes the result only "
-            "by rounding, or choose a smaller [model]"
-        ) from None

@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention.varlen import varlen_attn
 
 from nmtkit.commands import bench
-from nmtkit.commands.bench import bench_training
+from nmtkit.commands.bench import NAMES, bench_training, time_parts
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine, Precision
 from nmtkit.model import peak as peaks_of
@@ -23,7 +23,6 @@ from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.reporting.tables import print_training_speeds
 from nmtkit.stages.chain import Chain
-from nmtkit.training.profile import NAMES, time_parts
 
 CPU = torch.device("cpu")
 SMALL = [

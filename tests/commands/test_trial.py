@@ -12,12 +12,11 @@ from nmtkit.commands.trial import measure_speed, part_of, text_of
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import acceleration_of, trainer_of
+from nmtkit.stages.train import setup_of
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work
 
 SMALL = ["model.n_layers=1", "model.d_model=8", "model.d_ff=8", "subword.n_merges=64"]
 CPU = torch.device("cpu")
@@ -30,7 +29,7 @@ def trainer_for(tmp_path: Path, *overrides: str, group: Group = ALONE) -> Traine
     chain = Chain(recipe, Machine(tmp_path / "runs", device="cpu"), "demo")
     text = text_of(chain)
     n_rows = recipe.model.rows_for(text.n_tokens)
-    return trainer_of(chain, group, text.pairs, n_rows, acceleration_of(chain, group))
+    return setup_of(chain, group).trainer(text.pairs, n_rows)
 
 
 class Timed:

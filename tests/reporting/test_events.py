@@ -1,5 +1,6 @@
 """TensorBoard's event files."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ def test_numbers_of_a_step_come_back_under_their_names(tmp_path: Path) -> None:
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="no tensorboard here"
     )
-    with EventWriter(tmp_path, 7) as events:
+    with closing(EventWriter(tmp_path, 7)) as events:
         events.write(METRICS)
         events.write({**METRICS, "step": 8, "loss": 2.25})
     read = accumulator.EventAccumulator(str(tmp_path)).Reload()

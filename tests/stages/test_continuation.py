@@ -12,11 +12,10 @@ from nmtkit.artifacts import Artifact
 from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.code import CODE
+from nmtkit.stages.note import NOTE, Note
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.trainer import Trainer
-from nmtkit.training.work import Work
+from nmtkit.training.trainer import Trainer, Work
 
 CONTINUES = "train: continues "
 
@@ -81,7 +80,6 @@ def assert_same(ours: Chain, theirs: Chain) -> None:
         ((3, 9), {}),  # ends between two checkpoints
         ((5, 6), {"checkpoint_every_steps": 4, "dev_every_steps": 2}),
         ((3, 4, 7), {"dev_every_steps": 3}),
-        ((5, 9), {"checkpoint_every_steps": 0, "checkpoint_every_minutes": 99.0}),
         ((1, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
         ((10, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
     ],
@@ -199,6 +197,21 @@ def test_precision_of_a_stopped_training_that_is_continued_is_stated(
     assert longer.manifest.made_by["precision"] == "float32, bfloat16 from step 5"
 
 
+def test_precisions_are_noted_in_order_without_those_whose_steps_were_lost() -> None:
+    note = Note(depends_on={})
+    for precision, step, expected in (
+        ("bfloat16", 1, "bfloat16"),
+        ("float32", 1, "float32"),  # the run before saved nothing
+        ("float32", 101, "float32"),
+        ("bfloat16", 1_201, "float32, bfloat16 from step 1201"),
+        ("float32", 1_301, "float32, bfloat16 from step 1201, float32 from step 1301"),
+        ("bfloat16", 1_301, "float32, bfloat16 from step 1201"),
+        ("float32", 1_201, "float32"),
+    ):
+        note = note.continued(step, precision, {})
+        assert note.precision == expected
+
+
 def test_training_that_is_running_is_not_continued(
     stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -273,9 +286,12 @@ def test_code_that_resumes_a_stopped_training_is_recorded_beside_that_which_bega
 def test_training_that_a_version_without_a_record_began_is_of_unknown_code(
     stopped: Chain,
 ) -> None:
-    (draft_of(stopped) / "temporary" / CODE).unlink()
-    made = train.run(stopped).manifest.code["train"]
-    assert made == {room: f"unknown+{now}" for room, now in stopped.code["train"].items()}
+    (draft_of(stopped) / "temporary" / NOTE).unlink()
+    manifest = train.run(stopped).manifest
+    assert manifest.made_by["precision"] == "unknown, float32 from step 5"
+    assert manifest.code["train"] == {
+        room: f"unknown+{now}" for room, now in stopped.code["train"].items()
+    }
 
 
 def test_what_is_made_again_goes_on_with_nothing_that_other_code_trained(

@@ -20,7 +20,8 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import _set_up
+from nmtkit.stages.train import _prepare_draft
+from nmtkit.training import setup
 from nmtkit.training.distributed import Group
 
 STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
@@ -31,7 +32,6 @@ STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
     [
         ([*STEPS, "training.keep_checkpoints=3", "averaging.n_checkpoints=2"], 3 + 1),
         ([*STEPS, "training.keep_checkpoints=20"], 4),
-        (["training.checkpoint_every_minutes=1.0", "training.keep_checkpoints=20"], 20 + 1),
         (["training.patience=3", "training.keep_checkpoints=8"], 2 * 8 + 1),
     ],
 )
@@ -47,12 +47,12 @@ def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
     usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=rf"^train needs {n_bytes:,} bytes in {tmp_path}, where"):
-        _set_up(tmp_path, recipe.training, described)
+        _prepare_draft(tmp_path, recipe.training, described)
     assert list(tmp_path.iterdir()) == []
     checkpoint = tmp_path / "checkpoints" / "step-00000010"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"1")
-    _set_up(tmp_path, recipe.training, described)
+    _prepare_draft(tmp_path, recipe.training, described)
     assert (tmp_path / "model.json").is_file()
 
 
@@ -89,7 +89,7 @@ def test_pairs_that_training_leaves_out_are_counted(
     assert "leaves out" not in " ".join(said_by("train", capsys))
 
 
-def test_what_may_be_a_slip_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_may_be_a_slip_is_said(tmp_path: Path) -> None:
     chain = tiny_chain(tmp_path)
     prepare.run(chain)
     pairs = train.open_pairs(PreparedCorpus(chain.need("prepare")), "train")
@@ -99,25 +99,20 @@ def test_what_may_be_a_slip_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     def notes(*overrides: str) -> list[str]:
         recipe = load_recipe("demo", overrides)
         chain.recipe = recipe.model_copy(update={"corpus": chain.recipe.corpus})
-        trainer = train.trainer_of(chain, alone, pairs, 8, train.acceleration_of(chain, alone))
+        trainer = train.setup_of(chain, alone).trainer(pairs, 8)
         if is_on_gpu:
             trainer.group = Group(0, 1, torch.device("cuda"))
-        train._say_what_is_unusual(trainer)
-        return [line for line in said_by("train", capsys) if " note: " in line]
+        return [sentence for sentence in setup.beginning(trainer) if "note: " in sentence]
 
     assert notes() == []
     assert notes("training.src_tokens_per_update=5", "model.max_positions=6") == [
-        "train: note: 1 pairs have a side of more than [training] src_tokens_per_update = 5 "
+        "note: 1 pairs have a side of more than [training] src_tokens_per_update = 5 "
         "tokens; each makes a larger update of its own"
-    ]
-    assert notes("model.n_heads=8", "model.d_v=16") == [
-        "train: note: n_heads * d_k = 256 and n_heads * d_v = 128, where the paper has d_model = "
-        "128 (section 3.2.2)"
     ]
     assert notes("model.attention_dropout=0.1") == []
     is_on_gpu = True
     assert notes("model.attention_dropout=0.1") == [
-        "train: note: attention_dropout = 0.1 makes training on a GPU slower: torch's fused "
+        "note: attention_dropout = 0.1 makes training on a GPU slower: torch's fused "
         "attention has no dropout, so plain products take its place"
     ]
 
@@ -141,9 +136,10 @@ def test_bfloat16_is_suggested_where_it_is_faster(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(train, "bfloat16_gain", lambda width, _seconds: gain * (width == 512))
+    monkeypatch.setattr(setup, "bfloat16_gain", lambda width, _seconds: gain * (width == 512))
     chain = Chain(load_recipe("wmt14-en-de-base"), Machine(tmp_path, dtype=dtype), "a")
-    train.say_if_bfloat16_is_faster(chain, Group(0, 1, torch.device(device)))
+    ours = train.setup_of(chain, Group(0, 1, torch.device("cpu")))
+    train.say_faster_ways(chain, replace(ours, group=Group(0, 1, torch.device(device))))
     said = " ".join(capsys.readouterr().err.split())
     assert said == is_said * (
         "note: `--dtype bfloat16` would be faster on this processor: its matrix products "

@@ -75,7 +75,6 @@ adam_beta2 = 0.98
 adam_epsilon = 1e-9
 label_smoothing = 0.1
 checkpoint_every_steps = 10
-checkpoint_every_minutes = 0.0
 keep_checkpoints = 3
 dev_every_steps = 60
 

@@ -5,7 +5,6 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,16 +27,15 @@ from nmtkit.model.packing import Capacity, Layout
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
-from nmtkit.stages.train import say_what_is_missing
 from nmtkit.symbols import BOS_ID, EOS_ID
-from nmtkit.training import acceleration, distributed
+from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Pairs, pack, updates
+from nmtkit.training.batches import Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import checkpoints
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
-from nmtkit.training.work import work_of
+from nmtkit.training.setup import Setup, faster_ways
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
 pytestmark = [
@@ -166,8 +164,12 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
     (update,) = itertools.islice(
         updates(corpus(), seed=3, max_length=LONGEST, src_tokens=120, tgt_tokens=120), 1
     )
-    work = work_of(1, update, corpus(), group, max_tokens=MAX_TOKENS, capacity=capacity)
-    of_batches = [backward.add(batch, 1 / work.tgt_tokens).cpu() for _, batch in work.batches]
+    scale = 1 / int(corpus().tgt_lengths[update.pairs].sum())
+    batches = [
+        pack(corpus(), chosen, capacity).to(device)
+        for chosen in micro_batches(corpus(), update.pairs, MAX_TOKENS, capacity)
+    ]
+    of_batches = [backward.add(batch, scale).cpu() for batch in batches]
     found = [parameter.grad for parameter in model.parameters()]
     return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]
 
@@ -420,8 +422,6 @@ def sums_of_two(group: Group, how: Acceleration) -> list[Tensor]:
     for _ in range(2):
         sums.clear()
         for batch in batches:
-            if batch is batches[-1]:
-                sums.send_as_they_come()
             backward.add(batch, 0.5)
         sums.finish()
     return [each.grad.cpu() for each in model.parameters() if each.grad is not None]
@@ -430,14 +430,11 @@ def sums_of_two(group: Group, how: Acceleration) -> list[Tensor]:
 def test_several_processes_sum_what_a_graph_computed(
     monkeypatch: pytest.MonkeyPatch, recorded_graphs: list[RecordedGraph]
 ) -> None:
-    def all_reduce(values: Tensor, async_op: bool) -> Any:
+    def all_reduce(values: Tensor) -> None:
         """As if the other process had the same."""
-        assert async_op
         values.mul_(2)
-        return SimpleNamespace(wait=lambda: None)
 
     monkeypatch.setattr(dist, "all_reduce", all_reduce)
-    monkeypatch.setattr(distributed, "BUCKET_BYTES", 3_000)
     alone = sums_of_two(Group(0, 1, CPU), Acceleration(static=True))
     assert not recorded_graphs
     of_two = sums_of_two(Group(0, 2, CPU), Acceleration(static=True, captured=True))
@@ -528,26 +525,27 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_layers_are_not_compiled_where_a_compiler_or_a_header_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def of() -> Acceleration:
         return Acceleration.of(model_of().config, CUDA, torch.bfloat16, deterministic=False)
 
+    def said() -> str:
+        config, training = model_of().config, config_of()
+        setup = Setup(config, training, Group(0, 1, CUDA), of(), MAX_TOKENS)
+        return " ".join(faster_ways(setup, is_precision_chosen=False))
+
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     assert of() == Acceleration(torch.bfloat16, static=True, captured=True)
-    say_what_is_missing(of())
-    assert "note: layers are not compiled" in (said := capfd.readouterr().err)
-    assert "a C compiler (gcc or clang) is missing" in said
+    assert "a C compiler (gcc or clang) is missing" in said()
     (tmp_path / "clang").touch(0o755)
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     assert not of().compiled
-    say_what_is_missing(of())
-    assert f"{tmp_path}/Python.h is missing" in capfd.readouterr().err.replace("\n", "")
+    assert f"{tmp_path}/Python.h is missing" in said()
     (tmp_path / "Python.h").touch()
     assert of().compiled
-    say_what_is_missing(of())
-    assert capfd.readouterr().err == ""
+    assert said() == ""
 
 
 # On a GPU

@@ -26,13 +26,14 @@ from nmtkit.model.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training import acceleration, loop
-from nmtkit.training import work as work_module
-from nmtkit.training.batches import Batch, Ints, Pairs, micro_batches, pack, updates
+from nmtkit.training import trainer as trainer_module
+from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Best, checkpoints, read_progress
-from nmtkit.training.distributed import BUCKET_BYTES, GradientSums, Group, join
+from nmtkit.training.distributed import GradientSums, Group, join
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics
-from nmtkit.training.trainer import enough_memory
+from nmtkit.training.setup import enough_memory
+from nmtkit.training.trainer import Trainer, Work
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
@@ -136,8 +137,14 @@ def record_order(path: Path) -> None:
             file.write(json.dumps(chosen.tolist()) + "\n")
         return pack(pairs, chosen, capacity)
 
+    def work_of(trainer: Trainer, step: int, update: Update) -> Work:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer_module, "pack", recording)
+            return genuine(trainer, step, update)
+
+    genuine = Trainer.work_of
     path.touch()  # a process may have nothing to pack
-    work_module.pack = recording  # type: ignore[attr-defined]
+    Trainer.work_of = work_of  # type: ignore[assignment, method-assign]
 
 
 # How they are started and what they leave
@@ -321,32 +328,18 @@ def test_gradients_of_one_process_are_left_to_autograd() -> None:
     gradients = GradientSums(model, test_loop.ALONE)
     gradients.clear()
     assert all(parameter.grad is None for parameter in model.parameters())
-    gradients.send_as_they_come()
     model.output_matrix.square().sum().backward()  # type: ignore[no-untyped-call]
     gradients.finish()
     assert gradients.norm() == pytest.approx(2 * model.output_matrix.norm().item(), rel=1e-6)
 
 
-class Sent:
-    """A sum on its way that has arrived."""
-
-    def wait(self) -> None:
-        """Nothing to wait for."""
-
-
-@pytest.mark.parametrize("n_bytes", [1, 400, BUCKET_BYTES])
-def test_gradients_of_several_processes_lie_in_buckets_each_at_its_place(
-    monkeypatch: pytest.MonkeyPatch, n_bytes: int
-) -> None:
-    """Passes accumulate in the buckets; the last one sends each of them, in order, when full."""
-    monkeypatch.setattr("nmtkit.training.distributed.BUCKET_BYTES", n_bytes)
+def test_gradients_of_several_processes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the passes of an update, and over the processes at its end; the next begins at zero."""
     sent: list[int] = []
 
-    def all_reduce(gradients: torch.Tensor, *, async_op: bool) -> Sent:
-        assert async_op
-        sent.append(gradients.data_ptr())
+    def all_reduce(gradients: torch.Tensor) -> None:
+        sent.append(gradients.numel())
         gradients *= 2  # as if another process had the same
-        return Sent()
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     ours, theirs = model_of(), model_of()
@@ -355,13 +348,11 @@ def test_gradients_of_several_processes_lie_in_buckets_each_at_its_place(
     for _ in range(2):  # updates
         sent.clear()
         gradients.clear()
-        acceleration.batch_losses(ours, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
-        assert sent == []
-        gradients.send_as_they_come()
-        acceleration.batch_losses(ours, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
-        n_sent_while_backward_ran = len(sent)
+        for _ in range(2):
+            acceleration.batch_losses(ours, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
+            assert sent == []
         gradients.finish()
-        assert n_sent_while_backward_ran == len(sent) == len(set(sent))
+        assert sent == [sum(parameter.numel() for parameter in ours.parameters())]
     acceleration.batch_losses(theirs, batch, 0.1).smoothed.backward()  # type: ignore[no-untyped-call]
     for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert a.grad is not None
@@ -378,17 +369,14 @@ def batches() -> Any:
 def test_process_without_a_micro_batch_sends_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
     sums: list[float] = []
 
-    def all_reduce(gradients: torch.Tensor, *, async_op: bool) -> Sent:
-        assert async_op
+    def all_reduce(gradients: torch.Tensor) -> None:
         sums.append(float(gradients.abs().sum()))
-        return Sent()
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
     gradients = GradientSums(model_of(), Group(1, 2, CPU))
     gradients.clear()
     gradients.finish()
-    assert sums == [0.0] * len(sums)
-    assert sums
+    assert sums == [0.0]
 
 
 def test_items_are_dealt_like_cards() -> None:

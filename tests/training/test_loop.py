@@ -87,7 +87,6 @@ def config_of(**changes: Any) -> TrainingConfig:
         "adam_epsilon": 1e-9,
         "label_smoothing": 0.1,
         "checkpoint_every_steps": 2,
-        "checkpoint_every_minutes": 0.0,
         "keep_checkpoints": 2,
         "dev_every_steps": 0,
     }
@@ -614,13 +613,6 @@ def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturb
 def test_last_scheduled_checkpoints_and_the_final_one_are_kept(undisturbed: Undisturbed) -> None:
     names = [path.name for path in checkpoints(undisturbed.directory)]
     assert names == ["step-00000004", "step-00000005"]
-
-
-def test_checkpoints_are_written_by_the_clock_too(tmp_path: Path) -> None:
-    clocked = config_of(checkpoint_every_steps=0, checkpoint_every_minutes=1e-9, keep_checkpoints=3)
-    run(tmp_path, model_of(), clocked)
-    steps = [int(path.name.removeprefix("step-")) for path in checkpoints(tmp_path)]
-    assert steps == [3, 4, 5]
 
 
 def test_model_learns_to_copy(tmp_path: Path) -> None:

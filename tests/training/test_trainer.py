@@ -1,5 +1,6 @@
 """One step of training, by hand, and what is said where it does not fit into memory."""
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from nmtkit.errors import UserError
 from nmtkit.training.acceleration import Backward, batch_losses
-from nmtkit.training.batches import Batch, pack
+from nmtkit.training.batches import Batch, micro_batches, pack, updates
+from nmtkit.training.distributed import Group
 from nmtkit.training.schedule import learning_rate
-from nmtkit.training.trainer import Trainer, _seed_dropout, enough_memory
-from nmtkit.training.work import Work
+from nmtkit.training.setup import enough_memory
+from nmtkit.training.trainer import Trainer, Work, _seed_dropout
 
 
 def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
@@ -45,6 +47,31 @@ def test_nothing_is_packed_in_another_thread_on_a_cpu() -> None:
     next(coming)
     assert not [each for each in threading.enumerate() if each.name.startswith("ahead")]
     assert [work.step for work in coming] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_processes_share_an_update_whose_micro_batches_keep_their_numbers(size: int) -> None:
+    """Dropout is seeded with the number, so that it does not depend on who computes what."""
+    pairs, meta = corpus(), torch.device("meta")
+    (update,) = itertools.islice(
+        updates(pairs, seed=3, max_length=9, src_tokens=120, tgt_tokens=110), 1
+    )
+    of_ranks = [
+        Trainer(
+            *(model_of(), pairs, config_of(), Group(rank, size, meta), FLOAT32), max_tokens=20
+        ).work_of(1, update)
+        for rank in range(size)
+    ]
+    n_src, n_tgt = (
+        int(lengths[update.pairs].sum()) for lengths in (pairs.src_lengths, pairs.tgt_lengths)
+    )
+    assert {(work.src_tokens, work.tgt_tokens) for work in of_ranks} == {(n_src, n_tgt)}
+    found = {number: batch for work in of_ranks for number, batch in work.batches}
+    expected = list(micro_batches(pairs, update.pairs, 20, None))
+    assert sum(len(work.batches) for work in of_ranks) == len(found) == len(expected) > 3
+    for number, chosen in enumerate(expected):
+        assert found[number].tgt_in.shape == (pairs.tgt_lengths[chosen].sum(),)
+        assert {each.device for each in found[number].tensors} == {meta}
 
 
 def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 STEPS = """
 import resource
-from nmtkit.training.heap import keep_freed_memory
+from nmtkit.training.setup import keep_freed_memory
 if {keep}:
     keep_freed_memory()
 bytearray(b"a") * 120_000_000

@@ -1,11 +1,16 @@
-"""Work that goes on in a thread while training continues: publishing a checkpoint."""
+"""Work in a thread beside training: packing the next updates, writing a checkpoint."""
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
-class Beside:
+class Background:
     """A thread that does one piece of work at a time."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
@@ -30,9 +35,21 @@ class Beside:
 
 
 @contextmanager
-def beside() -> Iterator[Beside]:
+def background() -> Iterator[Background]:
     """Provide a thread, and wait for its work at the end, also after an error."""
-    with ThreadPoolExecutor(1, thread_name_prefix="beside") as pool:
-        thread = Beside(pool)
+    with ThreadPoolExecutor(1, thread_name_prefix="background") as pool:
+        thread = Background(pool)
         yield thread
         thread.wait()
+
+
+def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:
+    """Yield `make(item)` for each item in order, computed in a thread `n_ahead` items early."""
+    coming: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        for item in items:
+            coming.append(pool.submit(make, item))
+            if len(coming) > n_ahead:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()

@@ -1,0 +1,67 @@
+"""The note of a training: what its manifest says of it, kept in its draft until it has one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from nmtkit import artifacts
+from nmtkit.artifacts import Record
+
+NOTE = "note.json"  # in the temporary files of a draft
+UNKNOWN = "unknown"  # in place of a precision or a hash: an older version of nmtkit noted none
+
+
+class Note(Record):
+    """What a training depends on, and how its steps were computed."""
+
+    depends_on: dict[str, Any]
+    precision: str = UNKNOWN  # such as "float32", or "float32, bfloat16 from step 101"
+    # The hash of each room; several, joined by "+", where it changed.
+    code: dict[str, str] = Field(default_factory=dict)
+
+    def continued(self, step: int, precision: str, code: Mapping[str, str]) -> "Note":
+        """Return the note once this precision and code compute the steps from `step` on.
+
+        What an earlier run did from there on is not kept, so its precision is not stated.
+        """
+        if step == 1:
+            return self.model_copy(update={"precision": precision, "code": {**code}})
+        parts = self.precision.split(", ")
+        kept = [part for part in parts if int(part.partition(" from step ")[2] or 1) < step]
+        if kept[-1].partition(" ")[0] != precision:
+            kept.append(f"{precision} from step {step}")
+        made = {room: self.code.get(room, UNKNOWN).split("+") for room in code}
+        joined = {
+            room: "+".join(made[room] if now in made[room] else [*made[room], now])
+            for room, now in code.items()
+        }
+        return self.model_copy(update={"precision": ", ".join(kept), "code": joined})
+
+
+def write_note(draft: Path, note: Note) -> None:
+    """Write or replace the note of a draft."""
+    place = draft / artifacts.TEMPORARY / NOTE
+    place.parent.mkdir(exist_ok=True)
+    new = place.with_suffix(".new")
+    artifacts.write_json(new, note.model_dump())
+    artifacts.replace_file(new, place)
+
+
+def read_note(training: Path) -> Note | None:
+    """Return the note of a training, published or not, if there is one.
+
+    Raises:
+        DamagedError: it cannot be trusted.
+    """
+    if (training / artifacts.TEMPORARY / NOTE).is_file():
+        return artifacts.read_record(training / artifacts.TEMPORARY / NOTE, Note)
+    if not (training / artifacts.MANIFEST).is_file():
+        return None
+    manifest = artifacts.open_directory(training).manifest
+    return Note(
+        depends_on=manifest.depends_on,
+        precision=manifest.made_by.get("precision", UNKNOWN),
+        code=manifest.code.get("train", {}),
+    )

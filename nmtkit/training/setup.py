@@ -1,0 +1,180 @@
+"""What a training is set up with: its model, optimizer and batches, on the devices at hand."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nmtkit.errors import UserError, is_out_of_memory
+from nmtkit.model.peak import bfloat16_gain
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import ModelConfig, TrainingConfig
+from nmtkit.training.acceleration import Acceleration, missing_compiler
+from nmtkit.training.batches import Pairs
+from nmtkit.training.distributed import Group
+from nmtkit.training.trainer import Trainer
+
+# A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
+# not fit makes one more micro-batch, and all other processes wait for it.
+SLACK = 1.05
+
+GAIN_SECONDS = 0.1  # of products on a CPU, in two precisions
+MOST_WIDTH = 512  # of these products; those of wider matrices take longer than that
+WORTHWHILE_GAIN = 1.5  # of products; that of a whole step is smaller
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
+MAX_INT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How one process of a group trains a model."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    group: Group
+    acceleration: Acceleration
+    max_tokens: int  # per side of a micro-batch
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelConfig,
+        training: TrainingConfig,
+        group: Group,
+        dtype: torch.dtype,
+        *,
+        deterministic: bool,
+        max_tokens: int,
+        may_be_smaller: bool,
+    ) -> "Setup":
+        """Return what fits the devices of `group`.
+
+        Args:
+            dtype: of activations.
+            deterministic: whether to do without what may give other bits each time.
+            max_tokens: the most per side of a micro-batch.
+            may_be_smaller: each process gets a micro-batch of an update. If not, dropout is the
+                same on any number of processes.
+        """
+        most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+        if may_be_smaller and group.size > 1:
+            most = int(SLACK * most / group.size) + 1
+        device = group.device
+        acceleration = Acceleration.of(model, device, dtype, deterministic=deterministic)
+        return cls(model, training, group, acceleration, min(most, max_tokens))
+
+    def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
+        """Return a trainer of a new model with `n_rows` rows of embeddings."""
+        device = self.group.device
+        if device.type == "cpu":
+            keep_freed_memory()
+        torch.manual_seed(self.training.seed)
+        model = Transformer(self.model, n_rows, self.acceleration.dtype).to(device)
+        return Trainer(model, pairs, self.training, self.group, self.acceleration, self.max_tokens)
+
+
+@contextmanager
+def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
+    """Say what to do if the model or a training step does not fit into memory.
+
+    Raises:
+        UserError: the device has too little for it and micro-batches of `max_tokens` per side.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
+            f"tokens per side; use --max-tokens {max_tokens // 2}, which changes the result only "
+            "by rounding, or choose a smaller [model]"
+        ) from None
+
+
+def keep_freed_memory() -> None:
+    """Let the process keep what a step frees, for the next step.
+
+    By default, glibc returns large blocks to the kernel at once, which clears them page by page
+    when the next step asks for them again.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # musl has none
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, MAX_INT)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Make torch choose algorithms that give the same bits each time, or refuse."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read when CUDA starts
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def beginning(trainer: Trainer) -> Iterator[str]:
+    """Yield what the user should know of a training that begins, a sentence each."""
+    group, model, pairs = trainer.group, trainer.model.config, trainer.pairs
+    n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    of_several = f"{group.size} processes, each " if group.size > 1 else ""
+    yield (
+        f"{n_parameters:,} parameters on {of_several}{group.device.type}, "
+        f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
+    )
+    if group.n_restarts:
+        yield f"a process was lost; resuming from the last checkpoint (restart {group.n_restarts})"
+    within = pairs.are_within(model.max_positions)
+    if n_longer := int(np.count_nonzero(~within)):
+        yield (
+            f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
+            f"[model] max_positions = {model.max_positions:,} tokens"
+        )
+    for key, lengths in (
+        ("src_tokens_per_update", pairs.src_lengths),
+        ("tgt_tokens_per_update", pairs.tgt_lengths),
+    ):
+        most = getattr(trainer.config, key)
+        if n_longer := int(np.count_nonzero(within & (lengths > most))):
+            yield (
+                f"note: {n_longer:,} pairs have a side of more than [training] {key} = {most:,} "
+                "tokens; each makes a larger update of its own"
+            )
+    if model.attention_dropout and group.device.type == "cuda":
+        yield (
+            f"note: attention_dropout = {model.attention_dropout:g} makes training on a GPU "
+            "slower: torch's fused attention has no dropout, so plain products take its place"
+        )
+
+
+def faster_ways(setup: Setup, *, is_precision_chosen: bool) -> Iterator[str]:
+    """Yield what would make this machine train faster, a sentence each.
+
+    Args:
+        setup: how it trains.
+        is_precision_chosen: the user asked for this precision. A result must not depend on the
+            processor unless the user asks for it.
+    """
+    if setup.acceleration.static and not setup.acceleration.compiled:
+        yield (
+            f"layers are not compiled, which would be faster: {missing_compiler()} is missing; "
+            "install it (the packages are often named gcc and python3-dev)"
+        )
+    if is_precision_chosen or setup.group.device.type != "cpu":
+        return
+    gain = bfloat16_gain(min(setup.model.d_model, MOST_WIDTH), GAIN_SECONDS)
+    if gain >= WORTHWHILE_GAIN:
+        yield (
+            "`--dtype bfloat16` would be faster on this processor: its matrix products take "
+            f"1 / {gain:.1f} of the time; results differ by rounding"
+        )
