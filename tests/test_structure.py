@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "decoding": {"recipe", "corpus", "interchange", *LIBRARY},
     "evaluation": {"sources", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},
-    "translator": {"recipe_file", "machine", "decoding", "interchange", *LIBRARY},
+    "translator": {"recipe_file", "machine", "decoding", "progress", *LIBRARY},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
 MAY_IMPORT["selftest"] = {*MAY_IMPORT, "commands"} - {"__init__", "__main__"}

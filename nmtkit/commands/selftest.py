@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
@@ -119,8 +118,7 @@ def _chaos(folder: Path, n_kills: int, log: Path | None, n_cores: int) -> Check:
 
     kills: Counter[str] = Counter()
     problems, seconds = [], 0.0
-    can_convert = find_spec("ctranslate2") is not None
-    rounds = chaos(folder, n_kills, log, n_cores, can_convert=can_convert)
+    rounds = chaos(folder, n_kills, log, n_cores, can_convert=True)
     for n_rounds, each in enumerate(rounds, 1):
         kills[each.step] += len(each.kills)
         seconds += each.seconds

@@ -4,20 +4,27 @@ from nmtkit.errors import UserError
 from nmtkit.recipe import ModelConfig
 
 
+def unsupported(config: ModelConfig) -> str | None:
+    """Return why CTranslate2 can't run a model, or None if it can."""
+    if config.neighbourhood is not None:
+        return (
+            "CTranslate2 runs no model with restricted self-attention, neighbourhood = "
+            f"{config.neighbourhood:,}"
+        )
+    width = config.d_model / config.n_heads
+    if not config.d_k == config.d_v == width:
+        return (
+            f"CTranslate2 runs no model with d_k = {config.d_k:,} and d_v = {config.d_v:,}, only "
+            f"with d_model / n_heads = {width:,g} for both"
+        )
+    return None
+
+
 def check_supported(config: ModelConfig) -> None:
     """Check that CTranslate2 can run a model.
 
     Raises:
         UserError: It has restricted self-attention, or heads of another width than CTranslate2's.
     """
-    if config.neighbourhood is not None:
-        raise UserError(
-            "CTranslate2 runs no model with restricted self-attention, neighbourhood = "
-            f"{config.neighbourhood:,}; use --engine torch"
-        )
-    width = config.d_model / config.n_heads
-    if not config.d_k == config.d_v == width:
-        raise UserError(
-            f"CTranslate2 runs no model with d_k = {config.d_k:,} and d_v = {config.d_v:,}, only "
-            f"with d_model / n_heads = {width:,g} for both; use --engine torch"
-        )
+    if why := unsupported(config):
+        raise UserError(f"{why}; use --engine torch")
