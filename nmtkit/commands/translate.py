@@ -205,17 +205,16 @@ def _search(
     def search(part: list[str]) -> Found:
         return part, translator.n_best(part, n_best, go_on)
 
-    pool = ThreadPoolExecutor(2)
     begun: deque[Future[Found]] = deque()
-    try:
-        for part in parts:
-            begun.append(pool.submit(search, part))
-            if len(begun) == 2:
-                yield begun.popleft().result()
-        yield from (each.result() for each in begun)
-    finally:
-        stopping.set()
-        pool.shutdown(wait=False)
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            for part in parts:
+                begun.append(pool.submit(search, part))
+                if len(begun) == 2:
+                    yield begun.popleft().result()
+            yield from (each.result() for each in begun)
+        finally:
+            stopping.set()
 
 
 def _written(

@@ -120,11 +120,11 @@ class CTranslate2Engine:
         """Translate sentences, as `Engine` says.
 
         CTranslate2 forbids a token before the softmax, which raises the probability of all others.
-        So forbidden tokens are allowed at first, and only sentences for which nothing else is found
-        are searched again without them.
+        So forbidden tokens are allowed at first, and only sentences for which too little else is
+        found are searched again without them.
         """
         found = self._search(sources, decoding, n_best, [], progress)
-        left = [i for i, of_one in enumerate(found) if not of_one]
+        left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
         forbidden = [[name] for name in sorted(self._forbidden)]
         again = self._search([sources[i] for i in left], decoding, n_best, forbidden, _nothing)
         for i, of_one in zip(left, again, strict=True):
@@ -147,12 +147,8 @@ class CTranslate2Engine:
         """
         if align:
             raise UserError("CTranslate2 links no tokens to the source; use --engine torch")
-        rated = self._rate(
-            [
-                (source, list(map(str, target)))
-                for source, target in zip(sources, targets, strict=True)
-            ]
-        )
+        names = [list(map(str, target)) for target in targets]
+        rated = self._rate(list(zip(sources, names, strict=True)))
         return [Forced(log_probs, []) for log_probs in rated]
 
     def _rate(self, pairs: Sequence[tuple[Sequence[int], Sequence[str]]]) -> Iterator[list[float]]:
@@ -178,25 +174,26 @@ class CTranslate2Engine:
 
         CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
         longer than its own source allows is cut to that length and ends there, as in our search.
+        Then it is rated again, and so is all that is found while tokens are suppressed.
         """
         alpha = decoding.length_penalty
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         found: list[list[_Candidate]] = [[] for _ in sources]
-        cut: dict[tuple[int, tuple[str, ...]], None] = {}  # the same only once
+        unrated: dict[tuple[int, tuple[str, ...]], None] = {}  # the same only once
         results = self._results([sources[i] for i in by_length], decoding, suppressed)
         for i, result in zip(by_length, results, strict=True):
             max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
             for names, score in zip(result.hypotheses, result.scores, strict=True):
-                if names[-1:] == [END] and len(names) - 1 <= max_length:
-                    log_prob = score * len(names) ** alpha
-                    found[i].append(_candidate(names[:-1], log_prob, alpha))
+                kept = names[:-1] if names[-1:] == [END] else names
+                if kept is names or len(kept) > max_length or suppressed:
+                    unrated[i, tuple(kept[:max_length])] = None
                 else:
-                    cut[i, tuple(names[:max_length])] = None
+                    log_prob = score * len(names) ** alpha
+                    found[i].append(_candidate(kept, log_prob, alpha))
             progress(1)
-        for (i, of_cut), log_probs in zip(
-            cut, self._rate([(sources[i], names) for i, names in cut]), strict=True
-        ):
-            found[i].append(_candidate(of_cut, sum(log_probs), alpha))
+        rated = self._rate([(sources[i], names) for i, names in unrated])
+        for (i, cut), log_probs in zip(unrated, rated, strict=True):
+            found[i].append(_candidate(cut, sum(log_probs), alpha))
         return [self._best(of_one, n_best) for of_one in found]
 
     def _results(
