@@ -16,11 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import islice
 from math import isnan
 from pathlib import Path
-from typing import NamedTuple
 
 import ctranslate2
 
@@ -36,7 +33,7 @@ from nmtkit.decoding.engine import (
 )
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
-from nmtkit.interchange.ctranslate2_limits import check_supported, unsupported
+from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL
 from nmtkit.model.shapes import WEIGHTS
@@ -123,19 +120,16 @@ class CTranslate2Engine:
         So forbidden tokens are allowed at first, and only sentences for which too little else is
         found are searched again without them.
         """
-        found = self._search(sources, decoding, n_best, [], progress)
+        forbidden = {PAD_ID, BOS_ID, UNK_ID, *range(self.n_tokens, self.n_rows)}
+        found = [
+            [each for each in of_one if forbidden.isdisjoint(each.tokens)]
+            for of_one in self._search(sources, decoding, [], progress)
+        ]
         left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
-        forbidden = [[name] for name in sorted(self._forbidden)]
-        again = self._search([sources[i] for i in left], decoding, n_best, forbidden, _nothing)
+        again = self._search([sources[i] for i in left], decoding, sorted(forbidden), _nothing)
         for i, of_one in zip(left, again, strict=True):
             found[i] = of_one
-        return found
-
-    @cached_property
-    def _forbidden(self) -> set[str]:
-        """Return the names of the tokens that are never produced."""
-        rows = range(self.n_tokens, self.n_rows)
-        return set(map(str, (PAD_ID, BOS_ID, UNK_ID, *rows)))
+        return [of_one[:n_best] for of_one in found]
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
@@ -147,30 +141,23 @@ class CTranslate2Engine:
         """
         if align:
             raise UserError("CTranslate2 links no tokens to the source; use --engine torch")
-        names = [list(map(str, target)) for target in targets]
-        rated = self._rate(list(zip(sources, names, strict=True)))
-        return [Forced(log_probs, []) for log_probs in rated]
-
-    def _rate(self, pairs: Sequence[tuple[Sequence[int], Sequence[str]]]) -> Iterator[list[float]]:
-        """Yield the log-probabilities of each translation's tokens, the EOS last."""
-        for result in self.translator.score_batch(
-            [list(map(str, source)) for source, _ in pairs],
-            [list(names) for _, names in pairs],
+        found = self.translator.score_batch(
+            [list(map(str, source)) for source in sources],
+            [list(map(str, target)) for target in targets],
             max_batch_size=BATCH_TOKENS[self.device],
             batch_type="tokens",
             max_input_length=0,  # no limit
-        ):
-            yield result.log_probs
+        )
+        return [Forced(result.log_probs, []) for result in found]
 
     def _search(
         self,
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
-        n_best: int,
-        suppressed: Sequence[list[str]],
+        suppressed: Sequence[int],
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses of each sentence without forbidden tokens, best first.
+        """Return the hypotheses of each sentence, best first.
 
         CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
         longer than its own source allows is cut to that length and ends there, as in our search.
@@ -178,29 +165,30 @@ class CTranslate2Engine:
         """
         alpha = decoding.length_penalty
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        found: list[list[_Candidate]] = [[] for _ in sources]
-        unrated: dict[tuple[int, tuple[str, ...]], None] = {}  # the same only once
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        unrated: dict[tuple[int, tuple[int, ...]], None] = {}  # the same only once
         results = self._results([sources[i] for i in by_length], decoding, suppressed)
         for i, result in zip(by_length, results, strict=True):
             max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
-            for names, score in zip(result.hypotheses, result.scores, strict=True):
-                kept = names[:-1] if names[-1:] == [END] else names
-                if kept is names or len(kept) > max_length or suppressed:
-                    unrated[i, tuple(kept[:max_length])] = None
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
+                ids = [int(token) for token in tokens if token != END]
+                if len(ids) == len(tokens) or len(ids) > max_length or suppressed:
+                    unrated[i, tuple(ids[:max_length])] = None
                 else:
-                    log_prob = score * len(names) ** alpha
-                    found[i].append(_candidate(kept, log_prob, alpha))
+                    found[i].append(_hypothesis(ids, score * len(tokens) ** alpha, alpha))
             progress(1)
-        rated = self._rate([(sources[i], names) for i, names in unrated])
-        for (i, cut), log_probs in zip(unrated, rated, strict=True):
-            found[i].append(_candidate(cut, sum(log_probs), alpha))
-        return [self._best(of_one, n_best) for of_one in found]
+        rated = self.force(
+            [sources[i] for i, _ in unrated], [ids for _, ids in unrated], align=False
+        )
+        for (i, cut), forced in zip(unrated, rated, strict=True):
+            found[i].append(_hypothesis(list(cut), sum(forced.log_probs), alpha))
+        return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
 
     def _results(
         self,
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
-        suppressed: Sequence[list[str]],
+        suppressed: Sequence[int],
     ) -> Iterator[ctranslate2.TranslationResult]:
         """Yield what is found for each of the sentences, which are ordered by falling length.
 
@@ -223,22 +211,13 @@ class CTranslate2Engine:
                     max_input_length=0,  # no limit
                     min_decoding_length=0,
                     max_decoding_length=len(batch[0]) - 1 + decoding.max_extra_tokens,
-                    suppress_sequences=suppressed,
+                    suppress_sequences=[[str(id_)] for id_ in suppressed],
                     return_end_token=True,
                     return_scores=True,
                 )
             )
         for rest in begun:
             yield from (each.result() for each in rest)
-
-    def _best(self, found: Sequence["_Candidate"], n_best: int) -> list[Hypothesis]:
-        """Return the best of what was found for a sentence, without forbidden tokens."""
-        ranked = sorted(found, key=lambda candidate: -candidate.score)
-        clean = (each for each in ranked if self._forbidden.isdisjoint(each.names))
-        return [
-            Hypothesis([int(name) for name in names], score, log_prob)
-            for score, log_prob, names in islice(clean, n_best)
-        ]
 
 
 def _batches(
@@ -264,25 +243,17 @@ def _patience(beam_size: int, alpha: float) -> float:
     return 1.5 if alpha <= 1 else 2.0
 
 
-class _Candidate(NamedTuple):
-    """A hypothesis as CTranslate2 names its tokens, which few of them need as numbers."""
-
-    score: float
-    log_prob: float
-    names: Sequence[str]  # of its tokens without the EOS
-
-
-def _candidate(names: Sequence[str], log_prob: float, alpha: float) -> _Candidate:
+def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
     """Return a hypothesis with its GNMT score.
 
     Args:
-        names: Of its tokens without the EOS.
+        ids: Its tokens without the EOS.
         log_prob: Its log-probability, the EOS counted.
         alpha: The length penalty.
     """
     if isnan(log_prob):
         raise DivergedError(DIVERGED)
-    return _Candidate(log_prob / gnmt_length_penalty(len(names) + 1, alpha), log_prob, names)
+    return Hypothesis(ids, log_prob / gnmt_length_penalty(len(ids) + 1, alpha), log_prob)
 
 
 def _nothing(_: int) -> None:
@@ -379,7 +350,6 @@ def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange.ctranslate2 import write_model
 
-    check_supported(bundle.description.config)
     model = load_model(bundle, torch.device("cpu"))
     names = [str(id_) for id_ in range(bundle.description.n_rows)]
     write_model(folder, model, names, dtype, N_POSITIONS)

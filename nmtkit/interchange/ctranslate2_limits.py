@@ -1,6 +1,5 @@
 """Which models CTranslate2 can run. No torch here, which a converted model does not need."""
 
-from nmtkit.errors import UserError
 from nmtkit.recipe import ModelConfig
 
 
@@ -18,13 +17,3 @@ def unsupported(config: ModelConfig) -> str | None:
             f"with d_model / n_heads = {width:,g} for both"
         )
     return None
-
-
-def check_supported(config: ModelConfig) -> None:
-    """Check that CTranslate2 can run a model.
-
-    Raises:
-        UserError: It has restricted self-attention, or heads of another width than CTranslate2's.
-    """
-    if why := unsupported(config):
-        raise UserError(f"{why}; use --engine torch")
