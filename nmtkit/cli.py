@@ -133,6 +133,15 @@ Alignment = Annotated[
     bool,
     typer.Option("--alignment", help="Of json and fairseq: add the source words of each word."),
 ]
+Engine = Annotated[
+    EngineName | None,
+    typer.Option(
+        help="What runs a bundle's model. auto, the default: ctranslate2 on a CPU that can, else "
+        "torch. With torch, a line's translation does not depend on the lines beside it; with "
+        "ctranslate2 it may, by rounding.",
+        show_default=False,
+    ),
+]
 Remake = Annotated[
     bool,
     typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),
@@ -329,13 +338,7 @@ def translate(
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
     device: Device = "auto",
-    engine: Annotated[
-        EngineName | None,
-        typer.Option(
-            help="What runs a bundle's model; torch by default, auto: the faster one in float32.",
-            show_default=False,
-        ),
-    ] = None,
+    engine: Engine = None,
     dtype: Annotated[
         EnginePrecision | None,
         typer.Option(help="The precision of the engine; float32 by default.", show_default=False),
@@ -390,25 +393,19 @@ def translate(
             )
         _check_alignment(how, asked=align)
         with _no_garbage():
-            from nmtkit import progress
             from nmtkit.commands import translate as command
             from nmtkit.translator import Translator
 
-        is_auto = engine == EngineName.AUTO
-        if is_auto and align:
-            engine = EngineName.TORCH  # the only one that links tokens
         with command.ended_by_ctrl_c():
             with _no_garbage():
                 translator = Translator(
                     *bundles,
                     device=device,
-                    engine=engine or EngineName.TORCH,
+                    engine=_engine(engine, align=align),
                     dtype=dtype or EnginePrecision.AUTO,
                     beam_size=beam,
                     length_penalty=length_penalty,
                 )
-            if is_auto:
-                progress.say(f"translate: runs the model with --engine {translator.engine.name}")
             output = command.Output(how, n_best or 1, align)
             command.translate(translator, output, source, target, interactive=interactive)
 
@@ -429,6 +426,7 @@ def force(
     ] = Format.TEXT,
     align: Alignment = False,
     device: Device = "auto",
+    engine: Engine = None,
 ) -> None:
     """Rate given translations: log-probability and perplexity."""
     if how == Format.MOSES:
@@ -439,7 +437,8 @@ def force(
     from nmtkit.translator import Translator
 
     with ended_by_ctrl_c():
-        for line in lines_of(Translator(*bundles, device=device), src, tgt, how, align=align):
+        translator = Translator(*bundles, device=device, engine=_engine(engine, align=align))
+        for line in lines_of(translator, src, tgt, how, align=align):
             typer.echo(line)
 
 
@@ -511,7 +510,7 @@ def attention(
     if svg is None:
         _refuse({"--show": show, "--heat": heat}, "is an option of --svg")
     assert sentence is not None
-    translator = Translator(bundle, device=device)
+    translator = Translator(bundle, device=device, engine=EngineName.TORCH)
     picture = command.picture_of(translator, bundle, sentence, target)
     if svg is not None:
         view = command.view_of(picture, show) if show else picture.findings[0].view
@@ -1178,6 +1177,16 @@ def _chain(
     machine.check()
     overrides = overrides or []
     return Chain(load_recipe(recipe, overrides), machine, recipe, overrides, remake=remake)
+
+
+def _engine(engine: EngineName | None, *, align: bool) -> EngineName:
+    """Return the engine that was named; auto is torch where words are to be linked."""
+    if not align or engine not in (None, EngineName.AUTO):
+        return engine or EngineName.AUTO
+    from nmtkit import progress
+
+    progress.say("engine: torch, since CTranslate2 links no words")
+    return EngineName.TORCH
 
 
 def _tell(path: Path) -> None:

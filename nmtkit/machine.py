@@ -22,6 +22,9 @@ GPU_TOKENS_PER_GIB = 2_000
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
 
+# Where Linux has a GPU: NVIDIA's driver, the same of Tegra and of WSL, and AMD's.
+GPU_DEVICES = tuple(map(Path, ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")))
+
 RUNS = Path("runs")  # the default of `runs_dir`
 
 # Fields that `nmtkit train` has no option for.
@@ -41,7 +44,7 @@ class EngineName(StrEnum):
 
     TORCH = "torch"
     CTRANSLATE2 = "ctranslate2"
-    AUTO = "auto"  # the faster of those that can run the model in float32
+    AUTO = "auto"  # CTranslate2 on a CPU, if it can run the model; else torch
 
 
 class EnginePrecision(StrEnum):
@@ -52,6 +55,11 @@ class EnginePrecision(StrEnum):
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
     INT8 = "int8"
+
+    @property
+    def computed(self) -> "EnginePrecision":
+        """Return the data type itself."""
+        return EnginePrecision.FLOAT32 if self == EnginePrecision.AUTO else self
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,16 @@ class Machine:
             f"--device {self.device} is not available on this machine; use --device cpu, or leave "
             "the option out"
         )
+
+    def is_cpu(self) -> bool:
+        """Return whether to compute on a CPU; torch is imported only where there may be a GPU.
+
+        Raises:
+            UserError: As `torch_device`.
+        """
+        if self.device == "auto" and any(path.exists() for path in GPU_DEVICES):
+            return self.torch_device().type == "cpu"
+        return self.device in ("auto", "cpu")
 
     def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.

@@ -1,21 +1,17 @@
 """A bundle, ready to translate: the class that Python users and the commands share."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from nmtkit import artifacts
+from nmtkit import artifacts, progress
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
-
-# On a CPU without compiled kernels, our engine is faster than CTranslate2 with models at least as
-# wide as the paper's base model and with a large vocabulary (`nmtkit/decoding/README.md` has
-# figures).
-WIDTH_OF_OURS = 512
-ROWS_OF_OURS = 16_384
 
 
 class Translator(lines.Translator):
@@ -26,7 +22,7 @@ class Translator(lines.Translator):
         bundle: str | Path,
         *others: str | Path,
         device: str = "auto",
-        engine: EngineName = EngineName.TORCH,
+        engine: EngineName = EngineName.AUTO,
         dtype: EnginePrecision = EnginePrecision.AUTO,
         beam_size: int | None = None,
         length_penalty: float | None = None,
@@ -38,7 +34,10 @@ class Translator(lines.Translator):
             others: Those of the other models of an ensemble. The probabilities are averaged; the
                 decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
-            engine: What runs the model; `EngineName.AUTO` takes the faster one.
+            engine: What runs the model: `EngineName.AUTO` is CTranslate2 on a CPU where it can run
+                the model, else ours (torch), and one line on standard error says which. With ours,
+                the translation of a line does not depend on the lines beside it; with CTranslate2
+                it may, by rounding.
             dtype: The precision that it computes in.
             beam_size: In place of the bundle's.
             length_penalty: The paper's alpha, in place of the bundle's.
@@ -61,7 +60,7 @@ class Translator(lines.Translator):
             {
                 "bundles": [each.fingerprint for each in bundles],
                 "decoding": decoding.model_dump(),
-                "engine": loaded.name,
+                "engine": [loaded.name, version(loaded.name)],
                 "device": loaded.device,
                 "dtype": dtype,
             },
@@ -80,61 +79,79 @@ def load_engine(
     """Load the model of `bundle`, and those of the `others` of an ensemble, into an engine.
 
     Raises:
-        UserError: The engine is not installed, or can't run this model in this precision here.
+        UserError: The weights are damaged, or the engine can't run this model in this precision
+            here.
     """
     if engine == EngineName.AUTO:
-        if dtype not in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
-            raise UserError(f"--engine auto is for float32; with --dtype {dtype}, name an engine")
-        engine = _faster_engine(bundle, machine, n_models=1 + len(others))
+        return _load_fast(bundle, machine, dtype, others)
     if engine == EngineName.CTRANSLATE2:
         if others:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
+        return _load_ctranslate2(bundle, machine.device, dtype)
+    return _load_torch(bundle, machine, dtype, others)
+
+
+def _load_fast(
+    bundle: Bundle, machine: Machine, dtype: EnginePrecision, others: Sequence[Bundle]
+) -> Engine:
+    """Load CTranslate2 on a CPU, if it can run the model, else torch, and say which and why."""
+    why = _why_torch(bundle, machine, dtype, others)
+    if why is None:
         try:
-            from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-        except ModuleNotFoundError:
-            raise UserError(
-                "--engine ctranslate2 needs a package that is not installed; run `pip install "
-                "nmtkit[ctranslate2]`, or leave it out"
-            ) from None
-        precision = EnginePrecision.FLOAT32 if dtype == EnginePrecision.AUTO else dtype
-        return CTranslate2Engine.load(bundle, machine.device, precision)
+            loaded = _load_ctranslate2(bundle, "cpu", dtype)
+        except (OSError, RuntimeError) as error:
+            why = f"since CTranslate2 failed ({error})"
+        else:
+            progress.say("engine: ctranslate2")
+            return loaded
+    progress.say(f"engine: torch, {why}")
+    return _load_torch(bundle, machine, dtype, others)
+
+
+def _why_torch(
+    bundle: Bundle, machine: Machine, dtype: EnginePrecision, others: Sequence[Bundle]
+) -> str | None:
+    """Return why CTranslate2 is not taken, or None if it is."""
+    if not machine.is_cpu():
+        return "as on every GPU"
+    if others:
+        return "since CTranslate2 runs no ensemble"
+    from nmtkit.decoding.ctranslate2_engine import unable
+
+    reason = unable(bundle, dtype.computed)
+    return f"since {reason}" if reason else None
+
+
+def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:
+    """Load CTranslate2; where the converted model can't be kept, convert it for this time only."""
+    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine, cache_folder
+
+    try:
+        return CTranslate2Engine.load(bundle, device, dtype.computed, cache_folder())
+    except OSError as error:
+        progress.say(f"engine: the converted model is not kept for the next time ({error})")
+        with TemporaryDirectory(prefix="nmtkit-") as folder:
+            return CTranslate2Engine.load(bundle, device, dtype.computed, Path(folder))
+
+
+def _load_torch(
+    bundle: Bundle, machine: Machine, dtype: EnginePrecision, others: Sequence[Bundle]
+) -> Engine:
     import torch
 
     from nmtkit.decoding.torch_engine import TorchEngine
 
     device = machine.torch_device()
-    if dtype in (EnginePrecision.AUTO, EnginePrecision.FLOAT32):
+    if dtype.computed == EnginePrecision.FLOAT32:
         return TorchEngine.load(bundle, device, torch.float32, others)
     if dtype != EnginePrecision.BFLOAT16:
-        raise UserError(f"--engine torch has no {dtype}; use --dtype float32 or bfloat16")
+        raise UserError(
+            f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
+            "ctranslate2"
+        )
     check_bfloat16(device)
     if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise UserError(
             "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
         )
     return TorchEngine.load(bundle, device, torch.bfloat16, others)
-
-
-def _faster_engine(bundle: Bundle, machine: Machine, n_models: int) -> EngineName:
-    """Return the engine that is faster in float32, of those that can run the model here.
-
-    On a CPU, ours is with compiled kernels, which on Intel's processors were not compared, and
-    CTranslate2 is without them, with smaller models. On a GPU, the two were not compared.
-    """
-    from nmtkit.kernels.library import library
-    from nmtkit.model.products import is_intel
-
-    config, n_rows = bundle.description.config, bundle.description.n_rows
-    is_large = config.d_model >= WIDTH_OF_OURS and n_rows >= ROWS_OF_OURS
-    if is_large or n_models > 1 or (library() is not None and not is_intel()):
-        return EngineName.TORCH
-    try:
-        from nmtkit.decoding.ctranslate2_engine import cache_folder, device_of
-        from nmtkit.interchange.ctranslate2_limits import check_supported
-
-        check_supported(config)
-        cache_folder()
-        kind, _ = device_of(machine.device)
-    except (ModuleNotFoundError, UserError):
-        return EngineName.TORCH
-    return EngineName.CTRANSLATE2 if kind == "cpu" else EngineName.TORCH

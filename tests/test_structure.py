@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"sources", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},
     "selftest": {"machine", "corpus", "evaluation", "reporting", *LIBRARY},
-    "translator": {"recipe_file", "machine", "decoding", "interchange", *LIBRARY},
+    "translator": {"recipe_file", "machine", "decoding", "progress", *LIBRARY},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
 MAY_IMPORT["commands"] = {*MAY_IMPORT} - {"__init__", "__main__"}

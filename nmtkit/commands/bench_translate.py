@@ -14,7 +14,6 @@ from nmtkit.commands.bench import peak_bytes
 from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
-from nmtkit.kernels.library import library
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import translation_flops
 from nmtkit.model.devices import device_name
@@ -68,8 +67,8 @@ def bench_translation(
         n_lines: Number of lines.
 
     Raises:
-        UserError: An engine is not installed or does not have a precision, a beam does not fit
-            the schema of recipes, or the text has no lines.
+        UserError: An engine does not have a precision, a beam does not fit the schema of recipes,
+            or the text has no lines.
     """
     lines = list(islice(filterfalse(is_blank, read_plain(text)), n_lines))
     if not lines:
@@ -141,7 +140,6 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
     )
     return TranslationSpeed(
         engine=trial.engine,
-        kernels=_has_kernels(trial.engine, device),
         dtype=trial.dtype,
         beam_size=trial.decoding.beam_size,
         batch=trial.batch,
@@ -157,9 +155,3 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
         peak_bytes=memory,
         load_seconds=load_seconds,
     )
-
-
-def _has_kernels(engine: EngineName, device: torch.device) -> bool | None:
-    if engine != EngineName.TORCH or device.type != "cpu":
-        return None
-    return library() is not None

@@ -51,13 +51,8 @@ def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
 
 
 def _write_ctranslate2(bundle: Bundle, folder: Path, name: str) -> str:
-    try:
-        from nmtkit.interchange.ctranslate2 import write_model
-    except ModuleNotFoundError:
-        raise UserError(
-            "--format ctranslate2 needs a package that is not installed; run `pip install "
-            "nmtkit[ctranslate2]`"
-        ) from None
+    from nmtkit.interchange.ctranslate2 import write_model
+
     model = load_model(bundle, torch.device("cpu"))
     subword, n_rows = bundle.text.subword, bundle.description.n_rows
     pieces = subword.pieces(range(subword.n_tokens))

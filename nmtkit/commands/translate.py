@@ -4,11 +4,14 @@ import hashlib
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from uuid import uuid4
 
 from nmtkit import artifacts, progress
@@ -17,6 +20,7 @@ from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
+from nmtkit.machine import EngineName
 from nmtkit.rooms import hashes
 from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
@@ -27,6 +31,8 @@ from nmtkit.translator import Translator
 
 # What a translation of a text depends on, besides its bundle.
 ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "commands/translate.py")
+
+Found = tuple[list[str], list[list[Translation]]]  # lines and the translations of each
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,10 @@ def translate(
             chunks = arriving_lines(sys.stdin.fileno())
         most = translator.engine.lines_per_minute(beam_size)
         parts = in_growing_parts(chunks, most, n_done)
-        return _written(translator, output, parts, n_done)
+        # A part of a file is there at once; one that arrives would be waited for.
+        is_ahead = source is not None and source.is_file()
+        found = _search(translator, output.n_best, parts, is_ahead=is_ahead)
+        return _written(translator, output, found, n_done)
 
     if target is not None:
         _write_file(written, target, text, _made_from(translator, output, text))
@@ -172,19 +181,54 @@ def _made_from(translator: Translator, output: Output, text: _Text) -> str:
     )
 
 
+def _search(
+    translator: Translator, n_best: int, parts: Iterable[list[str]], *, is_ahead: bool
+) -> Iterator[Found]:
+    """Yield each part with the translations of its lines.
+
+    Args:
+        translator: The bundle.
+        n_best: Number of translations of a line.
+        parts: The lines.
+        is_ahead: Whether CTranslate2 begins with the next part while it ends one. Our own search
+            has all cores busy to the end.
+    """
+    if not (is_ahead and translator.engine.name == EngineName.CTRANSLATE2):
+        yield from ((part, translator.n_best(part, n_best)) for part in parts)
+        return
+    stopping = Event()
+
+    def go_on(_: int) -> None:
+        if stopping.is_set():
+            raise CancelledError
+
+    def search(part: list[str]) -> Found:
+        return part, translator.n_best(part, n_best, go_on)
+
+    begun: deque[Future[Found]] = deque()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            for part in parts:
+                begun.append(pool.submit(search, part))
+                if len(begun) == 2:
+                    yield begun.popleft().result()
+            yield from (each.result() for each in begun)
+        finally:
+            stopping.set()
+
+
 def _written(
-    translator: Translator, output: Output, parts: Iterable[list[str]], number: int
+    translator: Translator, output: Output, parts: Iterable[Found], number: int
 ) -> Iterator[tuple[int, str]]:
     """Yield the number of lines of each part, and what is written of them.
 
     Args:
         translator: The bundle.
         output: What is written of each line.
-        parts: The lines.
+        parts: The lines and their translations.
         number: That of the first line, counted from 0.
     """
-    for part in parts:
-        found = translator.n_best(part, output.n_best)
+    for part, found in parts:
         known = iter(_details(translator, output, found))
         written: list[str] = []
         for line, translations in zip(part, found, strict=True):

@@ -11,6 +11,7 @@ ranked as our own search does.
 import fcntl
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from nmtkit.decoding.engine import (
 )
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
-from nmtkit.interchange.ctranslate2_limits import check_supported
+from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL
 from nmtkit.model.shapes import WEIGHTS
@@ -72,17 +73,19 @@ class CTranslate2Engine:
         return lines_per_minute(self.n_weights, beam_size, _n_threads())
 
     @classmethod
-    def load(cls, bundle: Bundle, device: str, dtype: str) -> "CTranslate2Engine":
+    def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
         """Load the model of `bundle`, converted before that if it never was.
 
         Args:
             bundle: An open bundle.
             device: auto, cpu, cuda, cuda:1, ...
             dtype: One of `DTYPES`.
+            cache: Where converted models are kept.
 
         Raises:
             UserError: The weights are damaged, CTranslate2 can't run this model, or this machine
                 has no such device, or it does not compute in this precision.
+            OSError: The converted model can't be written.
         """
         kind, index = device_of(device)
         offered = ctranslate2.get_supported_compute_types(kind, index)
@@ -93,7 +96,7 @@ class CTranslate2Engine:
         with ThreadPoolExecutor(1) as apart:
             loading = apart.submit(
                 ctranslate2.Translator,
-                str(_converted(bundle, dtype)),
+                str(_converted(bundle, dtype, cache)),
                 kind,
                 device_index=index,
                 compute_type=dtype,
@@ -114,20 +117,19 @@ class CTranslate2Engine:
         """Translate sentences, as `Engine` says.
 
         CTranslate2 forbids a token before the softmax, which raises the probability of all others.
-        So forbidden tokens are allowed at first, and only sentences for which nothing else is found
-        are searched again without them.
+        So forbidden tokens are allowed at first, and only sentences for which too little else is
+        found are searched again without them.
         """
-        found = self._search(sources, decoding, [], progress)
         forbidden = {PAD_ID, BOS_ID, UNK_ID, *range(self.n_tokens, self.n_rows)}
-        clean = [
-            [hypothesis for hypothesis in of_one if forbidden.isdisjoint(hypothesis.tokens)]
-            for of_one in found
+        found = [
+            [each for each in of_one if forbidden.isdisjoint(each.tokens)]
+            for of_one in self._search(sources, decoding, [], progress)
         ]
-        left = [i for i, of_one in enumerate(clean) if not of_one]
+        left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
         again = self._search([sources[i] for i in left], decoding, sorted(forbidden), _nothing)
         for i, of_one in zip(left, again, strict=True):
-            clean[i] = of_one
-        return [of_one[:n_best] for of_one in clean]
+            found[i] = of_one
+        return [of_one[:n_best] for of_one in found]
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
@@ -140,8 +142,8 @@ class CTranslate2Engine:
         if align:
             raise UserError("CTranslate2 links no tokens to the source; use --engine torch")
         found = self.translator.score_batch(
-            [[str(id_) for id_ in source] for source in sources],
-            [[str(id_) for id_ in target] for target in targets],
+            [list(map(str, source)) for source in sources],
+            [list(map(str, target)) for target in targets],
             max_batch_size=BATCH_TOKENS[self.device],
             batch_type="tokens",
             max_input_length=0,  # no limit
@@ -152,59 +154,80 @@ class CTranslate2Engine:
         self,
         sources: Sequence[Sequence[int]],
         decoding: DecodingConfig,
-        forbidden: Sequence[int],
+        suppressed: Sequence[int],
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first.
 
         CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
         longer than its own source allows is cut to that length and ends there, as in our search.
+        Then it is rated again, and so is all that is found while tokens are suppressed.
         """
-        beam_size, alpha = decoding.beam_size, decoding.length_penalty
-        patience = _patience(beam_size, alpha)
+        alpha = decoding.length_penalty
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
-        results = []
-        for numbers in _batches(by_length, sources, BATCH_TOKENS[self.device]):
-            results += self.translator.translate_batch(
-                [[str(id_) for id_ in sources[i]] for i in numbers],
-                asynchronous=True,
-                beam_size=beam_size,
-                patience=patience,
-                num_hypotheses=int(beam_size * patience),
-                length_penalty=alpha,
-                max_input_length=0,  # no limit
-                min_decoding_length=0,
-                max_decoding_length=len(sources[numbers[0]]) - 1 + decoding.max_extra_tokens,
-                suppress_sequences=[[str(id_)] for id_ in forbidden],
-                return_end_token=True,
-                return_scores=True,
-            )
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        cut: dict[tuple[int, tuple[int, ...]], None] = {}  # the same only once
+        unrated: dict[tuple[int, tuple[int, ...]], None] = {}  # the same only once
+        results = self._results([sources[i] for i in by_length], decoding, suppressed)
         for i, result in zip(by_length, results, strict=True):
             max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
-            of_one = result.result()
-            for tokens, score in zip(of_one.hypotheses, of_one.scores, strict=True):
+            for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [int(token) for token in tokens if token != END]
-                if len(ids) == len(tokens) or len(ids) > max_length:
-                    cut[i, tuple(ids[:max_length])] = None
+                if len(ids) == len(tokens) or len(ids) > max_length or suppressed:
+                    unrated[i, tuple(ids[:max_length])] = None
                 else:
                     found[i].append(_hypothesis(ids, score * len(tokens) ** alpha, alpha))
             progress(1)
-        rated = self.force([sources[i] for i, _ in cut], [ids for _, ids in cut], align=False)
-        for (i, of_cut), forced in zip(cut, rated, strict=True):
-            found[i].append(_hypothesis(list(of_cut), sum(forced.log_probs), alpha))
+        rated = self.force(
+            [sources[i] for i, _ in unrated], [ids for _, ids in unrated], align=False
+        )
+        for (i, cut), forced in zip(unrated, rated, strict=True):
+            found[i].append(_hypothesis(list(cut), sum(forced.log_probs), alpha))
         return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
+
+    def _results(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        suppressed: Sequence[int],
+    ) -> Iterator[ctranslate2.TranslationResult]:
+        """Yield what is found for each of the sentences, which are ordered by falling length.
+
+        Few batches are searched ahead, since what has begun can't be stopped.
+        """
+        beam_size, alpha = decoding.beam_size, decoding.length_penalty
+        patience = _patience(beam_size, alpha)
+        begun: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
+        for batch in _batches(sources, BATCH_TOKENS[self.device]):
+            if len(begun) > self.translator.num_translators:
+                yield from (each.result() for each in begun.popleft())
+            begun.append(
+                self.translator.translate_batch(
+                    [list(map(str, source)) for source in batch],
+                    asynchronous=True,
+                    beam_size=beam_size,
+                    patience=patience,
+                    num_hypotheses=int(beam_size * patience),
+                    length_penalty=alpha,
+                    max_input_length=0,  # no limit
+                    min_decoding_length=0,
+                    max_decoding_length=len(batch[0]) - 1 + decoding.max_extra_tokens,
+                    suppress_sequences=[[str(id_)] for id_ in suppressed],
+                    return_end_token=True,
+                    return_scores=True,
+                )
+            )
+        for rest in begun:
+            yield from (each.result() for each in rest)
 
 
 def _batches(
-    order: Sequence[int], sources: Sequence[Sequence[int]], max_tokens: int
-) -> Iterator[Sequence[int]]:
-    """Split `order`, the numbers of the `sources` by falling length, into batches."""
+    sources: Sequence[Sequence[int]], max_tokens: int
+) -> Iterator[Sequence[Sequence[int]]]:
+    """Split sentences, which are ordered by falling length, into batches."""
     start = 0
-    while start < len(order):
-        n = max(1, max_tokens // len(sources[order[start]]))
-        yield order[start : start + n]
+    while start < len(sources):
+        n = max(1, max_tokens // len(sources[start]))
+        yield sources[start : start + n]
         start += n
 
 
@@ -256,29 +279,34 @@ def device_of(name: str) -> tuple[str, int]:
     )
 
 
+def unable(bundle: Bundle, dtype: str) -> str | None:
+    """Return why CTranslate2 can't run a bundle in `dtype` on this CPU, or None if it can."""
+    if dtype not in ctranslate2.get_supported_compute_types("cpu"):
+        return f"CTranslate2 has no {dtype} on this cpu"
+    return unsupported(bundle.description.config)
+
+
 def _n_threads() -> int:
-    """Return how many sentences are translated at the same time, each by one thread."""
+    """Return how many batches are searched at the same time, each by one thread."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() else len(os.sched_getaffinity(0))
+    n_wanted = int(wanted) if wanted.isdecimal() else 0
+    return n_wanted or len(os.sched_getaffinity(0))
 
 
 def cache_folder() -> Path:
     """Return where converted models are kept; it may be deleted at any time.
 
     Raises:
-        UserError: The user has no home.
+        OSError: The user has no home folder.
     """
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "nmtkit" / "ctranslate2"
     except RuntimeError:
-        raise UserError(
-            "--engine ctranslate2 keeps converted models in the home folder, and there is none; "
-            "set XDG_CACHE_HOME to a folder, or use --engine torch"
-        ) from None
+        raise OSError("there is no home folder and no XDG_CACHE_HOME") from None
 
 
-def _converted(bundle: Bundle, dtype: str) -> Path:
+def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
     """Return the model of `bundle` as CTranslate2 reads it, in `dtype`, converted if it never was.
 
     It lies under the hash of its origin, so a bundle that is copied or moved keeps it.
@@ -286,15 +314,13 @@ def _converted(bundle: Bundle, dtype: str) -> Path:
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}
-    place = cache_folder() / artifacts.fingerprint("ctranslate2", key)
+    place = cache / artifacts.fingerprint("ctranslate2", key)
     if not _is_intact(place):
         with _locked(place.with_suffix(".lock")):
             if not _is_intact(place):  # another process may have made it meanwhile
                 draft = place.with_suffix(".partial")
-                shutil.rmtree(draft, ignore_errors=True)
-                if place.exists():  # damaged
-                    place.rename(draft)
-                    shutil.rmtree(draft)
+                for rest in (draft, place):  # half-written or damaged
+                    _delete(rest)
                 draft.mkdir()
                 _convert(bundle, dtype, draft)
                 artifacts.publish_directory(draft, place, {"kind": "ctranslate2"})
@@ -310,13 +336,20 @@ def _is_intact(place: Path) -> bool:
     return True
 
 
+def _delete(place: Path) -> None:
+    """Delete whatever is at `place`; of a link, only the link."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+
+
 def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     import torch
 
     from nmtkit.decoding.torch_engine import load_model
     from nmtkit.interchange.ctranslate2 import write_model
 
-    check_supported(bundle.description.config)
     model = load_model(bundle, torch.device("cpu"))
     names = [str(id_) for id_ in range(bundle.description.n_rows)]
     write_model(folder, model, names, dtype, N_POSITIONS)

@@ -8,7 +8,8 @@ import torch
 from ctranslate2.specs import TransformerSpec
 from torch import Tensor, nn
 
-from nmtkit.interchange.ctranslate2_limits import check_supported
+from nmtkit.errors import UserError
+from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.transformer import (
     CrossAttention,
     DecoderLayer,
@@ -36,8 +37,12 @@ def write_model(
         vocabulary: A different string for each row of the model's embeddings.
         dtype: Type of the matrices in the file: float32, bfloat16, float16 or int8.
         n_positions: Number of positions that it will be able to read and to write.
+
+    Raises:
+        UserError: CTranslate2 can't run the model.
     """
-    check_supported(model.config)
+    if why := unsupported(model.config):
+        raise UserError(f"{why}; use --engine torch")
     spec = TransformerSpec.from_config(
         model.config.n_layers, model.config.n_heads, pre_norm=model.config.norm == "pre"
     )

@@ -195,7 +195,6 @@ class TranslationSpeed:
     """How fast a machine translates with a bundle."""
 
     engine: str
-    kernels: bool | None  # whether they are compiled; None: the engine has none, or not here
     dtype: str
     beam_size: int
     batch: int  # lines that the engine gets at a time

@@ -16,6 +16,7 @@ from nmtkit.commands.attention import findings, picture_of
 from nmtkit.decoding.attended import Attended, attended
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.torch_engine import load_model
+from nmtkit.machine import EngineName
 from nmtkit.reporting.exhibit import read_exhibit
 from nmtkit.symbols import BOS_ID
 
@@ -46,7 +47,8 @@ def test_command_writes_all_weights_and_pictures(
     options += ["--runs-dir", tmp_path / "runs"]
     assert run(monkeypatch, SENTENCE, *options) == 0
     told = json.loads(capsys.readouterr().out)
-    (translation,) = nmtkit.Translator(bundle, device="cpu").translate([SENTENCE])
+    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
+    (translation,) = translator.translate([SENTENCE])
     assert told["target"] == translation.text
     assert not told["is_given"]
     assert told["src"][-1] == told["tgt_out"][-1] == "</s>"
@@ -125,7 +127,7 @@ def test_mistakes_get_one_sentence(
 
 def test_picture_does_not_depend_on_the_engines_own_preparation(bundle: Path) -> None:
     """The engine packs the weights; what it attends to is that of the model as it was trained."""
-    translator = nmtkit.Translator(bundle, device="cpu")
+    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
     picture = picture_of(translator, bundle, SENTENCE, "A dog")
     model = load_model(open_bundle(bundle), torch.device("cpu"))
     text = translator.text

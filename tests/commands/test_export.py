@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import ctranslate2
 import pytest
 import torch
 from bundles import LINES, publish_bundle
@@ -16,7 +17,6 @@ from nmtkit.errors import UserError
 
 
 def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2")
     place = publish_bundle(tmp_path / "b", tiny())
     folder = export(place, tmp_path / "exported", ExportFormat.CTRANSLATE2)
     bundle = open_bundle(place)
@@ -42,8 +42,6 @@ def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ExportFormat)
 def test_folder_that_is_not_utf8_is_named_as_python_does(tmp_path: Path, how: ExportFormat) -> None:
-    if how == ExportFormat.CTRANSLATE2:
-        pytest.importorskip("ctranslate2")
     folder = export(publish_bundle(tmp_path / "b", tiny()), tmp_path / "\udcff", how)
     assert r"('\udcff')" in (folder / "README.md").read_text(encoding="utf-8")
 

@@ -15,6 +15,7 @@ import nmtkit
 from nmtkit.commands.force import force
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
+from nmtkit.machine import EngineName
 from nmtkit.symbols import EOS_ID
 
 LINES = ["The well-known cat sat.", "", "cat dog!", "Who looked?", "A dog ran away."]
@@ -23,7 +24,7 @@ LINES = ["The well-known cat sat.", "", "cat dog!", "Who looked?", "A dog ran aw
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory: pytest.TempPathFactory) -> nmtkit.Translator:
     folder = publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
-    return nmtkit.Translator(folder, device="cpu")
+    return nmtkit.Translator(folder, device="cpu", engine=EngineName.TORCH)
 
 
 def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:

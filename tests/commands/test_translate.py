@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from system.command import environment
 
 import nmtkit
 from nmtkit import artifacts
-from nmtkit.commands.translate import Output, _made_from, _Text, translate
+from nmtkit.commands.translate import Output, _made_from, _search, _Text, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -40,7 +41,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def translator(bundle: Path) -> nmtkit.Translator:
-    return nmtkit.Translator(bundle, device="cpu")
+    return nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
 
 
 def output_of(translator: nmtkit.Translator, output: Output, folder: Path) -> list[str]:
@@ -82,12 +83,7 @@ def test_a_source_that_is_the_draft_of_the_target_is_refused(
 
 
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
-def test_line_in_which_nothing_is_seen_stays_blank(
-    engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if engine == EngineName.CTRANSLATE2:
-        pytest.importorskip("ctranslate2")
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_line_in_which_nothing_is_seen_stays_blank(engine: EngineName, bundle: Path) -> None:
     translator = nmtkit.Translator(bundle, device="cpu", engine=engine)
     blank = ["\u200b", "\u00ad\ufeff", " \u2060\t\u180e", "\u3164", "\ufe0f\u200d", "\x07"]
     seen = translator.translate(["cat", *(f"cat{each}" for each in blank)])
@@ -96,9 +92,14 @@ def test_line_in_which_nothing_is_seen_stays_blank(
         assert (translation.text, translation.log_prob, translation.src) == ("", 0, [])
 
 
+@pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
 @pytest.mark.parametrize("n_done", [0, 1, 2])
 def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
-    n_done: int, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    n_done: int,
+    engine: EngineName,
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A sentence's rating depends on its batch by rounding, and so on the processor."""
     output = Output(Format.JSON, 2, align=False)
@@ -106,26 +107,48 @@ def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
     stops: list[int] = []
     n_best = nmtkit.Translator.n_best
 
-    def watched(self: nmtkit.Translator, lines: list[str], n: int) -> list[list[Translation]]:
-        if len(parts) in stops:
-            stops.remove(len(parts))
+    def watched(self: nmtkit.Translator, lines: list[str], *args: Any) -> list[list[Translation]]:
+        if len(lines) in stops:
+            stops.remove(len(lines))
             raise KeyboardInterrupt
         parts.append(lines)
-        return n_best(self, lines, n)
+        return n_best(self, lines, *args)
+
+    def written() -> list[str]:
+        parts.clear()
+        return output_of(nmtkit.Translator(bundle, device="cpu", engine=engine), output, tmp_path)
 
     monkeypatch.setattr(nmtkit.Translator, "n_best", watched)
-    expected = output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
-    undisturbed = parts.copy()
+    expected = written()
+    undisturbed = sorted(parts, key=len)
     assert [len(part) for part in undisturbed] == [1, 2, 3]
     (tmp_path / "target").unlink()
-    parts.clear()
-    stops.append(n_done)
+    stops.append(n_done + 1)
     with pytest.raises(Stopped, match=r"target\.partial, and the same command resumes$"):
-        output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path)
+        written()
     assert not (tmp_path / "target").exists()
-    assert parts == undisturbed[:n_done]
-    assert output_of(nmtkit.Translator(bundle, device="cpu"), output, tmp_path) == expected
-    assert parts == undisturbed
+    assert written() == expected
+    assert sorted(parts, key=len) == undisturbed[n_done:]
+
+
+def test_the_next_part_is_searched_while_one_ends_but_none_that_has_yet_to_arrive(
+    bundle: Path,
+) -> None:
+    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.CTRANSLATE2)
+    begun: list[int] = []
+
+    def parts() -> Iterator[list[str]]:
+        for line in LINES:
+            begun.append(len(begun))
+            yield [line]
+
+    ahead = _search(translator, 1, parts(), is_ahead=True)
+    assert next(ahead)[0] == LINES[:1]
+    assert begun == [0, 1]
+    assert [part for part, _ in ahead] == [[line] for line in LINES[1:]]
+    begun.clear()
+    assert next(_search(translator, 1, parts(), is_ahead=False))[0] == LINES[:1]
+    assert begun == [0]
 
 
 @pytest.mark.parametrize("change", ["beam", "length penalty", "format", "text", "bundle", "dtype"])
@@ -309,7 +332,9 @@ IMPORTED = """
 import sys
 import nmtkit
 
-nmtkit.Translator(sys.argv[1], device="cpu").translate(["The cat."])
+from nmtkit.machine import EngineName
+
+nmtkit.Translator(sys.argv[1], device="cpu", engine=EngineName.TORCH).translate(["The cat."])
 import nmtkit.commands.translate
 print(*sorted({"torch._dynamo", "nltk", "datasets"} & sys.modules.keys()))
 """

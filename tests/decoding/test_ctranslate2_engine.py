@@ -4,9 +4,11 @@ import copy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import ctranslate2
 import pytest
 import torch
 from bundles import (
@@ -18,21 +20,23 @@ from bundles import (
     random_sources,
 )
 from models import tiny
-from system.command import done, environment, nmtkit, sentence
+from system.command import done, environment, flip_byte, nmtkit, sentence
 
-from nmtkit.decoding.bundle import open_bundle
+from nmtkit import machine as machine_module
+from nmtkit.decoding import ctranslate2_engine
+from nmtkit.decoding.bundle import Bundle, open_bundle
+from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
 from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
-from nmtkit.kernels import library
+from nmtkit.interchange.ctranslate2 import write_model
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmtkit.translator import load_engine
 
-ctranslate2 = pytest.importorskip("ctranslate2")
 CPU = torch.device("cpu")
 N_TOKENS = 50
 LONGEST = 7
@@ -53,9 +57,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engine:
     """An engine of CTranslate2 that runs `model`."""
-    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-    from nmtkit.interchange.ctranslate2 import write_model
-
     write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
     translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
@@ -113,11 +114,9 @@ def test_int8_changes_log_probabilities_a_little_and_the_model_not(tmp_path: Pat
 def test_model_that_it_cannot_run_is_refused(
     change: dict[str, int], why: str, tmp_path: Path
 ) -> None:
-    from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
-
     bundle = open_bundle(publish_bundle(tmp_path / "b", tiny(**change)))
     with pytest.raises(UserError, match=f"CTranslate2 runs no model with {why}.*--engine torch"):
-        CTranslate2Engine.load(bundle, "cpu", "float32")
+        CTranslate2Engine.load(bundle, "cpu", "float32", tmp_path)
 
 
 # The search
@@ -272,6 +271,18 @@ def test_what_a_killed_conversion_left_is_made_again(original: Path, cache: Path
     assert conversions(cache) == [made]
 
 
+@pytest.mark.parametrize("suffix", ["", ".partial"])
+def test_a_file_in_the_place_of_a_conversion_is_replaced(
+    suffix: str, original: Path, cache: Path
+) -> None:
+    load(original)
+    (made,) = conversions(cache)
+    shutil.rmtree(made)
+    made.with_suffix(suffix).touch()
+    load(original)
+    assert conversions(cache) == [made]
+
+
 def test_conversion_with_one_flipped_bit_is_made_again(original: Path, cache: Path) -> None:
     load(original)
     (made,) = conversions(cache)
@@ -282,19 +293,6 @@ def test_conversion_with_one_flipped_bit_is_made_again(original: Path, cache: Pa
     load(original)
     assert conversions(cache) == [made]
     assert (made / "model.bin").read_bytes() == intact
-
-
-def test_user_without_a_home_is_told_so(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", home)
-    with pytest.raises(UserError, match="set XDG_CACHE_HOME to a folder"):
-        load(original)
-    machine = Machine(original, device="cpu")
-    auto = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
-    assert auto.name == "torch"
 
 
 def test_altered_bundle_is_not_converted(original: Path, cache: Path, tmp_path: Path) -> None:
@@ -330,31 +328,25 @@ def test_our_engine_refuses_other_precisions(original: Path) -> None:
         )
 
 
-def test_missing_package_is_named(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    monkeypatch.delitem(sys.modules, "nmtkit.decoding.ctranslate2_engine", raising=False)
-    with pytest.raises(UserError, match=r"pip install nmtkit\[ctranslate2\]"):
-        load(original)
-
-
 # The command
 
-WITHOUT_TORCH = """
+WITHOUT_SLOW_MODULES = """
 import sys
 from nmtkit.cli import main
 
-sys.argv = ["nmtkit", "translate", "--bundle", sys.argv[1], "--engine", "ctranslate2"]
+sys.argv = ["nmtkit", "translate", "--bundle", sys.argv[1]]
 try:
     main()
 finally:
-    sys.exit("torch was imported" if "torch" in sys.modules else 0)
+    slow = {"torch", "transformers", "datasets", "sacrebleu", "subword_nmt", "nltk", "jinja2"}
+    sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """
 
 
-def test_command_needs_no_torch_once_the_model_is_converted(original: Path) -> None:
+def test_command_imports_nothing_slow_once_the_model_is_converted(original: Path) -> None:
     translator = open_bundle(original).translator(load(original))
     (expected,) = translator.translate(LINES[:1])
-    command = [sys.executable, "-c", WITHOUT_TORCH, str(original)]
+    command = [sys.executable, "-c", WITHOUT_SLOW_MODULES, str(original)]
     text = f"{LINES[0]}\n".encode()
     ended = subprocess.run(command, input=text, capture_output=True, env=environment(), check=True)
     assert ended.stdout.decode("utf-8") == f"{expected.text}\n"
@@ -368,58 +360,136 @@ def test_recipe_is_translated_by_our_own_search_only(tmp_path: Path) -> None:
 # --engine auto
 
 
+def load_auto(
+    folder: Path,
+    *others: Path,
+    device: str = "cpu",
+    dtype: EnginePrecision = EnginePrecision.AUTO,
+) -> Engine:
+    bundles = [open_bundle(each) for each in others]
+    machine = Machine(folder, device=device)
+    return load_engine(open_bundle(folder), machine, EngineName.AUTO, dtype, bundles)
+
+
 @pytest.mark.parametrize(
-    ("config", "name"),
+    ("config", "name", "says"),
     [
-        (tiny(), "ctranslate2"),
-        (tiny(d_model=16, n_heads=4), "torch"),  # as wide as this test's limit
-        (tiny(d_k=3), "torch"),  # not for CTranslate2
-        (tiny(neighbourhood=3), "torch"),
+        (PAPERS, "ctranslate2", "engine: ctranslate2"),
+        (tiny(d_k=3), "torch", "engine: torch, since CTranslate2 runs no model with d_k = 3"),
+        (tiny(neighbourhood=3), "torch", "engine: torch, since CTranslate2 runs no model with"),
     ],
 )
-def test_auto_takes_the_faster_engine_that_can_run_the_model(
-    config: ModelConfig, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_auto_is_ctranslate2_where_it_can_run_the_model(
+    config: ModelConfig, name: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("nmtkit.translator.WIDTH_OF_OURS", 16)
-    monkeypatch.setattr("nmtkit.translator.ROWS_OF_OURS", N_ROWS)
-    monkeypatch.setattr(library, "library", lambda: None)
-    bundle = open_bundle(publish_bundle(tmp_path / "b", config))
-    machine = Machine(tmp_path, device="cpu")
-    engine = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO)
-    assert engine.name == name
-    both = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO, [bundle])
-    assert both.name == "torch"
-    with pytest.raises(UserError, match="with --dtype int8, name an engine"):
-        load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.INT8)
+    assert load_auto(publish_bundle(tmp_path / "b", config)).name == name
+    (line,) = capsys.readouterr().err.removesuffix("\n").split("\n")
+    assert line.startswith(says)
 
 
-@pytest.mark.parametrize(("intel", "name"), [(False, "torch"), (True, "ctranslate2")])
-def test_auto_takes_ours_with_compiled_kernels(
-    intel: bool, name: str, original: Path, monkeypatch: pytest.MonkeyPatch
+def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
+    original: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "library", object)
-    monkeypatch.setattr("nmtkit.model.products.is_intel", lambda: intel)
-    machine = Machine(original, device="cpu")
-    engine = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
-    assert engine.name == name
+    assert load_auto(original, original).name == "torch"
+    assert load_auto(original, dtype=EnginePrecision.INT8).name == "ctranslate2"
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda _: {"int8"})
+    assert load_auto(original).name == "torch"
+    assert capsys.readouterr().err.split("\n") == [
+        "engine: torch, since CTranslate2 runs no ensemble",
+        "engine: ctranslate2",
+        "engine: torch, since CTranslate2 has no float32 on this cpu",
+        "",
+    ]
 
 
-def test_auto_takes_ours_where_the_package_is_missing(
-    original: Path, monkeypatch: pytest.MonkeyPatch
+def test_auto_is_torch_on_a_gpu_and_asks_torch_for_one_only_where_one_may_be(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    monkeypatch.delitem(sys.modules, "nmtkit.decoding.ctranslate2_engine", raising=False)
-    machine = Machine(original, device="cpu")
-    bundle = open_bundle(original)
-    assert load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO).name == "torch"
+    asked: list[str] = []
+
+    def torch_device(machine: Machine) -> torch.device:
+        asked.append(machine.device)
+        return torch.device("cuda" if len(asked) == 1 else "cpu")
+
+    monkeypatch.setattr(Machine, "torch_device", torch_device)
+    monkeypatch.setattr(machine_module, "GPU_DEVICES", (tmp_path / "none",))
+    assert load_auto(original, device="auto").name == "ctranslate2"
+    assert asked == []
+    monkeypatch.setattr(machine_module, "GPU_DEVICES", (tmp_path,))
+    assert load_auto(original, device="auto").name == "torch"
+    assert load_auto(original, device="auto").name == "ctranslate2"  # the GPU is none for torch
+    assert load_auto(original, device="cuda:1").name == "torch"
+
+
+def no_home(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+
+
+def a_file_in_its_place(cache: Path, _: pytest.MonkeyPatch) -> None:
+    cache.parent.mkdir(parents=True)
+    cache.touch()
+
+
+def a_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    convert = ctranslate2_engine._convert
+
+    def converted_elsewhere(bundle: Bundle, dtype: str, folder: Path) -> None:
+        if folder.is_relative_to(cache):
+            raise OSError(28, "No space left on device")
+        convert(bundle, dtype, folder)
+
+    monkeypatch.setattr(ctranslate2_engine, "_convert", converted_elsewhere)
+
+
+@pytest.mark.parametrize("trouble", [no_home, a_file_in_its_place, a_full_disk])
+@pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
+def test_a_cache_is_never_in_the_way(
+    trouble: Callable[[Path, pytest.MonkeyPatch], None],
+    engine: EngineName,
+    original: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trouble(cache, monkeypatch)
+    loaded = load_engine(
+        open_bundle(original), Machine(original, device="cpu"), engine, EnginePrecision.AUTO
+    )
+    assert loaded.name == "ctranslate2"
+    assert translate(loaded, [[5, 6, EOS_ID]], beam_size=2)[0]
+    said = capsys.readouterr().err
+    assert said.startswith("engine: the converted model is not kept for the next time (")
+
+
+@pytest.mark.parametrize("trouble", [OSError(28, "No space left on device"), RuntimeError("MKL")])
+def test_auto_is_torch_where_ctranslate2_fails(
+    trouble: Exception,
+    original: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def convert(*_: object) -> None:
+        raise trouble
+
+    monkeypatch.setattr(ctranslate2_engine, "_convert", convert)
+    assert load_auto(original).name == "torch"
+    assert f"engine: torch, since CTranslate2 failed ({trouble})\n" in capsys.readouterr().err
+
+
+def test_auto_refuses_a_damaged_bundle(original: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(original, tmp_path / "bundle"))
+    flip_byte(bundle / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors was altered"):
+        load_auto(bundle)
 
 
 def test_command_says_which_engine_auto_takes(original: Path, tmp_path: Path) -> None:
-    command = ["translate", "--bundle", str(original), "--engine", "auto"]
-    text = f"{LINES[0]}\n".encode()
-    machine = Machine(original, device="cpu")
-    auto = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
-    ended = done(nmtkit(tmp_path, *command, stdin=text))
-    assert f"translate: runs the model with --engine {auto.name}" in ended.err
-    ended = done(nmtkit(tmp_path, *command, "--format", "json", "--alignment", stdin=text))
-    assert "translate: runs the model with --engine torch" in ended.err
+    command = ["translate", "--bundle", str(original)]
+    assert done(nmtkit(tmp_path, *command, stdin=b"cat!\n")).err == "engine: ctranslate2\n"
+    command += ["--engine", "auto", "--format", "json", "--alignment"]
+    ended = done(nmtkit(tmp_path, *command, stdin=b"cat!\n"))
+    assert ended.err == "engine: torch, since CTranslate2 links no words\n"

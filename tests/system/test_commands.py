@@ -185,7 +185,8 @@ def test_long_line_of_a_stream_is_told_by_its_number_and_delays_no_other(
     assert rest[1] == ""
     assert rest[2]
     assert len(rest) == 4
-    first, second = ended.err.removesuffix("\n").split("\n")
+    engine, first, second = ended.err.removesuffix("\n").split("\n")
+    assert engine == "engine: ctranslate2"
     assert "line 4 is too long" in first
     assert "line 7 is too long" in second
     assert "its 2 pieces" in second
@@ -210,7 +211,7 @@ def test_reader_that_goes_away_ends_it_without_a_word(finished: Finished) -> Non
         process.stdin.flush()
         process.wait(PATIENCE_S)
         assert process.stderr is not None
-        assert process.stderr.read() == b""
+        assert process.stderr.read() == b"engine: ctranslate2\n"
 
 
 def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_ctrl_c_promises_nothing_of_a_stream(
         ended = outcome(process)
     assert ended.code == 128 + signal.SIGINT
     kept = f"; what has been translated is in {draft}" if to_file else ""
-    assert ended.err == f"nmtkit: stopped{kept}\n"
+    assert ended.err == f"engine: ctranslate2\nnmtkit: stopped{kept}\n"
     assert not out.exists()
 
 
@@ -336,7 +337,7 @@ def test_a_closed_pipe_ends_a_command_like_sigpipe(finished: Finished, command: 
     reader, writer = os.pipe()
     os.close(reader)
     process = subprocess.run(
-        [sys.executable, "-m", "nmtkit", command, *options],
+        [sys.executable, "-m", "nmtkit", "--quiet", command, *options],
         check=False, cwd=finished.folder, env=environment(),
         input=b"a b\n", stdout=writer, stderr=subprocess.PIPE, timeout=PATIENCE_S,
     )  # fmt: skip
