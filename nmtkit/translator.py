@@ -121,12 +121,8 @@ def _faster_engine(bundle: Bundle, machine: Machine, n_models: int) -> EngineNam
     On a CPU, ours is with compiled kernels, which on Intel's processors were not compared, and
     CTranslate2 is without them, with smaller models. On a GPU, the two were not compared.
     """
-    from nmtkit.kernels.library import library
-    from nmtkit.model.products import is_intel
-
-    config, n_rows = bundle.description.config, bundle.description.n_rows
-    is_large = config.d_model >= WIDTH_OF_OURS and n_rows >= ROWS_OF_OURS
-    if is_large or n_models > 1 or (library() is not None and not is_intel()):
+    config = bundle.description.config
+    if n_models > 1:
         return EngineName.TORCH
     try:
         from nmtkit.decoding.ctranslate2_engine import cache_folder, device_of

@@ -14,9 +14,10 @@ import torch
 from nmtkit import progress
 from nmtkit.commands.trial import TrialText, text_of
 from nmtkit.corpus.chunks import call_apart
-from nmtkit.model.cost import count_parameters, update_flops
-from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak, peak_dtype
+from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.model.cost import update_flops
+from nmtkit.model.weights import count_parameters
+from nmtkit.reporting.devices import device_name
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import acceleration_of, most_tokens, say_what_is_missing, trainer_of

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from nmtkit.model.attention import attention, packed_attention, self_attention_mask
-from nmtkit.model.packing import Layout
+from nmtkit.fast.accelerate import fast_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
+from nmtkit.model.attention import attention, visible, window_of
+from nmtkit.model.layout import Layout
 
 HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
 
@@ -55,39 +57,36 @@ class Attention(nn.Module):
 
     def __init__(self, neighbourhood: int | None = None) -> None:
         super().__init__()
-        self.neighbourhood = neighbourhood
-        self._layout: Layout | None = None
+        self.window = window_of(causal=False, neighbourhood=neighbourhood)
+        self._mask: PackedMask | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Let each position of `x` (B, n, d) attend to its sentence."""
-        n_sentences, n, _ = x.shape
-        if self._layout is None:
-            self._layout = Layout.of_lengths([n] * n_sentences).to(x.device)
-        rows = x.view(n_sentences * n, -1, HEAD_WIDTH)
-        attended = packed_attention(
-            *(rows, rows, rows, self._layout, self._layout),
-            causal=False,
-            neighbourhood=self.neighbourhood,
+        return self.attend(x, x, x)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Apply equation 1 to queries, keys and values (B, n, d)."""
+        n_sentences, n, _ = q.shape
+        if self._mask is None:
+            layout = PackedLayout.of_lengths([n] * n_sentences).to(q.device)
+            self._mask = PackedMask(layout, layout, self.window)
+        q, k, v = (
+            each.reshape(n_sentences * n, -1, HEAD_WIDTH).transpose(0, 1) for each in (q, k, v)
         )
-        return attended.view_as(x)
+        attended = fast_attention(q, k, v, self._mask)
+        return attended.transpose(0, 1).reshape(n_sentences, n, -1)
 
 
-class ProjectedAttention(nn.Module):
+class ProjectedAttention(Attention):
     """Self-attention with its four projections, as the model has it."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self._layout: Layout | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """Let each position of `x` (B, n, d) attend to its sentence."""
-        n_sentences, n, _ = x.shape
-        if self._layout is None:
-            self._layout = Layout.of_lengths([n] * n_sentences).to(x.device)
-        q, k, v = self.qkv(x).view(n_sentences * n, 3, -1, HEAD_WIDTH).unbind(1)
-        attended = packed_attention(q, k, v, self._layout, self._layout, causal=False)
-        return self.out(attended.view_as(x))  # type: ignore[no-any-return]
+        return self.out(self.attend(*torch.chunk(self.qkv(x), 3, -1)))  # type: ignore[no-any-return]
 
 
 class Convolution(nn.Module):
@@ -140,7 +139,8 @@ def _attend(_: Sizes) -> Callable[[Tensor, int], Tensor]:
 
 
 def _attend_nearby(sizes: Sizes) -> Callable[[Tensor, int], Tensor]:
-    near = self_attention_mask(sizes.n, causal=False, neighbourhood=sizes.r)
+    sentence = Layout.of_lengths([sizes.n])
+    near = visible(sentence, sentence, window_of(causal=False, neighbourhood=sizes.r))
     return lambda x, _: attention(x, x, x, near)
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nmtkit.duration import duration
-from nmtkit.model.devices import TrainingCost
 from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.cost import BY_TIME, COUNTED, by_time
+from nmtkit.reporting.devices import TrainingCost
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,6 @@ class TranslationSpeed:
     """How fast a machine translates with a bundle."""
 
     engine: str
-    kernels: bool | None  # whether they are compiled; None: the engine has none, or not here
     dtype: str
     beam_size: int
     batch: int  # lines that the engine gets at a time

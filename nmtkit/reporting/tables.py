@@ -578,8 +578,6 @@ def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: boo
         return
     (first, *_) = speeds
     on = first.device if first.device != "CPU" else f"CPU, {first.threads} threads"
-    if any(speed.kernels is False for speed in speeds):
-        on += ", without compiled kernels"
     table = _table(
         f"{first.sentences:,} sentences on {on}",
         "engine",

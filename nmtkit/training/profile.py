@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 # The part of an operation: the first of these prefixes that its name, or the name of one of its
 # callers, begins with. Attention, loss and optimizer are single calls, forward and backward.
 PARTS = {
-    "_PackedAttention": "attention",
+    "_InRectangles": "attention",
     "torch_attn::": "attention",
     "_ChunkedCrossEntropy": "loss",
     "Optimizer.": "optimizer",

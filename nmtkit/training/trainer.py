@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.errors import UserError, is_out_of_memory
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
@@ -42,7 +43,7 @@ class Trainer:
             max_tokens: maximum tokens per side of a micro-batch; it changes memory and speed, and
                 the result only by rounding.
         """
-        self.model, self.pairs, self.config, self.group = model, pairs, config, group
+        self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
         self.acceleration, self.max_tokens = acceleration, max_tokens
         self.optimizer = torch.optim.Adam(
             model.parameters(),

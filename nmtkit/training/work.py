@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nmtkit.model.packing import Capacity
+from nmtkit.fast.packing import Capacity
 from nmtkit.training.batches import Batch, Pairs, Update, micro_batches, pack
 from nmtkit.training.distributed import Group
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from bundles import publish_bundle
 from models import tiny
+from nmtkit.decoding.attended import Attended, attended
 
 import nmtkit
 from nmtkit import cli
 from nmtkit.commands.attention import findings, picture_of
-from nmtkit.decoding.attended import Attended, attended
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.reporting.exhibit import read_exhibit

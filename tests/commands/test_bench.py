@@ -14,11 +14,11 @@ from torch.nn.attention.varlen import varlen_attn
 from nmtkit.commands import bench
 from nmtkit.commands.bench import bench_training
 from nmtkit.errors import UserError
+from nmtkit.fast import peak as peaks_of
+from nmtkit.fast.packing import Layout
 from nmtkit.machine import Machine, Precision
-from nmtkit.model import peak as peaks_of
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.cost import update_flops
-from nmtkit.model.packing import Layout
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.reporting.tables import print_training_speeds

@@ -4,10 +4,10 @@ import pytest
 import torch
 from bundles import random_model
 from models import tiny
+from nmtkit.decoding.attended import attended
 from torch import Tensor, nn
 
-from nmtkit.decoding.attended import attended
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, EncoderLayer, Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID
 

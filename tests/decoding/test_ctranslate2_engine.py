@@ -18,6 +18,7 @@ from bundles import (
     random_sources,
 )
 from models import tiny
+from nmtkit.kernels import library
 from system.command import done, environment, nmtkit, sentence
 
 from nmtkit.decoding.bundle import open_bundle
@@ -25,7 +26,6 @@ from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
-from nmtkit.kernels import library
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig

@@ -9,7 +9,7 @@ from nmtkit.decoding import forced
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 from models import tiny
+from nmtkit.model.inference import prepare_for_inference
 
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Forced, Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.model.inference import prepare_for_inference
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS

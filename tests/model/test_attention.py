@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from nmtkit.fast.cpu import random_scale
+from nmtkit.fast.packing import Layout
 from nmtkit.model import attention as packed
 from nmtkit.model import packing
 from nmtkit.model.attention import attention, packed_attention
-from nmtkit.model.dropout import random_scale
-from nmtkit.model.packing import Layout
 
 HEADS, D_K, D_V = 3, 4, 5
 LONGEST = 256  # of every recipe: max_positions

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from models import BASE, tiny
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmtkit.model.cost import count_parameters, update_flops
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import Layout
+from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import count_parameters
 from nmtkit.recipe import ModelConfig
 from nmtkit.training.loss import smoothed_cross_entropy
 

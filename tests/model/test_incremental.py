@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 from models import BFLOAT16, step_of, tiny
+from nmtkit.model.inference import prepare_for_inference
 from torch import Tensor
 
-from nmtkit.model.incremental import IncrementalDecoder, LayerCache
-from nmtkit.model.inference import prepare_for_inference
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import Layout
+from nmtkit.fast.step import IncrementalDecoder, LayerCache
 from nmtkit.model.transformer import DecoderLayer, Transformer
 
 V = 29

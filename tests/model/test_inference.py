@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import torch
 from models import BFLOAT16, needs_bfloat16, step_of, tiny
+from nmtkit.model.inference import ROWS, FixedLinear, prepare_for_inference
+from nmtkit.model.products import MIN_WIDTH, onednn_linear
 from torch import Tensor
 
+from nmtkit.fast.packing import Layout
+from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model import incremental, inference
-from nmtkit.model.incremental import IncrementalDecoder
-from nmtkit.model.inference import ROWS, FixedLinear, prepare_for_inference
-from nmtkit.model.packing import Layout
-from nmtkit.model.products import MIN_WIDTH, onednn_linear
 from nmtkit.model.transformer import Linear, Transformer
 
 V = 29

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import Layout
 
 lengths_of_sentences = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from nmtkit.model.products import MIN_WIDTH, MIN_WORK, is_intel, is_zen5, linear
 from torch.nn import functional as F  # noqa: N812
 
 from nmtkit.model import products
-from nmtkit.model.products import MIN_WIDTH, MIN_WORK, is_intel, is_zen5, linear
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from models import BASE, tiny
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nmtkit.model.dropout import Dropout
-from nmtkit.model.packing import Layout
+from nmtkit.fast.cpu import Dropout
+from nmtkit.fast.packing import Layout
 from nmtkit.model.transformer import (
     CrossAttention,
     DecoderLayer,

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.fast.gpu import WARM_UP, Graph
+from nmtkit.fast.packing import Capacity, Layout
 from nmtkit.model import attention
 from nmtkit.model.attention import has_fused_kernel
-from nmtkit.model.graph import WARM_UP, Graph
-from nmtkit.model.packing import Capacity, Layout
-from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 from nmtkit.stages.train import say_what_is_missing
 from nmtkit.symbols import BOS_ID, EOS_ID

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.errors import DivergedError, UserError
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import Layout
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import save_tensors
 from nmtkit.recipe import TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.tensors import save_tensors
 from nmtkit.training import acceleration, loop
 from nmtkit.training import trainer as trainer_module
 from nmtkit.training.acceleration import Acceleration
