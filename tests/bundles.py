@@ -14,8 +14,8 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
-from nmtkit.fast.packing import Layout
 from nmtkit.model.description import Description
+from nmtkit.model.layout import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID

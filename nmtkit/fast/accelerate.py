@@ -30,7 +30,7 @@ def accelerate(model: Transformer) -> Transformer:
         if isinstance(module, MultiHeadAttention):
             module.attention = fast_attention
         if isinstance(module, Embedding | Residual):
-            module.dropout = Dropout(module.dropout.p)
+            module.dropout = Dropout(module.dropout.p).train(module.training)
     return model
 
 

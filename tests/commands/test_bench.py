@@ -15,7 +15,7 @@ from nmtkit.commands import bench
 from nmtkit.commands.bench import bench_training
 from nmtkit.errors import UserError
 from nmtkit.fast import peak as peaks_of
-from nmtkit.fast.packing import Layout
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.attention import packed_attention
 from nmtkit.model.cost import update_flops
@@ -134,7 +134,7 @@ def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
 
 def test_an_operation_is_counted_where_it_belongs() -> None:
     a = torch.randn(300, 300, requires_grad=True)
-    layout = Layout.of_lengths([100] * 5)
+    layout = PackedLayout.of_lengths([100] * 5)
     row = torch.randn(500, 4, 100, requires_grad=True)
 
     def matrices() -> float:

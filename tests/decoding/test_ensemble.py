@@ -12,7 +12,7 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.ensemble import Ensemble, log_mean_probability
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.translator import translate_ids
-from nmtkit.fast.packing import Layout
+from nmtkit.model.layout import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

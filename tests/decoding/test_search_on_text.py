@@ -12,7 +12,7 @@ from nmtkit.model.inference import prepare_for_inference
 from nmtkit.decoding import translator
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
 from nmtkit.decoding.translator import translate_ids
-from nmtkit.fast.packing import Layout
+from nmtkit.model.layout import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 

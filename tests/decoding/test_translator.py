@@ -16,8 +16,8 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
-from nmtkit.fast.packing import Layout
 from nmtkit.fast.step import IncrementalDecoder
+from nmtkit.model.layout import Layout
 from nmtkit.model.transformer import DecoderLayer, Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 

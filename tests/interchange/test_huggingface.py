@@ -11,8 +11,8 @@ from models import tiny
 
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.errors import UserError
-from nmtkit.fast.packing import Layout
 from nmtkit.interchange.huggingface import write_model, write_tokenizer
+from nmtkit.model.layout import Layout
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID
 

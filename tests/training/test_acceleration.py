@@ -22,7 +22,7 @@ from torch._dynamo.utils import counters
 
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.gpu import WARM_UP, Graph
-from nmtkit.fast.packing import Capacity, Layout
+from nmtkit.fast.packing import Capacity, PackedLayout
 from nmtkit.model import attention
 from nmtkit.model.attention import has_fused_kernel
 from nmtkit.model.transformer import Transformer
@@ -263,7 +263,7 @@ def test_training_in_constant_shapes_has_the_same_curve(tmp_path: Path) -> None:
 def test_torchs_kernel_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU its arguments can be checked, and what shape comes out."""
     monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
-    layouts = [Layout.of_lengths(lengths) for lengths in ([3, 2, 4], [1, 6, 3])]
+    layouts = [PackedLayout.of_lengths(lengths) for lengths in ([3, 2, 4], [1, 6, 3])]
     on_meta = [layout.to(torch.device("meta")) for layout in layouts]
     q, k, v = (torch.empty(n, 2, 8, dtype=torch.bfloat16, device="meta") for n in (9, 10, 10))
     attended = attention.packed_attention(q, k, v, *on_meta, causal=False)
@@ -557,7 +557,7 @@ def test_layers_are_not_compiled_where_a_compiler_or_a_header_is_missing(
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("neighbourhood", [None, 1, 8, 64])
 def test_flash_attention_equals_rectangles(causal: bool, neighbourhood: int | None) -> None:
-    layout = Layout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
+    layout = PackedLayout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
     torch.manual_seed(1)
     qkv = [torch.randn(layout.n_tokens, 3, 64, device=CUDA) for _ in "qkv"]
     found = []

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.errors import DivergedError, UserError
-from nmtkit.fast.packing import Layout
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
@@ -653,9 +653,9 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
         tgt = pairs.tgt_ids[pairs.tgt_offsets[i] : pairs.tgt_offsets[i + 1]].tolist()
         hidden: Tensor = model(
             torch.tensor(src),
-            Layout.of_lengths([len(src)]),
+            PackedLayout.of_lengths([len(src)]),
             torch.tensor([BOS_ID, *tgt[:-1]]),
-            Layout.of_lengths([len(tgt)]),
+            PackedLayout.of_lengths([len(tgt)]),
         )
         for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
             peak = max(logits)
