@@ -11,12 +11,6 @@ from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
 
-# On a CPU without compiled kernels, our engine is faster than CTranslate2 with models at least as
-# wide as the paper's base model and with a large vocabulary (`nmtkit/decoding/README.md` has
-# figures).
-WIDTH_OF_OURS = 512
-ROWS_OF_OURS = 16_384
-
 
 class Translator(lines.Translator):
     """Translates raw text with a bundle or an ensemble, as `nmtkit translate --bundle` does."""

@@ -40,14 +40,14 @@ def expected(model: Transformer) -> dict[str, list[Tensor]]:
         x = layer(x, None)
     y = model.tgt_embedding(torch.tensor(TGT_IN), tgt.positions, len(TGT_IN))
     causal = torch.ones(len(TGT_IN), len(TGT_IN), dtype=torch.bool).tril()
-    for layer in model.decoder:
-        found["decoder"].append(torchs(layer.self_attention.qkv.weight, y, y, causal))
-        attend = layer.residuals[0]
-        z = attend(y, lambda each, at=layer: at.self_attention(each, causal))
-        cross = layer.cross_attention
+    for decoder in model.decoder:
+        found["decoder"].append(torchs(decoder.self_attention.qkv.weight, y, y, causal))
+        attend = decoder.residuals[0]
+        z = attend(y, lambda each, at=decoder: at.self_attention(each, causal))
+        cross = decoder.cross_attention
         merged = torch.cat([cross.q.weight, cross.kv.weight])
         found["cross"].append(torchs(merged, z, x, None))
-        y = layer(y, causal, cross.keys_values(x), None)
+        y = decoder(y, causal, cross.keys_values(x), None)
     return found
 
 

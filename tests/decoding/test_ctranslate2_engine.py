@@ -18,7 +18,6 @@ from bundles import (
     random_sources,
 )
 from models import tiny
-from nmtkit.kernels import library
 from system.command import done, environment, nmtkit, sentence
 
 from nmtkit.decoding.bundle import open_bundle
@@ -372,17 +371,13 @@ def test_recipe_is_translated_by_our_own_search_only(tmp_path: Path) -> None:
     ("config", "name"),
     [
         (tiny(), "ctranslate2"),
-        (tiny(d_model=16, n_heads=4), "torch"),  # as wide as this test's limit
         (tiny(d_k=3), "torch"),  # not for CTranslate2
         (tiny(neighbourhood=3), "torch"),
     ],
 )
 def test_auto_takes_the_faster_engine_that_can_run_the_model(
-    config: ModelConfig, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: ModelConfig, name: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("nmtkit.translator.WIDTH_OF_OURS", 16)
-    monkeypatch.setattr("nmtkit.translator.ROWS_OF_OURS", N_ROWS)
-    monkeypatch.setattr(library, "library", lambda: None)
     bundle = open_bundle(publish_bundle(tmp_path / "b", config))
     machine = Machine(tmp_path, device="cpu")
     engine = load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.AUTO)
@@ -391,17 +386,6 @@ def test_auto_takes_the_faster_engine_that_can_run_the_model(
     assert both.name == "torch"
     with pytest.raises(UserError, match="with --dtype int8, name an engine"):
         load_engine(bundle, machine, EngineName.AUTO, EnginePrecision.INT8)
-
-
-@pytest.mark.parametrize(("intel", "name"), [(False, "torch"), (True, "ctranslate2")])
-def test_auto_takes_ours_with_compiled_kernels(
-    intel: bool, name: str, original: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(library, "library", object)
-    monkeypatch.setattr("nmtkit.model.products.is_intel", lambda: intel)
-    machine = Machine(original, device="cpu")
-    engine = load_engine(open_bundle(original), machine, EngineName.AUTO, EnginePrecision.AUTO)
-    assert engine.name == name
 
 
 def test_auto_takes_ours_where_the_package_is_missing(

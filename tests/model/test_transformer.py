@@ -342,8 +342,8 @@ def test_each_layer_looks_one_neighbourhood_further(
     )
     for layer in model.encoder:
         encoded = layer(encoded, near)
-    for layer in model.decoder:
-        decoded = layer(decoded, earlier, layer.cross_attention.keys_values(memory), None)
+    for decoder in model.decoder:
+        decoded = decoder(decoded, earlier, decoder.cross_attention.keys_values(memory), None)
 
     def reached(output: Tensor, x: Tensor) -> list[int]:
         """The positions of `x` that change the output at position 10."""

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.errors import DivergedError, UserError
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
@@ -71,7 +72,7 @@ FLOAT32 = Acceleration()
 def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
     torch.manual_seed(seed)
     config = tiny(n_layers=1, d_model=16, d_ff=24, n_heads=2, d_k=8, d_v=8, dropout=dropout)
-    return Transformer(config, V)
+    return accelerate(Transformer(config, V))
 
 
 def config_of(**changes: Any) -> TrainingConfig:
