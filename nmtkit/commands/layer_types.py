@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import attention, visible, window_of
-from nmtkit.model.layout import Layout
 
 HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
 
@@ -139,7 +138,7 @@ def _attend(_: Sizes) -> Callable[[Tensor, int], Tensor]:
 
 
 def _attend_nearby(sizes: Sizes) -> Callable[[Tensor, int], Tensor]:
-    sentence = Layout.of_lengths([sizes.n])
+    sentence = PackedLayout.of_lengths([sizes.n])
     near = visible(sentence, sentence, window_of(causal=False, neighbourhood=sizes.r))
     return lambda x, _: attention(x, x, x, near)
 

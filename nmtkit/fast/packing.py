@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.model.attention import Window
-from nmtkit.model.layout import Layout, places
+from nmtkit.model.layout import Layout
 
 # A row of constant shape has room for sentences of this mean length; an update of shorter pairs
 # takes several rows. Each empty sentence costs attention time on a GPU.
@@ -72,19 +72,24 @@ class PackedLayout(Layout):
     ) -> "PackedLayout":
         """Return the layout of sentences with the given lengths, each at least 1."""
         sizes = torch.as_tensor(lengths, dtype=torch.int32)
-        return cls(*places(sizes), int(sizes.max()), cuts)
+        return cls(*_places(sizes), int(sizes.max()), cuts)
 
     @classmethod
     def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "PackedLayout":
         """Return the layout of sentences with the given lengths in a row of constant shape."""
         sizes = capacity.fill(lengths.int())
         n_empty = capacity.most_sentences - len(lengths)
-        return cls(*places(sizes), capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
+        return cls(*_places(sizes), capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
 
     def to(self, device: torch.device) -> "PackedLayout":
         """Return a copy on `device`."""
         cu_seqlens, positions = send(self.cu_seqlens, device), send(self.positions, device)
         return PackedLayout(cu_seqlens, positions, self.max_seqlen, self.cuts, self.n_empty)
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the number of tokens, T."""
+        return len(self.positions)
 
     @cached_property
     def rectangles(self) -> list["Rectangle"]:
@@ -110,6 +115,15 @@ class PackedLayout(Layout):
                 for each in self.rectangles
             ]
         return self._bands[before, after]
+
+
+def _places(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the offsets (N + 1,) and positions (T,) of sentences with `lengths` (N,), int32."""
+    cu_seqlens = torch.zeros(len(lengths) + 1, dtype=torch.int32)
+    torch.cumsum(lengths, 0, dtype=torch.int32, out=cu_seqlens[1:])
+    # numpy repeats in this thread. torch wakes others, which a GPU's batches need not wait for.
+    starts = torch.from_numpy(cu_seqlens.numpy()[:-1].repeat(lengths.numpy()))
+    return cu_seqlens, torch.arange(len(starts), dtype=torch.int32) - starts
 
 
 @dataclass(frozen=True)

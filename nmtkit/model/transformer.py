@@ -267,7 +267,6 @@ class Embedding(nn.Module):
         self.weight = weight
         self.dtype = dtype
         self.dropout = nn.Dropout(config.dropout)
-        self._longer: Tensor | None = None  # a table with more positions
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
         else:
@@ -287,10 +286,7 @@ class Embedding(nn.Module):
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
         if n_positions <= len(self._sinusoids):
             return self._sinusoids[positions]
-        # A CUDA graph reads the first table at its address, so it is not replaced.
-        if self._longer is None or n_positions > len(self._longer):
-            self._longer = self._table(2 * n_positions).to(positions.device)
-        return self._longer[positions]
+        return self._table(n_positions).to(positions.device)[positions]
 
     def _table(self, n_positions: int) -> Tensor:
         is_fairseqs = self.config.positions == "fairseq"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nmtkit.decoding.forced import attended
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.model.layout import Layout
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID
 
@@ -33,7 +33,7 @@ def torchs(weight: Tensor, queries: Tensor, keys: Tensor, mask: Tensor | None) -
 def expected(model: Transformer) -> dict[str, list[Tensor]]:
     """The weights, layer by layer."""
     found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-    src, tgt = Layout.of_lengths([len(SRC)]), Layout.of_lengths([len(TGT_IN)])
+    src, tgt = PackedLayout.of_lengths([len(SRC)]), PackedLayout.of_lengths([len(TGT_IN)])
     x = model.src_embedding(torch.tensor(SRC), src.positions, len(SRC))
     for layer in model.encoder:
         found["encoder"].append(torchs(layer.self_attention.qkv.weight, x, x, None))

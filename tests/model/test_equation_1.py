@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import attention, attention_weights, visible, window_of
-from nmtkit.model.layout import Layout
 
 
 def test_equation_1_as_it_is_written() -> None:
@@ -31,7 +31,7 @@ def test_a_token_sees_its_own_sentence_in_its_neighbourhood(
     causal: bool, neighbourhood: int | None
 ) -> None:
     lengths = [3, 1, 9]
-    layout = Layout.of_lengths(lengths)
+    layout = PackedLayout.of_lengths(lengths)
     tokens = [(sentence, i) for sentence, n in enumerate(lengths) for i in range(n)]
 
     def sees(query: tuple[int, int], key: tuple[int, int]) -> bool:

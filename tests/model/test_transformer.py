@@ -9,8 +9,8 @@ from models import BASE, tiny
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.attention import visible, window_of
-from nmtkit.model.layout import Layout
 from nmtkit.model.transformer import (
     CrossAttention,
     DecoderLayer,
@@ -43,8 +43,8 @@ def sentences(lengths: list[int], seed: int) -> list[Tensor]:
 
 def run(model: Transformer, src: list[Tensor], tgt: list[Tensor]) -> list[Tensor]:
     """The decoder's output of each sentence, all packed into one batch."""
-    src_layout = Layout.of_lengths([len(sentence) for sentence in src])
-    tgt_layout = Layout.of_lengths([len(sentence) for sentence in tgt])
+    src_layout = PackedLayout.of_lengths([len(sentence) for sentence in src])
+    tgt_layout = PackedLayout.of_lengths([len(sentence) for sentence in tgt])
     output = model(torch.cat(src), src_layout, torch.cat(tgt), tgt_layout)
     return list(torch.split(output, [len(sentence) for sentence in tgt]))
 
@@ -229,7 +229,7 @@ def test_self_attention_with_d_k_other_than_d_v_is_equation_1(causal: bool) -> N
     x = [torch.randn(length, 6, dtype=torch.float64) for length in (4, 1, 3)]
     matrices = [*torch.split(attention.qkv.weight, [6, 6, 15]), attention.out.weight]
     expected = plain_multi_head(x, x, matrices, heads=3, causal=causal)
-    layout = Layout.of_lengths([4, 1, 3])
+    layout = PackedLayout.of_lengths([4, 1, 3])
     output = attention(torch.cat(x), visible(layout, layout, window_of(causal=causal)))
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
 
@@ -245,7 +245,7 @@ def test_cross_attention_with_d_k_other_than_d_v_is_equation_1() -> None:
         attention.out.weight,
     ]
     expected = plain_multi_head(x, memory, matrices, heads=3, causal=False)
-    layouts = Layout.of_lengths([2, 5, 1]), Layout.of_lengths([3, 1, 4])
+    layouts = PackedLayout.of_lengths([2, 5, 1]), PackedLayout.of_lengths([3, 1, 4])
     mask = visible(*layouts, window_of(causal=False))
     output = attention(torch.cat(x), *attention.keys_values(torch.cat(memory)), mask)
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
@@ -333,7 +333,7 @@ def test_each_layer_looks_one_neighbourhood_further(
 ) -> None:
     n, n_layers = 21, 3
     model = model_of(tiny(neighbourhood=neighbourhood, n_layers=n_layers))
-    layout = Layout.of_lengths([n])
+    layout = PackedLayout.of_lengths([n])
     src, tgt, memory = (torch.randn(n, 12, requires_grad=True) for _ in range(3))
     encoded, decoded = src, tgt
     near, earlier = (
@@ -396,7 +396,7 @@ def test_position_beyond_those_of_training_is_in_the_table_of_fairseq_too() -> N
 
 
 def embed(model: Transformer, tokens: Tensor) -> Tensor:
-    layout = Layout.of_lengths([len(tokens)])
+    layout = PackedLayout.of_lengths([len(tokens)])
     embedded: Tensor = model.src_embedding(tokens, layout.positions, layout.max_seqlen)
     return embedded
 
