@@ -414,7 +414,7 @@ def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(translator, "IncrementalDecoder", Failing)
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
-        translate(model, sources, extra=10_000)
+        translate(model, sources, extra=1_000)
     assert threading.active_count() == before
     assert torch.get_num_threads() == 3
     assert len(steps) < 5_000

@@ -327,7 +327,7 @@ def test_compiled_code_changes_gradients_by_rounding_alone() -> None:
 def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
     """Also in the first replay, before which the graph was captured."""
     config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
-    model = Transformer(config, 23, how.dtype).to(device)
+    model = accelerate(Transformer(config, 23, how.dtype).to(device))
     GradientSums(model, Group(0, 1, device)).clear()
     backward = Backward(model, 0.1, how)
     batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(device)
