@@ -14,8 +14,9 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.description import Description
-from nmtkit.model.packing import Layout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
@@ -31,7 +32,7 @@ def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
     model.output_matrix.data.mul_(3)
-    return model.eval()
+    return accelerate(model.eval())
 
 
 def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
@@ -40,7 +41,7 @@ def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
     model = Transformer(config, N_ROWS)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    return model.eval()
+    return accelerate(model.eval())
 
 
 def copying_model(n_tokens: int, longest: int) -> Transformer:
@@ -51,12 +52,12 @@ def copying_model(n_tokens: int, longest: int) -> Transformer:
     config = tiny(n_layers=1, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8)
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
-    model = Transformer(config, N_ROWS, torch.float64)
+    model = accelerate(Transformer(config, N_ROWS, torch.float64))
     torch.set_default_dtype(torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     for step in range(300):
         sources = random_sources(32, n_tokens, longest, seed=step)
-        layout = Layout.of_lengths([len(source) for source in sources])
+        layout = PackedLayout.of_lengths([len(source) for source in sources])
         src = torch.tensor([id_ for source in sources for id_ in source])
         tgt_in = torch.tensor([id_ for source in sources for id_ in (BOS_ID, *source[:-1])])
         logits = model(src, layout, tgt_in, layout) @ model.output_matrix.t()
@@ -66,7 +67,7 @@ def copying_model(n_tokens: int, longest: int) -> Transformer:
         optimizer.step()
     copying = Transformer(config, N_ROWS)
     copying.load_state_dict(model.state_dict())
-    return copying.eval()
+    return accelerate(copying.eval())
 
 
 def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:

@@ -32,12 +32,3 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"real corpora and golden files are not at {folder}")
     return folder
-
-
-@pytest.fixture(params=["kernels", "torch"])
-def kernels_or_torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use compiled kernels where there is a compiler, or torch's operations."""
-    from nmtkit.kernels import library  # imports torch
-
-    if request.param == "torch":
-        monkeypatch.setattr(library, "library", lambda: None)

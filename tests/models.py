@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmtkit.model.incremental import IncrementalDecoder
+from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.recipe import ModelConfig
 
 # On a CPU without AVX-512, `nmtkit translate` refuses bfloat16.

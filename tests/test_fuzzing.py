@@ -33,7 +33,6 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
-from nmtkit.model.weights import load_tensors
 from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
@@ -42,6 +41,7 @@ from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import read_trees
 from nmtkit.study import load_study
+from nmtkit.tensors import load_tensors
 from nmtkit.training.metrics import read_metrics
 
 MAX_CPU_S = 20.0  # for some kilobytes; on an idle core they take milliseconds

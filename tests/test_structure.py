@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
-    *("model", "kernels", "artifacts", "rooms", "errors", "symbols"),
+    *("fast", "model", "tensors", "artifacts", "rooms", "errors", "symbols"),
     *("visible", "duration", "languages"),
     "perplexity",
 }
@@ -35,8 +35,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "artifacts": {"errors"},
     "rooms": set(),
     "provenance": {"recipe_file", "artifacts", "errors"},
-    "kernels": set(),
-    "model": {"kernels", "recipe", "artifacts", "errors", "symbols"},
+    "tensors": {"errors"},
+    "model": {"recipe", "tensors", "artifacts", "errors"},
+    "fast": {"model", "errors"},
     "sources": {"schema", "languages", "artifacts", "errors"},
     "corpus": {"sources", "artifacts", "errors", "symbols"},
     "training": {"recipe", *LIBRARY},
@@ -111,7 +112,7 @@ Rule = Callable[[Module], Iterator[str]]
 
 
 def rooms_import_one_way(module: Module) -> Iterator[str]:
-    """cli -> commands -> stages -> libraries -> model -> recipe, artifacts, errors, kernels."""
+    """cli -> commands -> stages -> libraries -> fast -> model -> recipe, artifacts, errors."""
     if module.room not in MAY_IMPORT:
         yield f"room {module.room} has no place in MAY_IMPORT"
         return

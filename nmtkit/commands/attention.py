@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.decoding.attended import Attended, attended
+from nmtkit.decoding.forced import Attended, attended
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
@@ -66,7 +66,7 @@ def picture_of(
             f"the sentence has {len(src):,} subwords and its translation {len(tgt):,}; at most "
             f"{translator.max_subwords:,} can be shown"
         )
-    found = attended(engine.model, src, [BOS_ID, *tgt])
+    found = attended(engine.model, src, tgt)
     pieces = text.subword.pieces
     return AttentionPicture(
         bundle=str(bundle),

@@ -11,7 +11,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError, shown_differences
 from nmtkit.model.description import Description
-from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.continuation import lineage
 from nmtkit.stages.note import read_note

@@ -17,9 +17,10 @@ from torch.profiler import ProfilerActivity, profile
 from nmtkit import progress
 from nmtkit.commands.trial import TrialText, text_of
 from nmtkit.corpus.chunks import call_apart
-from nmtkit.model.cost import count_parameters, update_flops
-from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak, peak_dtype
+from nmtkit.fast.peak import measured_peak, peak_dtype
+from nmtkit.model.cost import update_flops
+from nmtkit.model.weights import count_parameters
+from nmtkit.reporting.devices import device_name
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import say_faster_ways, setup_of
@@ -35,7 +36,7 @@ PEAK_SECONDS = 1.0  # for measuring the peak
 # The part of an operation: the first of these prefixes that its name, or the name of one of its
 # callers, begins with. Attention, loss and optimizer are single calls, forward and backward.
 PARTS = {
-    "_PackedAttention": "attention",
+    "_InRectangles": "attention",
     "torch_attn::": "attention",
     "_ChunkedCrossEntropy": "loss",
     "Optimizer.": "optimizer",

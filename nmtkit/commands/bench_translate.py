@@ -14,12 +14,12 @@ from nmtkit.commands.bench import peak_bytes
 from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
+from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
-from nmtkit.model.cost import translation_flops
-from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak, peak_dtype
-from nmtkit.recipe import DecodingConfig
+from nmtkit.model.weights import count_parameters
+from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.recipe_file import override_decoding
+from nmtkit.reporting.devices import device_name
 from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.sources.kinds import read_plain
 from nmtkit.translator import load_engine
@@ -155,3 +155,30 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
         peak_bytes=memory,
         load_seconds=load_seconds,
     )
+
+
+def translation_flops(
+    config: ModelConfig,
+    n_rows: int,
+    src_lengths: Sequence[int],
+    tgt_lengths: Sequence[int],
+    beam_size: int,
+) -> float:
+    """Return the FLOPs of a beam search that takes one step for each token of its best hypothesis.
+
+    Args:
+        config: The model.
+        n_rows: Number of rows of its output matrix.
+        src_lengths: Number of tokens of each source, EOS included.
+        tgt_lengths: Number of tokens of each best hypothesis, EOS included.
+        beam_size: Number of beams, of which the first step has only one.
+    """
+    weights = count_parameters(config, n_rows)
+    per_pair_of_tokens = 2 * config.n_layers * config.n_heads * (config.d_k + config.d_v)
+    total = 0.0
+    for n_src, n_tgt in zip(src_lengths, tgt_lengths, strict=True):
+        n_tokens = 1 + (n_tgt - 1) * beam_size  # of all beams
+        total += 2 * (weights.encoder + weights.memory) * n_src
+        total += 2 * (weights.decoder + weights.output) * n_tokens
+        total += per_pair_of_tokens * (n_src**2 + n_tokens * (n_src + n_tgt / 2))
+    return total

@@ -24,7 +24,7 @@ def warn_if_long(chain: Chain) -> None:
     flops = training_flops(recipe.model, recipe.training, n_rows)
     if flops < SLOW * WEEK:
         return
-    from nmtkit.model.peak import measured_peak  # imports torch
+    from nmtkit.fast.peak import measured_peak  # imports torch
 
     device = chain.machine.torch_device()
     peak = measured_peak(device, PEAK_SECONDS, chain.machine.torch_dtype(device))

@@ -2,8 +2,9 @@
 
 from nmtkit import progress
 from nmtkit.commands.trial import TrialText, find, measure_speed, text_of
-from nmtkit.model.cost import count_parameters, training_flops
-from nmtkit.model.devices import device_name, training_cost
+from nmtkit.model.cost import training_flops
+from nmtkit.model.weights import count_parameters
+from nmtkit.reporting.devices import device_name, training_cost
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.reporting.tables import print_plan
 from nmtkit.sources.download import is_here, known_bytes

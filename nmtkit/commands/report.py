@@ -21,8 +21,8 @@ from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
-from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
+from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.chart import Curve
 from nmtkit.reporting.code import marked

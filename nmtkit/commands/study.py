@@ -16,7 +16,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.machine import Machine
-from nmtkit.model.cost import count_parameters
+from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe

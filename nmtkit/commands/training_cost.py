@@ -5,7 +5,7 @@ from pydantic import BaseModel
 from nmtkit.artifacts import MEASUREMENTS, Artifact, DamagedError, read_record
 from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import Description
-from nmtkit.model.devices import TrainingCost, training_cost
+from nmtkit.reporting.devices import TrainingCost, training_cost
 
 
 class _Measured(BaseModel):

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
-from nmtkit.kernels.search import continuations
+from nmtkit.recipe import DecodingConfig
+from nmtkit.symbols import BOS_ID, EOS_ID
 
 BLOCK = 64  # tokens; see _continuations
 LOWER_HALF = 0xFFFF_FFFF  # of a key
@@ -44,12 +45,8 @@ class StepModel(Protocol):
 
 def beam_search(
     model: StepModel,
-    max_lengths: Tensor,
-    *,
-    beam_size: int,
-    length_penalty: float,
-    bos_id: int,
-    eos_id: int,
+    src_lengths: Tensor,
+    decoding: DecodingConfig,
     n_best: int = 1,
 ) -> list[list[Hypothesis]]:
     """Search for the `n_best` highest-scoring hypotheses of each sentence.
@@ -63,31 +60,31 @@ def beam_search(
 
     Args:
         model: The model to search with.
-        max_lengths: Maximum number of tokens before the EOS (B,), int64, on the model's device.
-        beam_size: Number of beams per sentence.
-        length_penalty: The paper's alpha, at least 0.
-        bos_id: Id of the BOS.
-        eos_id: Id of the EOS.
-        n_best: Number of hypotheses to return, at most `beam_size`.
+        src_lengths: Number of tokens of each source, without the EOS (B,), int64, on the model's
+            device.
+        decoding: The beam, the length penalty, and how much longer than its source a hypothesis
+            may be.
+        n_best: Number of hypotheses to return, at most the size of the beam.
 
     Returns:
         The hypotheses of each sentence, best first: fewer than `n_best` if the search met fewer
         with a probability above 0, and none if the model returned NaN.
     """
+    beam_size = decoding.beam_size
     assert 1 <= n_best <= beam_size
-    assert length_penalty >= 0
+    max_lengths = src_lengths + decoding.max_extra_tokens
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
-    penalties = _penalties(max_lengths, length_penalty)
+    penalties = _penalties(max_lengths, decoding.length_penalty)
     shortest = min(max_lengths.tolist(), default=0)
     trellis = _Trellis(len(max_lengths), len(penalties), beam_size, max_lengths.device)
-    state = _start(max_lengths, n_best, bos_id)
+    state = _start(max_lengths, n_best)
     length = 0  # of all hypotheses in progress
     while len(state.sentences):
         must_end = state.max_lengths <= length if shortest <= length else None
         candidates = _candidates(
-            state.live.log_probs, model.step(state.live.tokens), 2 * beam_size, must_end, eos_id
+            state.live.log_probs, model.step(state.live.tokens), 2 * beam_size, must_end
         )
-        ended = candidates.tokens == eos_id
+        ended = candidates.tokens == EOS_ID
         penalty = penalties[length + 1]
         state = _State(
             sentences=state.sentences,
@@ -211,7 +208,7 @@ def _penalties(max_lengths: Tensor, alpha: float) -> Tensor:
     return torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
 
 
-def _start(max_lengths: Tensor, n_best: int, bos_id: int) -> _State:
+def _start(max_lengths: Tensor, n_best: int) -> _State:
     """Return a state with one beam per sentence, which holds only the BOS."""
     n, device = len(max_lengths), max_lengths.device
     zeros = torch.zeros(n, 1, dtype=torch.int64, device=device)
@@ -219,13 +216,13 @@ def _start(max_lengths: Tensor, n_best: int, bos_id: int) -> _State:
     return _State(
         sentences=torch.arange(n, device=device),
         max_lengths=max_lengths,
-        live=_Beams(zeros + bos_id, torch.zeros(n, 1, device=device), zeros),
+        live=_Beams(zeros + BOS_ID, torch.zeros(n, 1, device=device), zeros),
         finished=_Finished(nothing, nothing, zeros.expand(n, n_best), zeros.expand(n, n_best)),
     )
 
 
 def _candidates(
-    live: Tensor, log_probs: Iterable[Tensor], n: int, must_end: Tensor | None, eos_id: int
+    live: Tensor, log_probs: Iterable[Tensor], n: int, must_end: Tensor | None
 ) -> _Beams:
     """Return the `n` most probable continuations of each sentence, or all if there are fewer.
 
@@ -235,7 +232,6 @@ def _candidates(
         n: How many to return.
         must_end: Sentences at their maximum length (B,), where only the EOS may follow; None if
             there are none.
-        eos_id: Id of the EOS.
     """
     parts = []
     n_done = 0
@@ -243,16 +239,13 @@ def _candidates(
         assert part.dtype == torch.float32
         rows = slice(n_done, n_done := n_done + len(part))
         ends = None if must_end is None else must_end[rows]
-        parts.append(
-            continuations(live[rows], part, n, ends, eos_id)
-            or _continuations(live[rows], part, n, ends, eos_id)
-        )
+        parts.append(_continuations(live[rows], part, n, ends))
     values, tokens, parents = (torch.cat(each) for each in zip(*parts, strict=True))
     return _Beams(tokens=tokens, log_probs=values, parents=parents)
 
 
 def _continuations(
-    live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | None, eos_id: int
+    live: Tensor, log_probs: Tensor, n: int, must_end: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the most probable continuations of a few sentences.
 
@@ -267,7 +260,7 @@ def _continuations(
 
     maxima = live[:, :, None] + blocks.amax(3)
     if must_end is not None:
-        no_end = torch.arange(n_blocks, device=live.device) != eos_id // BLOCK
+        no_end = torch.arange(n_blocks, device=live.device) != EOS_ID // BLOCK
         maxima.masked_fill_(must_end[:, None, None] & no_end, -torch.inf)
     n_of_sentence = n_beams * n_blocks
     best = _top(maxima.flatten(1), n)  # (b, C)
@@ -276,7 +269,7 @@ def _continuations(
     totals += live.gather(1, best // n_blocks)[:, :, None]
     places = torch.arange(BLOCK, device=live.device).add(best[:, :, None], alpha=BLOCK)
     if must_end is not None:
-        no_end = places % (n_blocks * BLOCK) != eos_id
+        no_end = places % (n_blocks * BLOCK) != EOS_ID
         totals.masked_fill_(must_end[:, None, None] & no_end, -torch.inf)
     values, places = _values_places(_least(_keys(totals, places).flatten(1), n))
     parents = places // (n_blocks * BLOCK)

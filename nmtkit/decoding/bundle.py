@@ -16,7 +16,7 @@ from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
-from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def write_bundle(
     if isinstance(weights, Path):
         artifacts.share_file(weights / WEIGHTS, folder / WEIGHTS)
     else:
-        from nmtkit.model.weights import save_tensors  # the only need of torch here
+        from nmtkit.tensors import save_tensors  # the only need of torch here
 
         save_tensors(dict(weights), folder / WEIGHTS)
 

@@ -34,9 +34,8 @@ from nmtkit.decoding.engine import (
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
 from nmtkit.interchange.ctranslate2_limits import unsupported
-from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL
-from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import WEIGHTS, count_parameters
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

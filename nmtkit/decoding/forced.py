@@ -1,10 +1,11 @@
 """Forced decoding: how a model rates given translations, and where it looks for each token.
 
-One pass of `Transformer.decode` over whole translations; there is no search. Dimensions: S source
-tokens and T target tokens of a batch, Ls and Lt those of one sentence, all with the EOS; H heads.
+One pass over whole translations; there is no search. Dimensions: S source tokens and T target
+tokens of a batch, Ls and Lt those of one sentence, all with the EOS; N layers, H heads.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +15,10 @@ from torch.nn.functional import cross_entropy
 from nmtkit.decoding.engine import DIVERGED, Forced, Link
 from nmtkit.decoding.ensemble import log_mean_probability
 from nmtkit.errors import DivergedError
-from nmtkit.model.attention import attention_weights
-from nmtkit.model.packing import Layout
-from nmtkit.model.transformer import CrossAttention, DecoderLayer, Transformer, split_heads
+from nmtkit.fast.accelerate import fast_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
+from nmtkit.model.attention import Window, attention_weights, visible
+from nmtkit.model.transformer import Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID
 
 BATCH_TOKENS = 4_096  # of both sides
@@ -52,18 +54,43 @@ def force_ids(
     results: dict[int, Forced] = {}
     for numbers in _batches(sources, targets):
         batch = _Batch.of([sources[i] for i in numbers], [targets[i] for i in numbers], device)
-        passes = [_run(each, batch) for each in models]
+        passes = [_run(each, batch, watch=align) for each in models]
         log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
-        attention = zip(*(weights for _, weights in passes), strict=True)
         if log_probs.isnan().any():
             raise DivergedError(DIVERGED)
         links: list[list[Link]] = [[] for _ in numbers]
         if align:
-            links = [_links(torch.stack(weights).mean(0)) for weights in attention]
+            of_models = (masks[-1].of_sentences() for _, masks in passes)
+            links = [
+                _links(torch.stack(weights).mean(0)) for weights in zip(*of_models, strict=True)
+            ]
         of_sentences = zip(numbers, torch.split(log_probs, batch.tgt_lengths), links, strict=True)
         for i, of_tokens, of_sentence in of_sentences:
             results[i] = Forced(of_tokens.tolist(), of_sentence)
     return [results[i] for i in range(len(sources))]
+
+
+@dataclass(frozen=True)
+class Attended:
+    """The weights of all attention; those of a query (second to last dimension) sum to 1."""
+
+    encoder: Tensor  # (N, H, Ls, Ls)
+    decoder: Tensor  # (N, H, Lt, Lt)
+    cross: Tensor  # (N, H, Lt, Ls), of the decoder to the encoder's output
+
+
+@torch.inference_mode()
+def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Attended:
+    """Return the weights of all N layers for a sentence and its translation.
+
+    Args:
+        model: The model.
+        source: The token ids of the sentence, with the EOS.
+        target: The token ids of the translation, without the EOS.
+    """
+    batch = _Batch.of([source], [target], model.output_matrix.device)
+    _, masks = _run(model.eval(), batch, watch=True)
+    return Attended(*(mask.of_layers() for mask in masks))
 
 
 def _batches(
@@ -95,6 +122,8 @@ class _Batch:
         targets: Sequence[Sequence[int]],
         device: torch.device,
     ) -> "_Batch":
+        """Pack sentences with the EOS, and translations without it."""
+
         def row(sentences: Iterable[Sequence[int]]) -> Tensor:
             return torch.tensor([id_ for ids in sentences for id_ in ids], device=device)
 
@@ -107,46 +136,60 @@ class _Batch:
         )
 
 
-def _run(model: Transformer, batch: _Batch) -> tuple[Tensor, Iterator[Tensor]]:
-    """Return the log-probabilities (T,) of the target tokens and the attention of each sentence.
+def _run(model: Transformer, batch: _Batch, *, watch: bool) -> tuple[Tensor, list["_Watched"]]:
+    """Return the log-probabilities (T,) of the target tokens, and what `watch` asks to record.
 
-    The attention is that of the last decoder layer to the source, averaged over its heads, as in
-    fairseq's --print-alignment. It is computed when it is asked for.
+    That are the masks of the encoder, of the decoder, and of the decoder to the source.
     """
-    src_layout = Layout.of_lengths(batch.src_lengths).to(batch.src.device)
-    tgt_layout = Layout.of_lengths(batch.tgt_lengths).to(batch.src.device)
-    memory = model.encode(batch.src, src_layout)
-    layer = model.decoder[-1]
-    assert isinstance(layer, DecoderLayer)
-    queries: list[Tensor] = []
-    hook = layer.cross_attention.register_forward_pre_hook(lambda _, args: queries.append(args[0]))
-    hidden = model.decode(batch.tgt_in, tgt_layout, memory, src_layout)
-    hook.remove()
+    masks: list[_Watched] = []
+
+    def watched(queries: PackedLayout, keys: PackedLayout, window: Window) -> _Watched:
+        masks.append(_Watched(PackedMask(queries, keys, window)))
+        return masks[-1]
+
+    if watch:
+        model = copy(model)  # with the same weights: another thread may use the other one
+        model.mask = watched
+    src_layout = PackedLayout.of_lengths(batch.src_lengths).to(batch.src.device)
+    tgt_layout = PackedLayout.of_lengths(batch.tgt_lengths).to(batch.src.device)
+    hidden = model(batch.src, src_layout, batch.tgt_in, tgt_layout)
     log_probs = [
         -cross_entropy(model.logits(rows).float(), tokens, reduction="none")
         for rows, tokens in zip(
             torch.split(hidden, LOGIT_ROWS), torch.split(batch.tgt_out, LOGIT_ROWS), strict=True
         )
     ]
-    return torch.cat(log_probs), _attention(layer.cross_attention, queries[0], memory, batch)
+    return torch.cat(log_probs), masks
 
 
-def _attention(cross: CrossAttention, x: Tensor, memory: Tensor, batch: _Batch) -> Iterator[Tensor]:
-    """Yield the mean weights (Lt, Ls) of the heads for each sentence.
+class _Watched:
+    """A mask that records the queries and keys of each layer, from which weights follow."""
 
-    Args:
-        cross: The attention of a decoder layer to the source.
-        x: Its input (T, D).
-        memory: The encoder's output (S, D).
-        batch: The lengths of the sentences.
-    """
-    q = split_heads(cross.q(x), cross.heads)
-    k, _ = cross.keys_values(memory)
-    sentences = zip(
-        torch.split(q, batch.tgt_lengths), torch.split(k, batch.src_lengths), strict=True
-    )
-    for queries, keys in sentences:  # (Lt, H, K) and (Ls, H, K)
-        yield attention_weights(queries.transpose(0, 1), keys.transpose(0, 1), None).mean(0)
+    def __init__(self, mask: PackedMask) -> None:
+        self._mask = mask
+        self._layers: list[tuple[Tensor, Tensor]] = []
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        self._layers.append((q, k))
+        return fast_attention(q, k, v, self._mask)
+
+    def of_layers(self) -> Tensor:
+        """Return the weights (N, H, Lq, Lk) of a row that is one sentence."""
+        seen = visible(self._mask.queries, self._mask.keys, self._mask.window)
+        return torch.stack(
+            [attention_weights(q.float(), k.float(), seen).cpu() for q, k in self._layers]
+        )
+
+    def of_sentences(self) -> Iterator[Tensor]:
+        """Yield the weights (Lq, Lk) of the last layer in each sentence, if all keys are visible.
+
+        They are the mean over its heads, as in fairseq's --print-alignment.
+        """
+        q, k = self._layers[-1]
+        sides = ((q, self._mask.queries), (k, self._mask.keys))
+        of_sides = (torch.split(each, layout.lengths.tolist(), 1) for each, layout in sides)
+        for queries, keys in zip(*of_sides, strict=True):
+            yield attention_weights(queries, keys, None).mean(0)
 
 
 def _links(weights: Tensor) -> list[Link]:

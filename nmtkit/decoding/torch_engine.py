@@ -10,10 +10,9 @@ from nmtkit.decoding.engine import MAX_LINES, Forced, Hypothesis, lines_per_minu
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.decoding.translator import translate_ids
-from nmtkit.model.cost import count_parameters
-from nmtkit.model.inference import prepare_for_inference
+from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import load_weights
+from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig
 
 
@@ -40,9 +39,7 @@ class TorchEngine:
         Raises:
             UserError: The weights of one are damaged, or are not those of its model.
         """
-        models = [load_model(each, device) for each in (bundle, *others)]
-        for model in models:
-            prepare_for_inference(model, dtype)
+        models = [cast(accelerate(load_model(each, device)), dtype) for each in (bundle, *others)]
         return cls(models[0], bundle.text.subword.n_tokens, tuple(models[1:]))
 
     @property
@@ -76,10 +73,8 @@ class TorchEngine:
         return translate_ids(
             self.model,
             sources,
+            decoding,
             n_tokens=self.n_tokens,
-            beam_size=decoding.beam_size,
-            length_penalty=decoding.length_penalty,
-            max_extra_tokens=decoding.max_extra_tokens,
             n_best=n_best,
             progress=progress,
             others=self.others,

@@ -14,13 +14,13 @@ from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.engine import DIVERGED, Hypothesis
 from nmtkit.decoding.ensemble import Ensemble
 from nmtkit.errors import DivergedError, UserError, is_out_of_memory
-from nmtkit.model.incremental import IncrementalDecoder
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmtkit.recipe import DecodingConfig
+from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
-# Sentences times beams in a batch. On two cores of a Zen 5 processor, 1,024 are 4 % slower with a
-# 128-wide model, 512 12 to 14 %.
+# Sentences times beams in a batch.
 BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}
 # Source tokens in a batch, padding included: few sentences if they are long, to save memory.
 BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}
@@ -37,11 +37,9 @@ Found = list[list[Hypothesis]]  # of each sentence, best first
 def translate_ids(
     model: Transformer,
     sources: Sequence[Sequence[int]],
+    decoding: DecodingConfig,
     *,
     n_tokens: int,
-    beam_size: int,
-    length_penalty: float,
-    max_extra_tokens: int,
     n_best: int,
     progress: Callable[[int], None],
     others: Sequence[Transformer] = (),
@@ -54,12 +52,10 @@ def translate_ids(
     Args:
         model: The model.
         sources: The token ids of each sentence, with the EOS.
+        decoding: The beam, the length penalty, and how much longer than its source a translation
+            may be (section 6.1).
         n_tokens: Size of the vocabulary. Rows of the output matrix beyond it are never produced.
-        beam_size: Number of beams per sentence.
-        length_penalty: The paper's alpha.
-        max_extra_tokens: Maximum length of a translation beyond that of its source, both without
-            the EOS (section 6.1).
-        n_best: Number of hypotheses to return, at most `beam_size`.
+        n_best: Number of hypotheses to return, at most the size of the beam.
         progress: Called with the number of sentences after each batch.
         others: The other models of an ensemble.
 
@@ -81,17 +77,10 @@ def translate_ids(
             IncrementalDecoder(each, each.encode(src, layout), layout, never)
             for each, never in zip(models, forbidden, strict=True)
         ]
-        return beam_search(
-            _Stoppable(Ensemble(decoders) if others else decoders[0], stopping),
-            layout.lengths - 1 + max_extra_tokens,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            n_best=n_best,
-        )
+        together = Ensemble(decoders) if others else decoders[0]
+        return beam_search(_Stoppable(together, stopping), layout.lengths - 1, decoding, n_best)
 
-    waiting = _Waiting(sources, beam_size, device)
+    waiting = _Waiting(sources, decoding.beam_size, device)
     best: Found = [[]] * len(sources)
     with closing(_in_threads(search, waiting)) as batches:
         for numbers, found in batches:
@@ -198,8 +187,7 @@ def _in_threads(
 def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
     """Start `n` threads, each of which computes on one core.
 
-    Two cores for the same products are slower than one: a sentence takes 112 ms instead of 62 with
-    128-wide models, and 340 instead of 285 with the base model.
+    Two cores for the same products are slower than one.
     """
     with _SEARCHES.counted(), ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
         yield pool
@@ -254,6 +242,6 @@ class _Stoppable:
         self._model.reorder(sentences, beams)
 
 
-def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Layout]:
+def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, PackedLayout]:
     row = torch.tensor([token for source in sources for token in source], device=device)
-    return row, Layout.of_lengths([len(source) for source in sources]).to(device)
+    return row, PackedLayout.of_lengths([len(source) for source in sources]).to(device)

@@ -12,9 +12,7 @@ from nmtkit.errors import UserError
 from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.transformer import (
     CrossAttention,
-    DecoderLayer,
     Embedding,
-    EncoderLayer,
     FeedForward,
     SelfAttention,
     Transformer,
@@ -51,15 +49,13 @@ def write_model(
     if model.config.norm == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
-    for layer_spec, layer in zip(spec.encoder.layer, model.encoder, strict=True):
-        assert isinstance(layer, EncoderLayer)
-        _set_self_attention(layer_spec.self_attention, layer.self_attention, layer.residuals[0])
-        _set_feed_forward(layer_spec.ffn, layer.feed_forward, layer.residuals[1])
-    for layer_spec, layer in zip(spec.decoder.layer, model.decoder, strict=True):
-        assert isinstance(layer, DecoderLayer)
-        _set_self_attention(layer_spec.self_attention, layer.self_attention, layer.residuals[0])
-        _set_cross_attention(layer_spec.attention, layer.cross_attention, layer.residuals[1])
-        _set_feed_forward(layer_spec.ffn, layer.feed_forward, layer.residuals[2])
+    for layer_spec, encoder in zip(spec.encoder.layer, model.encoder, strict=True):
+        _set_self_attention(layer_spec.self_attention, encoder.self_attention, encoder.residuals[0])
+        _set_feed_forward(layer_spec.ffn, encoder.feed_forward, encoder.residuals[1])
+    for layer_spec, decoder in zip(spec.decoder.layer, model.decoder, strict=True):
+        _set_self_attention(layer_spec.self_attention, decoder.self_attention, decoder.residuals[0])
+        _set_cross_attention(layer_spec.attention, decoder.cross_attention, decoder.residuals[1])
+        _set_feed_forward(layer_spec.ffn, decoder.feed_forward, decoder.residuals[2])
     spec.decoder.projection.weight = _array(model.output_matrix)
     spec.register_source_vocabulary(list(vocabulary))
     spec.register_target_vocabulary(list(vocabulary))

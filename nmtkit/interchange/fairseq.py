@@ -21,7 +21,7 @@ from nmtkit.corpus.bpe import VERSION_LINE, Pair, read_codes
 from nmtkit.errors import UserError, shown
 from nmtkit.interchange.pickles import Made
 from nmtkit.interchange.torch_file import TorchFile, shape_of
-from nmtkit.model.shapes import shapes
+from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
 
 LAYER_NORM_EPSILON = 1e-5

@@ -16,9 +16,9 @@ from nmtkit import artifacts
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.errors import UserError
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import save_tensors
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
+from nmtkit.tensors import save_tensors
 
 MARIAN_EPSILON = 1e-5
 

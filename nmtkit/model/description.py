@@ -7,7 +7,7 @@ from pydantic import Field
 
 from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, Record, read_record, write_json
-from nmtkit.model.shapes import WEIGHTS, check_weights
+from nmtkit.model.weights import WEIGHTS, check_header
 from nmtkit.recipe import ModelConfig
 
 MODEL = "model.json"
@@ -37,7 +37,7 @@ class Description(Record):
             UserError: It is damaged, or holds other weights than the description says.
         """
         path = artifacts.verify(folder, WEIGHTS).file(WEIGHTS)
-        check_weights(path, self.config, self.n_rows)
+        check_header(path, self.config, self.n_rows)
         return path
 
     def save(self, folder: Path) -> None:

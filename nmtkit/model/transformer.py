@@ -2,24 +2,30 @@
 
 Dimensions: S source tokens and T target tokens of a packed batch; D = d_model, H = n_heads,
 K = d_k, U = d_v, V rows of the embedding matrix.
+
+`nmtkit.fast` computes the same faster. From outside, it replaces `Transformer.mask`, and
+`attention` and `dropout` of the modules.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nmtkit.model.attention import packed_attention
-from nmtkit.model.dropout import Dropout
-from nmtkit.model.packing import Layout
-from nmtkit.model.products import linear
+from nmtkit.model.attention import attention, visible, window_of
+from nmtkit.model.layout import Layout
 from nmtkit.recipe import ModelConfig
 
 Sublayer = Callable[[Tensor], Tensor]  # (T, D) to (T, D)
+Mask = Any  # what a query may see, as `attention` reads it: (T, S) bool for that of equation 1
 
 
 class Transformer(nn.Module):
     """Encoder and decoder over packed rows (figure 1)."""
+
+    encoder: Sequence["EncoderLayer"]
+    decoder: Sequence["DecoderLayer"]
 
     def __init__(
         self, config: ModelConfig, n_rows: int, dtype: torch.dtype = torch.float32
@@ -39,12 +45,13 @@ class Transformer(nn.Module):
         src_matrix = tgt_matrix if tied else new_matrix(n_rows, config.d_model)
         self.tgt_embedding = Embedding(config, tgt_matrix, dtype)
         self.src_embedding = Embedding(config, src_matrix, dtype)
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_layers))
+        layers = range(config.n_layers)
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in layers)  # type: ignore[assignment]
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in layers)  # type: ignore[assignment]
         self.encoder_norm = final_norm(config)
         self.decoder_norm = final_norm(config)
         self._output = None if tied else new_matrix(n_rows, config.d_model)
-        self.inference_output: nn.Module | None = None  # see `prepare_for_inference`
+        self.mask: Callable[..., Mask] = visible
 
     @property
     def output_matrix(self) -> Tensor:
@@ -63,29 +70,28 @@ class Transformer(nn.Module):
 
     def encode(self, src: Tensor, src_layout: Layout) -> Tensor:
         """Compute the encoder output (S, D), the decoder's memory, for source `src` (S,)."""
+        window = window_of(causal=False, neighbourhood=self.config.neighbourhood)
+        mask = self.mask(src_layout, src_layout, window)
         x = self.src_embedding(src, src_layout.positions, src_layout.max_seqlen)
         for layer in self.encoder:
-            x = layer(x, src_layout)
+            x = layer(x, mask)
         return self.encoder_norm(x)  # type: ignore[no-any-return]
-
-    def logits(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """Multiply `x` (R, D) with the pre-softmax matrix: (R, V), in the precision of x.
-
-        In a model prepared for inference, there are more rows, with logits of -inf, and `out` may
-        be a former result of R rows, float32, to overwrite.
-        """
-        if self.inference_output is not None:
-            return self.inference_output(x, out)  # type: ignore[no-any-return]
-        return nn.functional.linear(x, self.output_matrix.to(x.dtype))
 
     def decode(
         self, tgt_in: Tensor, tgt_layout: Layout, memory: Tensor, src_layout: Layout
     ) -> Tensor:
         """Compute the decoder output (T, D) for `tgt_in` (T,) and `memory` (S, D)."""
+        window = window_of(causal=True, neighbourhood=self.config.neighbourhood)
+        mask = self.mask(tgt_layout, tgt_layout, window)
+        memory_mask = self.mask(tgt_layout, src_layout, window_of(causal=False))
         x = self.tgt_embedding(tgt_in, tgt_layout.positions, tgt_layout.max_seqlen)
         for layer in self.decoder:
-            x = layer(x, tgt_layout, memory, src_layout)
+            x = layer(x, mask, layer.cross_attention.keys_values(memory), memory_mask)
         return self.decoder_norm(x)  # type: ignore[no-any-return]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Multiply `x` (R, D) with the pre-softmax matrix: (R, V), in the precision of x."""
+        return nn.functional.linear(x, self.output_matrix.to(x.dtype))
 
 
 class Linear(nn.Linear):
@@ -104,7 +110,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (..., in)."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        return linear(x, self.weight.to(x.dtype), bias)
+        return nn.functional.linear(x, self.weight.to(x.dtype), bias)
 
 
 class LayerNorm(nn.LayerNorm):
@@ -121,14 +127,14 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config, causal=False)
+        self.self_attention = SelfAttention(config)
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(2))
 
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
         """Transform `x` (S, D)."""
         attend, feed = self.residuals
-        x = attend(x, lambda y: self.self_attention(y, layout))
+        x = attend(x, lambda y: self.self_attention(y, mask))
         return feed(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -137,16 +143,18 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.self_attention = SelfAttention(config, causal=True)
+        self.self_attention = SelfAttention(config)
         self.cross_attention = CrossAttention(config)
         self.feed_forward = FeedForward(config)
         self.residuals = nn.ModuleList(Residual(config) for _ in range(3))
 
-    def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
-        """Transform `x` (T, D), attending to `memory` (S, D)."""
+    def forward(
+        self, x: Tensor, mask: Mask, memory: tuple[Tensor, Tensor], memory_mask: Mask
+    ) -> Tensor:
+        """Transform `x` (T, D), with the `keys_values` of the memory."""
         attend, look, feed = self.residuals
-        x = attend(x, lambda y: self.self_attention(y, layout))
-        x = look(x, lambda y: self.cross_attention(y, layout, memory, src_layout))
+        x = attend(x, lambda y: self.self_attention(y, mask))
+        x = look(x, lambda y: self.cross_attention(y, *memory, memory_mask))
         return feed(x, self.feed_forward)  # type: ignore[no-any-return]
 
 
@@ -160,7 +168,7 @@ class Residual(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.norm = LayerNorm(config.d_model, eps=config.layer_norm_epsilon)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
         self.is_post = config.norm == "post"
 
     def forward(self, x: Tensor, sublayer: Sublayer) -> Tensor:
@@ -170,70 +178,64 @@ class Residual(nn.Module):
         return x + self.dropout(sublayer(self.norm(x)))  # type: ignore[no-any-return]
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention (section 3.2.2) with merged projections."""
+class MultiHeadAttention(nn.Module):
+    """What attention within a sentence and attention to another one have in common."""
 
-    def __init__(self, config: ModelConfig, *, causal: bool) -> None:
-        super().__init__()
-        self.heads, self.d_k, self.d_v, self.causal = config.n_heads, config.d_k, config.d_v, causal
-        self.neighbourhood, self.dropout = config.neighbourhood, config.attention_dropout
-        # The equations have no biases; the published code and the parameter counts of Table 3 do.
-        bias = config.attention_bias
-        self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=bias)
-        self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
-
-    def forward(self, x: Tensor, layout: Layout) -> Tensor:
-        """Let each token of `x` (T, D) attend to its sentence; if causal, not to later tokens."""
-        q, k, v = self.project(x)
-        attended = packed_attention(
-            q,
-            k,
-            v,
-            layout,
-            layout,
-            causal=self.causal,
-            neighbourhood=self.neighbourhood,
-            dropout=self.dropout if self.training else 0.0,
-        )
-        return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Project `x` (..., D) to queries and keys (..., H, K) and values (..., H, U)."""
-        widths = [self.heads * self.d_k] * 2 + [self.heads * self.d_v]
-        q, k, v = torch.split(self.qkv(x), widths, dim=-1)
-        return split_heads(q, self.heads), split_heads(k, self.heads), split_heads(v, self.heads)
-
-
-class CrossAttention(nn.Module):
-    """Multi-head attention of the decoder to the encoder's output (section 3.2.3)."""
+    out: "Linear"  # made after the others, since that is how the random numbers are drawn
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
         self.dropout = config.attention_dropout
+        self.attention: Callable[..., Tensor] = attention
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """Apply equation 1 to each head of `q` (H, T, K), `k` (H, S, K), `v` (H, S, U): (T, D)."""
+        dropout = self.dropout if self.training else 0.0
+        attended = self.attention(q, k, v, mask, dropout)
+        return self.out(attended.transpose(-3, -2).flatten(-2))  # type: ignore[no-any-return]
+
+    def heads_of(self, merged: Tensor, *widths: int) -> list[Tensor]:
+        """Split a merged projection (T, sum of H times each width): (H, T, width) each."""
+        parts = torch.split(merged, [self.heads * width for width in widths], dim=-1)
+        return [torch.unflatten(part, -1, (self.heads, -1)).transpose(-3, -2) for part in parts]
+
+
+class SelfAttention(MultiHeadAttention):
+    """Multi-head self-attention (section 3.2.2) with merged projections."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        # The equations have no biases; the published code and the parameter counts of Table 3 do.
+        bias = config.attention_bias
+        self.qkv = Linear(config.d_model, self.heads * (2 * self.d_k + self.d_v), bias=bias)
+        self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
+
+    def forward(self, x: Tensor, mask: Mask) -> Tensor:
+        """Let each token of `x` (T, D) attend to those that `mask` shows it."""
+        q, k, v = self.heads_of(self.qkv(x), self.d_k, self.d_k, self.d_v)
+        return self.attend(q, k, v, mask)
+
+
+class CrossAttention(MultiHeadAttention):
+    """Multi-head attention of the decoder to the encoder's output (section 3.2.3)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
         bias = config.attention_bias
         self.q = Linear(config.d_model, self.heads * self.d_k, bias=bias)
         self.kv = Linear(config.d_model, self.heads * (self.d_k + self.d_v), bias=bias)
         self.out = Linear(self.heads * self.d_v, config.d_model, bias=bias)
 
-    def forward(self, x: Tensor, layout: Layout, memory: Tensor, src_layout: Layout) -> Tensor:
-        """Let each token of `x` (T, D) attend to the `memory` (S, D) of its sentence."""
-        k, v = self.keys_values(memory)
-        q = split_heads(self.q(x), self.heads)
-        dropout = self.dropout if self.training else 0.0
-        attended = packed_attention(q, k, v, layout, src_layout, causal=False, dropout=dropout)
-        return self.out(attended.flatten(-2))  # type: ignore[no-any-return]
+    def forward(self, x: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
+        """Let each token of `x` (T, D) attend to the keys and values of the memory."""
+        (q,) = self.heads_of(self.q(x), self.d_k)
+        return self.attend(q, k, v, mask)
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Project the `memory` (S, D) to keys (S, H, K) and values (S, H, U)."""
-        widths = [self.heads * self.d_k, self.heads * self.d_v]
-        k, v = torch.split(self.kv(memory), widths, dim=-1)
-        return split_heads(k, self.heads), split_heads(v, self.heads)
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """Reshape (..., H K) to (..., H, K)."""
-    return torch.unflatten(x, -1, (heads, -1))
+        """Project the `memory` (S, D) to keys (H, S, K) and values (H, S, U)."""
+        k, v = self.heads_of(self.kv(memory), self.d_k, self.d_v)
+        return k, v
 
 
 class FeedForward(nn.Module):
@@ -264,8 +266,7 @@ class Embedding(nn.Module):
         self.config = config
         self.weight = weight
         self.dtype = dtype
-        self.dropout = Dropout(config.dropout)
-        self._longer: Tensor | None = None  # a table with more positions
+        self.dropout = nn.Dropout(config.dropout)
         if config.positions == "learned":  # row E of Table 3
             self.positions = new_matrix(config.max_positions, config.d_model)
         else:
@@ -285,10 +286,7 @@ class Embedding(nn.Module):
             return self.positions[positions.clamp(max=self.config.max_positions - 1)]
         if n_positions <= len(self._sinusoids):
             return self._sinusoids[positions]
-        # A CUDA graph reads the first table at its address, so it is not replaced.
-        if self._longer is None or n_positions > len(self._longer):
-            self._longer = self._table(2 * n_positions).to(positions.device)
-        return self._longer[positions]
+        return self._table(n_positions).to(positions.device)[positions]
 
     def _table(self, n_positions: int) -> Tensor:
         is_fairseqs = self.config.positions == "fairseq"

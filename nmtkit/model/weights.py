@@ -1,84 +1,131 @@
-"""Weights on disk, as safetensors files."""
+"""The names and shapes of a model's weights, how many there are, and files of them.
 
-from collections.abc import Mapping
+Nothing but `load_weights` imports torch.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from nmtkit.errors import UserError, shown
+from nmtkit.recipe import ModelConfig
+from nmtkit.tensors import load_tensors, read_header
 
-from nmtkit.errors import UserError
+if TYPE_CHECKING:
+    from torch import nn
+
+WEIGHTS = "model.safetensors"  # of checkpoints and of bundles
+
+Shape = tuple[int, ...]
 
 
-def save_tensors(
-    tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None
-) -> None:
-    """Write a safetensors file with the default permissions of a new file.
+def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
+    """Yield the name and shape of each weight of a `Transformer` with `n_rows` embedding rows."""
+    d_model = config.d_model
+    yield "tgt_embedding.weight", (n_rows, d_model)
+    if not config.tie_embeddings:
+        yield "src_embedding.weight", (n_rows, d_model)
+        yield "_output", (n_rows, d_model)
+    for side in ("encoder", "decoder"):
+        if config.positions == "learned":
+            embedding = "src_embedding" if side == "encoder" else "tgt_embedding"
+            yield f"{embedding}.positions", (config.max_positions, d_model)
+        if config.norm == "pre":
+            yield f"{side}_norm.weight", (d_model,)
+            yield f"{side}_norm.bias", (d_model,)
+        for layer in range(config.n_layers):
+            for name, shape in _layer(side, config):
+                yield f"{side}.{layer}.{name}", shape
+
+
+def _layer(side: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
+    """Yield the weights of an encoder or decoder layer."""
+    d_model, d_ff, bias = config.d_model, config.d_ff, config.attention_bias
+    keys, values = config.n_heads * config.d_k, config.n_heads * config.d_v
+    linears = [("self_attention.qkv", d_model, 2 * keys + values, bias)]
+    linears += [("self_attention.out", values, d_model, bias)]
+    if side == "decoder":
+        linears += [("cross_attention.q", d_model, keys, bias)]
+        linears += [("cross_attention.kv", d_model, keys + values, bias)]
+        linears += [("cross_attention.out", values, d_model, bias)]
+    linears += [("feed_forward.w1", d_model, d_ff, True), ("feed_forward.w2", d_ff, d_model, True)]
+    for name, d_in, d_out, has_bias in linears:
+        yield f"{name}.weight", (d_out, d_in)
+        if has_bias:
+            yield f"{name}.bias", (d_out,)
+    for sublayer in range(3 if side == "decoder" else 2):
+        yield f"residuals.{sublayer}.norm.weight", (d_model,)
+        yield f"residuals.{sublayer}.norm.bias", (d_model,)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Number of weights, grouped by the tokens that are multiplied with them."""
+
+    encoder: int  # matrices applied to each source token
+    memory: int  # the same in the decoder: keys and values of cross-attention
+    decoder: int  # matrices applied to each target token, without the output matrix
+    output: int  # the pre-softmax matrix
+    total: int  # all weights, including norms, biases and embeddings
+
+
+def count_parameters(config: ModelConfig, n_rows: int) -> Parameters:
+    """Count the weights of a model with `n_rows` embedding rows (last column of Table 3)."""
+    groups = dict.fromkeys(("encoder", "memory", "decoder"), 0)
+    total = 0
+    for name, shape in shapes(config, n_rows):
+        total += prod(shape)
+        side = name.split(".")[0]
+        if side in groups and len(shape) == 2:
+            groups["memory" if "cross_attention.kv" in name else side] += prod(shape)
+    return Parameters(**groups, output=n_rows * config.d_model, total=total)
+
+
+def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
+    """Check that the safetensors file at `path` holds exactly the weights of a model, in float32.
+
+    Only the header is read. The memory used is bounded, whatever it and `config` say.
 
     Raises:
-        UserError: The file cannot be written, for example because the disk is full.
+        UserError: The file is not a safetensors file, or holds the weights of a different model.
     """
-    path.touch()
-    mode = path.stat().st_mode
-    try:
-        save_file(tensors, path, metadata)
-    except SafetensorError as error:  # it has no errno
-        raise UserError(
-            f"{path} can't be written: {error}; fix this (is the disk full?) and run the same "
-            "command again, no finished work is lost"
-        ) from None
-    path.chmod(mode)
+    found = read_header(path)
+    expected = islice(shapes(config, n_rows), len(found) + 1)
+    check_same(path, found, {name: ("F32", *shape) for name, shape in expected})
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
+def load_weights(model: "nn.Module", path: Path) -> None:
     """Load the weights of a safetensors file into `model`.
 
     Raises:
         UserError: The file is not a safetensors file, or holds the weights of a different model.
     """
-    parameters = dict(model.named_parameters())
-    weights = load_tensors(path)
-    check_shapes(path, weights, parameters)
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
+    weights, parameters = load_tensors(path), dict(model.named_parameters())
+    found, expected = (
+        {name: tuple(tensor.shape) for name, tensor in side.items()}
+        for side in (weights, parameters)
+    )
+    check_same(path, found, expected)
+    for name, parameter in parameters.items():
+        parameter.data.copy_(weights[name])
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file.
-
-    Raises:
-        UserError: The file is not a safetensors file, or its path is not UTF-8.
-    """
-    try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError(
-            f"safetensors can't read {path}, a path that is not UTF-8; rename the folder"
-        ) from None
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path} can't be read as safetensors: {error}; delete its folder"
-        ) from None
-
-
-def check_shapes(path: Path, tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> None:
-    """Compare the names and shapes of `tensors`, read from `path`, with those of a model.
+def check_same(
+    path: Path, found: Mapping[str, tuple[object, ...]], expected: Mapping[str, tuple[object, ...]]
+) -> None:
+    """Compare what the file at `path` holds under each name with what a model has.
 
     Raises:
         UserError: They differ.
     """
-    found, expected = (
-        {name: tuple(tensor.shape) for name, tensor in side.items()} for side in (tensors, model)
-    )
-    if found != expected:
-        names = found.keys() | expected.keys()
-        name = min(name for name in names if found.get(name) != expected.get(name))
+    names = sorted(found.keys() | expected.keys())
+    name = next((name for name in names if found.get(name) != expected.get(name)), None)
+    if name is not None:
         raise UserError(
-            f"{path} holds another model than the one described next to it: {name} has shape "
+            f"{path} holds another model than the one described next to it: {shown(name)} is "
             f"{found.get(name)}, expected {expected.get(name)}; delete its folder and create it "
             "again"
         )

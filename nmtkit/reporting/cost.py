@@ -1,7 +1,7 @@
 """How the cost of a training is shown: counted in two ways, both named."""
 
 from nmtkit.duration import duration
-from nmtkit.model.devices import TrainingCost
+from nmtkit.reporting.devices import TrainingCost
 
 # What the two counts are called wherever they are shown.
 BY_TIME = "cost as in Table 2 (time x devices x rate)"

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from nmtkit.duration import duration
-from nmtkit.model.devices import TrainingCost
 from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.cost import BY_TIME, COUNTED, by_time
+from nmtkit.reporting.devices import TrainingCost
 
 
 @dataclass(frozen=True)

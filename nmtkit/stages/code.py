@@ -17,7 +17,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
     ),
     "train": (
-        *("corpus/", "model/", "kernels/", "training/"),
+        *("corpus/", "model/", "fast/", "training/"),
         *(
             "recipe.py",
             "perplexity.py",
@@ -27,7 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "average": ("training/averaging.py", "decoding/bundle.py", "stages/average.py"),
     "translate": (
-        *("sources/", "corpus/", "model/", "kernels/", "decoding/"),
+        *("sources/", "corpus/", "model/", "fast/", "decoding/"),
         *("evaluation/translations.py", "schema.py", "languages.py", "symbols.py"),
         *("visible.py", "stages/translate.py"),  # visible.py has which lines are blank
     ),

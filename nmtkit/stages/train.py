@@ -17,15 +17,14 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.fast.peak import measured_peak
 from nmtkit.machine import OF_PREPARE, Precision
-from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
-from nmtkit.model.devices import device_name
-from nmtkit.model.peak import measured_peak
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import load_weights
+from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.curves import Curves
+from nmtkit.reporting.devices import device_name
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain

@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit.model.attention import has_fused_kernel
-from nmtkit.model.graph import Graph
-from nmtkit.model.packing import Capacity
+from nmtkit.fast.gpu import Graph, has_flash_attention
+from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 from nmtkit.training.batches import Batch
@@ -42,7 +41,7 @@ class Acceleration:
     ) -> "Acceleration":
         """Return all techniques that this model allows on this device."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
-        fused = has_fused_kernel(device, dtype, d_k, d_v, dropout) and not deterministic
+        fused = has_flash_attention(device, dtype, d_k, d_v, dropout) and not deterministic
         return cls(dtype, fused, fused and missing_compiler() is None, fused)
 
     @property

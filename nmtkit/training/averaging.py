@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.model.weights import load_tensors
+from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import checkpoints, read_progress
 
 # Of the weights of two models. It is about 0 if they were drawn independently, however long they

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.model.packing import Capacity, Layout, send
+from nmtkit.fast.packing import Capacity, PackedLayout, send
 from nmtkit.symbols import BOS_ID
 from nmtkit.training.loss import FILLER
 
@@ -61,10 +61,10 @@ class Batch:
     """Sentence pairs packed into one row per side: S source tokens, T target tokens."""
 
     src: Tensor  # (S,)
-    src_layout: Layout
+    src_layout: PackedLayout
     tgt_in: Tensor  # (T,) <s>, then all but the end symbol
     tgt_out: Tensor  # (T,) the tokens to predict; FILLER after the real tokens
-    tgt_layout: Layout
+    tgt_layout: PackedLayout
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on another device; the copies may still be running."""
@@ -286,13 +286,13 @@ def _row(
     chosen: Ints,
     cuts: tuple[int, ...],
     capacity: Capacity | None,
-) -> tuple[Tensor, Layout]:
+) -> tuple[Tensor, PackedLayout]:
     starts = offsets[chosen]
     lengths = offsets[chosen + 1] - starts
     if capacity is None:
-        layout = Layout.of_lengths(torch.from_numpy(lengths), cuts)
+        layout = PackedLayout.of_lengths(torch.from_numpy(lengths), cuts)
     else:
-        layout = Layout.filled(torch.from_numpy(lengths), cuts, capacity)
+        layout = PackedLayout.filled(torch.from_numpy(lengths), cuts, capacity)
     places = starts.repeat(lengths)
     places += layout.positions[: len(places)].numpy()
     row = np.full(layout.n_tokens, BOS_ID, dtype=np.int64)

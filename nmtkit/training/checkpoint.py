@@ -25,10 +25,10 @@ from nmtkit import artifacts
 from nmtkit.artifacts import Artifact, DamagedError, Record
 from nmtkit.errors import UserError
 from nmtkit.model.description import Description
-from nmtkit.model.shapes import WEIGHTS
-from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
+from nmtkit.model.weights import WEIGHTS, check_same, load_weights
 from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
+from nmtkit.tensors import load_tensors, save_tensors
 
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
@@ -162,10 +162,14 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     load_weights(model, path / WEIGHTS)
     parameters = dict(model.named_parameters())
     moments = load_tensors(path / OPTIMIZER)
-    check_shapes(
+    check_same(
         path / OPTIMIZER,
-        moments,
-        {f"{moment}.{name}": parameters[name] for name in parameters for moment in MOMENTS},
+        {name: tuple(tensor.shape) for name, tensor in moments.items()},
+        {
+            f"{moment}.{name}": tuple(parameter.shape)
+            for name, parameter in parameters.items()
+            for moment in MOMENTS
+        },
     )
     adam_steps = progress.step - progress.skipped
     for name, parameter in parameters.items():

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nmtkit.errors import UserError, is_out_of_memory
-from nmtkit.model.peak import bfloat16_gain
+from nmtkit.fast.peak import bfloat16_gain
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.training.acceleration import Acceleration, missing_compiler

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
@@ -60,7 +61,7 @@ class Trainer:
             max_tokens: maximum tokens per side of a micro-batch; it changes memory and speed, and
                 the result only by rounding.
         """
-        self.model, self.pairs, self.config, self.group = model, pairs, config, group
+        self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
         self.acceleration, self.max_tokens = acceleration, max_tokens
         self.optimizer = torch.optim.Adam(
             model.parameters(),

@@ -12,13 +12,10 @@ from models import tiny
 
 import nmtkit
 from nmtkit import cli
-from nmtkit.commands.attention import findings, picture_of
-from nmtkit.decoding.attended import Attended, attended
-from nmtkit.decoding.bundle import open_bundle
-from nmtkit.decoding.torch_engine import load_model
+from nmtkit.commands.attention import findings
+from nmtkit.decoding.forced import Attended
 from nmtkit.machine import EngineName
 from nmtkit.reporting.exhibit import read_exhibit
-from nmtkit.symbols import BOS_ID
 
 SENTENCE = "The well-known cat sat."
 
@@ -123,17 +120,6 @@ def test_mistakes_get_one_sentence(
     assert message in str(code)
     assert str(code).count("\n") == 0
     assert {each.name for each in tmp_path.iterdir()} == {"src"}
-
-
-def test_picture_does_not_depend_on_the_engines_own_preparation(bundle: Path) -> None:
-    """The engine packs the weights; what it attends to is that of the model as it was trained."""
-    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
-    picture = picture_of(translator, bundle, SENTENCE, "A dog")
-    model = load_model(open_bundle(bundle), torch.device("cpu"))
-    text = translator.text
-    found = attended(model, text.encode(SENTENCE), [BOS_ID, *text.encode_target("A dog")])
-    for kind, weights in picture.weights.items():
-        torch.testing.assert_close(torch.tensor(weights), getattr(found, kind))
 
 
 # Heads that are found

@@ -14,11 +14,12 @@ from torch.nn.attention.varlen import varlen_attn
 from nmtkit.commands import bench
 from nmtkit.commands.bench import NAMES, bench_training, time_parts
 from nmtkit.errors import UserError
+from nmtkit.fast import peak as peaks_of
+from nmtkit.fast.accelerate import fast_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.machine import Machine, Precision
-from nmtkit.model import peak as peaks_of
-from nmtkit.model.attention import packed_attention
+from nmtkit.model.attention import window_of
 from nmtkit.model.cost import update_flops
-from nmtkit.model.packing import Layout
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.reporting.tables import print_training_speeds
@@ -133,15 +134,16 @@ def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
 
 def test_an_operation_is_counted_where_it_belongs() -> None:
     a = torch.randn(300, 300, requires_grad=True)
-    layout = Layout.of_lengths([100] * 5)
-    row = torch.randn(500, 4, 100, requires_grad=True)
+    layout = PackedLayout.of_lengths([100] * 5)
+    row = torch.randn(4, 500, 100, requires_grad=True)
 
     def matrices() -> float:
         (a @ a).sum().backward()  # type: ignore[no-untyped-call]
         return 1.0
 
     def attention() -> float:
-        attended = packed_attention(row, row, row, layout, layout, causal=True)
+        mask = PackedMask(layout, layout, window_of(causal=True))
+        attended = fast_attention(row, row, row, mask)
         attended.sum().backward()  # type: ignore[no-untyped-call]
         return 1.0
 

@@ -8,11 +8,10 @@ import torch
 from chains import tiny_chain
 from models import tiny
 
-from nmtkit.commands.bench_translate import bench_translation
+from nmtkit.commands.bench_translate import bench_translation, translation_flops
 from nmtkit.errors import UserError
+from nmtkit.fast.peak import peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
-from nmtkit.model.cost import translation_flops
-from nmtkit.model.peak import peak_dtype
 from nmtkit.model.transformer import Linear, Transformer
 from nmtkit.reporting.tables import print_translation_speeds
 from nmtkit.stages import average, prepare, train

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from nmtkit.commands.estimate import TYPICAL_MFU, warn_if_long
+from nmtkit.fast import peak
 from nmtkit.machine import Machine
-from nmtkit.model import peak
 from nmtkit.model.cost import training_flops
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain

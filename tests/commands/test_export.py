@@ -14,6 +14,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.errors import UserError
+from nmtkit.fast.accelerate import accelerate
 
 
 def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
@@ -24,7 +25,7 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     pieces = bundle.text.subword.pieces
     translator = ctranslate2.Translator(str(folder), compute_type="float32")
     (theirs,) = translator.score_batch([pieces(source)], [pieces(target[:-1])])
-    model = load_model(bundle, torch.device("cpu"))
+    model = accelerate(load_model(bundle, torch.device("cpu")))
     (ours,) = force_ids(model, [source], [target[:-1]], align=False)
     assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
     assert "aggressive_hyphens = False" in (folder / "README.md").read_text(encoding="utf-8")

@@ -15,10 +15,19 @@ from torch import Tensor
 
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
+from nmtkit.recipe import DecodingConfig
 
 BOS, EOS = 1, 0
 
-pytestmark = pytest.mark.usefixtures("kernels_or_torch")
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_vocabulary() -> Iterator[None]:
+    """Let the models of these tests know hardly more than the two symbols."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmtkit.decoding.beam_search.BOS_ID", BOS)
+        patch.setattr("nmtkit.decoding.beam_search.EOS_ID", EOS)
+        yield
+
 
 Prefix = tuple[int, ...]
 NextLogProbs = Callable[[int, Prefix], list[float]]  # of a sentence's key and what it has so far
@@ -72,11 +81,8 @@ def search(
     return beam_search(
         PrefixModel(next_log_probs, keys),
         torch.tensor(max_lengths),
-        beam_size=beam_size,
-        length_penalty=alpha,
-        bos_id=BOS,
-        eos_id=EOS,
-        n_best=n_best,
+        DecodingConfig(beam_size=beam_size, length_penalty=alpha, max_extra_tokens=0),
+        n_best,
     )
 
 
@@ -320,11 +326,8 @@ def test_finished_sentences_leave_the_batch_at_once() -> None:
     model = PrefixModel(counting, [0, 1, 2, 3])
     found = beam_search(
         model,
-        torch.tensor([50, 51, 52, 53]),
-        beam_size=3,
-        length_penalty=0.6,
-        bos_id=BOS,
-        eos_id=EOS,
+        torch.tensor([0, 1, 2, 3]),
+        DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=50),
     )
     assert [best.tokens for (best,) in found] == [[2] * length for length in lengths]
     assert model.batch_sizes == [4, 3, 2, 2, 1, 1]

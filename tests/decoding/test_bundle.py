@@ -35,10 +35,9 @@ from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
-from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL, Description
-from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import WEIGHTS, count_parameters
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
 

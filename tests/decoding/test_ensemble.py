@@ -12,11 +12,14 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.ensemble import Ensemble, log_mean_probability
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.translator import translate_ids
-from nmtkit.model.packing import Layout
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 N_TOKENS = 15
+DECODING = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
 SOURCES = [[5, 6, EOS_ID], [9, 4, 7, 4, 11, EOS_ID], [EOS_ID], [8, EOS_ID]]
 
 
@@ -28,7 +31,7 @@ def models_of(*n_rows: int) -> list[Transformer]:
         for parameter in model.parameters():
             parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
         model.output_matrix.data.mul_(2)
-        models.append(model.eval())
+        models.append(accelerate(model.eval()))
     return models
 
 
@@ -45,7 +48,7 @@ class MeanOfWholePrefixes:
         return iter([torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]])
 
     def next_token(self, prefix: list[int]) -> Tensor:
-        src, tgt = (Layout.of_lengths([len(ids)]) for ids in (self.source, prefix))
+        src, tgt = (PackedLayout.of_lengths([len(ids)]) for ids in (self.source, prefix))
         probs = [
             (model(torch.tensor(self.source), src, torch.tensor(prefix), tgt)[-1]
             @ model.output_matrix.t()).softmax(-1)[:N_TOKENS]
@@ -65,10 +68,8 @@ def test_ensemble_finds_what_the_mean_probability_says_and_forced_decoding_agree
     found = translate_ids(
         models[0],
         SOURCES,
+        DECODING,
         n_tokens=N_TOKENS,
-        beam_size=3,
-        length_penalty=0.6,
-        max_extra_tokens=4,
         n_best=1,
         progress=lambda _: None,
         others=models[1:],
@@ -77,11 +78,8 @@ def test_ensemble_finds_what_the_mean_probability_says_and_forced_decoding_agree
         with torch.inference_mode():
             ((theirs,),) = beam_search(
                 MeanOfWholePrefixes(models, source),
-                torch.tensor([len(source) - 1 + 4]),
-                beam_size=3,
-                length_penalty=0.6,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
+                torch.tensor([len(source) - 1]),
+                DECODING,
             )
         assert ours.tokens == theirs.tokens
         assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-4)

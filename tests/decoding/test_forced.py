@@ -9,8 +9,10 @@ from nmtkit.decoding import forced
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
-from nmtkit.model.packing import Layout
-from nmtkit.model.transformer import DecoderLayer, Transformer
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 
 N_ROWS = 20
@@ -24,13 +26,16 @@ def model_of(seed: int) -> Transformer:
     model = Transformer(tiny(dropout=0.5, tie_embeddings=False), N_ROWS)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    return model
+    return accelerate(model)
 
 
 def by_hand(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """The log-probabilities of one target, alone in its batch."""
     model.eval()
-    src_layout, tgt_layout = Layout.of_lengths([len(source)]), Layout.of_lengths([len(target) + 1])
+    src_layout, tgt_layout = (
+        PackedLayout.of_lengths([len(source)]),
+        PackedLayout.of_lengths([len(target) + 1]),
+    )
     tgt_in, tgt_out = torch.tensor([BOS_ID, *target]), torch.tensor([*target, EOS_ID])
     hidden = model(torch.tensor(source), src_layout, tgt_in, tgt_layout)
     log_probs: Tensor = (hidden @ model.output_matrix.t()).log_softmax(-1)
@@ -56,10 +61,8 @@ def test_output_of_the_search_has_the_log_probability_that_the_search_reports() 
     found = translate_ids(
         model,
         SOURCES,
+        DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=5),
         n_tokens=N_ROWS,
-        beam_size=4,
-        length_penalty=0.6,
-        max_extra_tokens=5,
         n_best=3,
         progress=lambda _: None,
     )
@@ -89,15 +92,15 @@ def test_links_lead_to_where_the_last_layer_looks_most() -> None:
 def attention_by_torch(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """The weights (Lt, Ls) of torch.nn's attention with the weights of our last layer."""
     config, layer = model.config, model.decoder[-1]
-    assert isinstance(layer, DecoderLayer)
     cross = layer.cross_attention
     theirs = nn.MultiheadAttention(config.d_model, config.n_heads, bias=False, batch_first=True)
     theirs.in_proj_weight.data = torch.cat([cross.q.weight, cross.kv.weight]).detach()
     seen: list[tuple[Tensor, ...]] = []
-    hook = cross.register_forward_hook(lambda _, args, out: seen.append((*args, out)))
+    hook = cross.register_forward_hook(lambda _, args, out: seen.append((args[0], out)))
     by_hand(model, source, target)
     hook.remove()
-    x, _, memory, _, out = seen[0]
+    x, out = seen[0]
+    memory = model.encode(torch.tensor(source), PackedLayout.of_lengths([len(source)]))
     theirs.out_proj.weight.data = cross.out.weight.detach()
     attended: Tensor
     weights: Tensor

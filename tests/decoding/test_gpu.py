@@ -11,7 +11,7 @@ from models import tiny
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Forced, Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.model.inference import prepare_for_inference
+from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
@@ -31,8 +31,7 @@ def engine_on(device: torch.device, dtype: torch.dtype = torch.float32) -> Torch
         parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
     model.output_matrix.data.mul_(2)
     model = copy.deepcopy(model).to(device)
-    prepare_for_inference(model, dtype)
-    return TorchEngine(model, N_TOKENS)
+    return TorchEngine(cast(accelerate(model), dtype), N_TOKENS)
 
 
 def sentences(n: int, longest: int, seed: int) -> list[list[int]]:

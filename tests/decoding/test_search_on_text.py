@@ -11,9 +11,10 @@ from models import tiny
 from nmtkit.decoding import translator
 from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
 from nmtkit.decoding.translator import translate_ids
-from nmtkit.model.inference import prepare_for_inference
-from nmtkit.model.packing import Layout
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 N_TOKENS, BEAM, ALPHA, EXTRA = 200, 4, 0.6, 6
@@ -27,7 +28,7 @@ def model() -> Transformer:
     for parameter in made.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.2)
     made.output_matrix.data.mul_(2)
-    return made.eval()
+    return accelerate(made.eval())
 
 
 def ids(line: str) -> list[int]:
@@ -40,10 +41,8 @@ def translated(made: Transformer, sources: list[list[int]]) -> list[Hypothesis]:
     found = translate_ids(
         made,
         sources,
+        DecodingConfig(beam_size=BEAM, length_penalty=ALPHA, max_extra_tokens=EXTRA),
         n_tokens=N_TOKENS,
-        beam_size=BEAM,
-        length_penalty=ALPHA,
-        max_extra_tokens=EXTRA,
         n_best=1,
         progress=lambda _: None,
     )
@@ -53,15 +52,15 @@ def translated(made: Transformer, sources: list[list[int]]) -> list[Hypothesis]:
 @torch.inference_mode()
 def plain(made: Transformer, source: list[int]) -> list[int]:
     """Search one sentence with lists and the whole decoder, always up to the maximum length."""
-    layout = Layout.of_lengths([len(source)])
+    layout = PackedLayout.of_lengths([len(source)])
     memory = made.encode(torch.tensor(source), layout)
     live: list[tuple[list[int], float]] = [([], 0.0)]
     finished: list[tuple[float, list[int]]] = []
     max_length = len(source) - 1 + EXTRA
     for length in range(max_length + 1):
-        prefixes = Layout.of_lengths([length + 1] * len(live))
+        prefixes = PackedLayout.of_lengths([length + 1] * len(live))
         tgt_in = torch.tensor([token for tokens, _ in live for token in (BOS_ID, *tokens)])
-        sources = Layout.of_lengths([len(source)] * len(live))
+        sources = PackedLayout.of_lengths([len(source)] * len(live))
         hidden = made.decode(tgt_in, prefixes, memory.repeat(len(live), 1), sources)
         last = hidden.view(len(live), length + 1, -1)[:, -1]
         log_probs = (last @ made.output_matrix.t()).log_softmax(-1)
@@ -84,14 +83,12 @@ def assert_equals_the_plain_search(lines: list[str]) -> None:
     sources = [ids(line) for line in lines]
     expected = [plain(made, source) for source in sources]
     assert len({tuple(tokens) for tokens in expected}) > len(lines) // 4
-    prepare_for_inference(made, torch.float32)
     found = [hypothesis.tokens for hypothesis in translated(made, sources)]
     assert found == expected
 
 
 def assert_company_changes_nothing(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
     made = model()
-    prepare_for_inference(made, torch.float32)
     sources = [ids(line) for line in lines]
     expected = [hypothesis.tokens for hypothesis in translated(made, sources)]
     order = random.Random(1).sample(range(len(sources)), len(sources))

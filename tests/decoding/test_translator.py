@@ -16,9 +16,11 @@ from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.translator import translate_ids
 from nmtkit.errors import UserError
-from nmtkit.model.incremental import IncrementalDecoder
-from nmtkit.model.packing import Layout
-from nmtkit.model.transformer import DecoderLayer, Transformer
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.fast.step import IncrementalDecoder
+from nmtkit.model.transformer import Transformer
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 N_TOKENS, N_ROWS = 23, 32
@@ -49,13 +51,12 @@ def peaked_model(seed: int = 11) -> Transformer:
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
     model.output_matrix.data.mul_(3)
-    return model
+    return accelerate(model)
 
 
 def steer(model: Transformer, towards: list[int], away_from: list[int]) -> None:
     """Make some ids very probable and others very improbable, whatever was read."""
     last = model.decoder[-1]
-    assert isinstance(last, DecoderLayer)
     direction = torch.zeros(model.config.d_model)
     direction[0] = 20.0
     norm = last.get_submodule("residuals.2.norm")
@@ -73,6 +74,10 @@ def random_sources(n: int, seed: int = 5) -> list[list[int]]:
     ]
 
 
+def decoding(beam_size: int, extra: int = EXTRA) -> DecodingConfig:
+    return DecodingConfig(beam_size=beam_size, length_penalty=0.6, max_extra_tokens=extra)
+
+
 def search(
     model: Transformer,
     sources: list[list[int]],
@@ -83,10 +88,8 @@ def search(
     return translate_ids(
         model,
         sources,
+        decoding(beam_size, extra),
         n_tokens=N_TOKENS,
-        beam_size=beam_size,
-        length_penalty=0.6,
-        max_extra_tokens=extra,
         n_best=n_best,
         progress=lambda _: None,
     )
@@ -103,7 +106,7 @@ class Uncached:
 
     def __init__(self, model: Transformer, source: list[int]) -> None:
         self.model = model
-        self.layout = Layout.of_lengths([len(source)])
+        self.layout = PackedLayout.of_lengths([len(source)])
         self.memory = model.encode(torch.tensor(source), self.layout)
         self.prefixes: list[list[int]] = [[]]
 
@@ -114,7 +117,7 @@ class Uncached:
         return iter([torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]])
 
     def next_token(self, prefix: list[int]) -> Tensor:
-        layout = Layout.of_lengths([len(prefix)])
+        layout = PackedLayout.of_lengths([len(prefix)])
         hidden = self.model.decode(torch.tensor(prefix), layout, self.memory, self.layout)
         log_probs = (hidden[-1] @ self.model.output_matrix.t()).log_softmax(-1)
         log_probs[[PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)]] = -torch.inf
@@ -132,7 +135,6 @@ def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
         assert one.log_prob == pytest.approx(other.log_prob, abs=1e-4)
 
 
-@pytest.mark.usefixtures("kernels_or_torch")
 @pytest.mark.parametrize(("seed", "beam_size", "n_best"), [(11, 1, 1), (14, 3, 3), (13, 4, 2)])
 def test_translations_are_those_of_a_search_without_caches(
     seed: int, beam_size: int, n_best: int
@@ -143,12 +145,9 @@ def test_translations_are_those_of_a_search_without_caches(
         for source in sources:
             (of_source,) = beam_search(
                 Uncached(model, source),
-                torch.tensor([len(source) - 1 + EXTRA]),
-                beam_size=beam_size,
-                length_penalty=0.6,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                n_best=n_best,
+                torch.tensor([len(source) - 1]),
+                decoding(beam_size),
+                n_best,
             )
             expected.append(of_source)
     assert len({tuple(hypotheses[0].tokens) for hypotheses in expected}) > 3
@@ -176,10 +175,8 @@ def test_progress_counts_every_sentence_once(monkeypatch: pytest.MonkeyPatch) ->
     translate_ids(
         peaked_model(),
         random_sources(17),
+        decoding(2),
         n_tokens=N_TOKENS,
-        beam_size=2,
-        length_penalty=0.6,
-        max_extra_tokens=EXTRA,
         n_best=1,
         progress=done.append,
     )
@@ -192,7 +189,7 @@ def batches_of(model: Transformer, sources: list[list[int]]) -> list[list[int]]:
     batches: list[list[int]] = []
     with pytest.MonkeyPatch.context() as patch:
 
-        def encode(src: Tensor, layout: Layout) -> Tensor:
+        def encode(src: Tensor, layout: PackedLayout) -> Tensor:
             batches.append(layout.lengths.tolist())
             return Transformer.encode(model, src, layout)
 
@@ -417,7 +414,7 @@ def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(translator, "IncrementalDecoder", Failing)
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
-        translate(model, sources, extra=10_000)
+        translate(model, sources, extra=1_000)
     assert threading.active_count() == before
     assert torch.get_num_threads() == 3
     assert len(steps) < 5_000

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from nmtkit.decoding.forced import force_ids
 from nmtkit.errors import UserError
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 from nmtkit.model.transformer import Transformer
 
@@ -27,7 +28,7 @@ SENTENCES = [([7, 5, 9, 30, EOS], [11, 4, 6, EOS]), ([47, EOS], [8, 8, 8, 8, 8, 
 def check_equal(path: Path, theirs: FairseqModel) -> None:
     """Compare the log-probabilities of all tokens; only the four symbols have other ids."""
     ours = read_model(path, LANGS)
-    model = Transformer(ours.config, ours.n_rows)
+    model = accelerate(Transformer(ours.config, ours.n_rows))
     model.load_state_dict(ours.weights)
     sources, targets = zip(*SENTENCES, strict=True)
     found = force_ids(model, sources, [tgt[:-1] for tgt in targets], align=False)

@@ -11,8 +11,8 @@ from models import tiny
 
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.errors import UserError
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.interchange.huggingface import write_model, write_tokenizer
-from nmtkit.model.packing import Layout
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID
 
@@ -43,7 +43,7 @@ def test_logits_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> N
     targets = random_sources(20, N_TOKENS, longest=20, seed=6)
     for src, tgt in zip(sources, targets, strict=True):
         tgt_in = [BOS_ID, *tgt[:-1]]
-        layouts = Layout.of_lengths([len(src)]), Layout.of_lengths([len(tgt)])
+        layouts = PackedLayout.of_lengths([len(src)]), PackedLayout.of_lengths([len(tgt)])
         with torch.no_grad():
             hidden = model(torch.tensor(src), layouts[0], torch.tensor(tgt_in), layouts[1])
             found = theirs(input_ids=torch.tensor([src]), decoder_input_ids=torch.tensor([tgt_in]))

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from models import BASE, tiny
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmtkit.model.cost import count_parameters, update_flops
-from nmtkit.model.packing import Layout
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import count_parameters
 from nmtkit.recipe import ModelConfig
 from nmtkit.training.loss import smoothed_cross_entropy
 
@@ -69,8 +71,8 @@ def test_update_costs_what_is_counted_while_it_runs(norm: str) -> None:
     config = base(n_layers=2, d_model=32, d_ff=48, n_heads=4, d_k=8, d_v=12, dropout=0.0, norm=norm)
     n_sentences, length, n_rows = 6, 20, 71
     n_tokens = n_sentences * length
-    model = Transformer(config, n_rows)
-    layout = Layout.of_lengths([length] * n_sentences)
+    model = accelerate(Transformer(config, n_rows))
+    layout = PackedLayout.of_lengths([length] * n_sentences)
     src, tgt_in, tgt_out = torch.randint(n_rows, (3, n_tokens))
     with FlopCounterMode(display=False) as counter:
         hidden = model(src, layout, tgt_in, layout)

@@ -9,8 +9,8 @@ from models import BASE, tiny
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from nmtkit.model.dropout import Dropout
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.model.attention import visible, window_of
 from nmtkit.model.transformer import (
     CrossAttention,
     DecoderLayer,
@@ -43,8 +43,8 @@ def sentences(lengths: list[int], seed: int) -> list[Tensor]:
 
 def run(model: Transformer, src: list[Tensor], tgt: list[Tensor]) -> list[Tensor]:
     """The decoder's output of each sentence, all packed into one batch."""
-    src_layout = Layout.of_lengths([len(sentence) for sentence in src])
-    tgt_layout = Layout.of_lengths([len(sentence) for sentence in tgt])
+    src_layout = PackedLayout.of_lengths([len(sentence) for sentence in src])
+    tgt_layout = PackedLayout.of_lengths([len(sentence) for sentence in tgt])
     output = model(torch.cat(src), src_layout, torch.cat(tgt), tgt_layout)
     return list(torch.split(output, [len(sentence) for sentence in tgt]))
 
@@ -225,11 +225,12 @@ UNEQUAL = tiny(d_model=6, n_heads=3, d_k=2, d_v=5)
 @pytest.mark.parametrize("causal", [False, True])
 def test_self_attention_with_d_k_other_than_d_v_is_equation_1(causal: bool) -> None:
     torch.manual_seed(3)
-    attention = SelfAttention(UNEQUAL, causal=causal).double()
+    attention = SelfAttention(UNEQUAL).double()
     x = [torch.randn(length, 6, dtype=torch.float64) for length in (4, 1, 3)]
     matrices = [*torch.split(attention.qkv.weight, [6, 6, 15]), attention.out.weight]
     expected = plain_multi_head(x, x, matrices, heads=3, causal=causal)
-    output = attention(torch.cat(x), Layout.of_lengths([4, 1, 3]))
+    layout = PackedLayout.of_lengths([4, 1, 3])
+    output = attention(torch.cat(x), visible(layout, layout, window_of(causal=causal)))
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -244,8 +245,9 @@ def test_cross_attention_with_d_k_other_than_d_v_is_equation_1() -> None:
         attention.out.weight,
     ]
     expected = plain_multi_head(x, memory, matrices, heads=3, causal=False)
-    layouts = Layout.of_lengths([2, 5, 1]), Layout.of_lengths([3, 1, 4])
-    output = attention(torch.cat(x), layouts[0], torch.cat(memory), layouts[1])
+    layouts = PackedLayout.of_lengths([2, 5, 1]), PackedLayout.of_lengths([3, 1, 4])
+    mask = visible(*layouts, window_of(causal=False))
+    output = attention(torch.cat(x), *attention.keys_values(torch.cat(memory)), mask)
     torch.testing.assert_close(output, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -331,13 +333,17 @@ def test_each_layer_looks_one_neighbourhood_further(
 ) -> None:
     n, n_layers = 21, 3
     model = model_of(tiny(neighbourhood=neighbourhood, n_layers=n_layers))
-    layout = Layout.of_lengths([n])
+    layout = PackedLayout.of_lengths([n])
     src, tgt, memory = (torch.randn(n, 12, requires_grad=True) for _ in range(3))
     encoded, decoded = src, tgt
+    near, earlier = (
+        visible(layout, layout, window_of(causal=causal, neighbourhood=neighbourhood))
+        for causal in (False, True)
+    )
     for layer in model.encoder:
-        encoded = layer(encoded, layout)
-    for layer in model.decoder:
-        decoded = layer(decoded, layout, memory, layout)
+        encoded = layer(encoded, near)
+    for decoder in model.decoder:
+        decoded = decoder(decoded, earlier, decoder.cross_attention.keys_values(memory), None)
 
     def reached(output: Tensor, x: Tensor) -> list[int]:
         """The positions of `x` that change the output at position 10."""
@@ -352,12 +358,11 @@ def test_each_layer_looks_one_neighbourhood_further(
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) -> None:
     config = tiny(attention_dropout=dropout)
-    layout, others = Layout.of_lengths([9]), Layout.of_lengths([7])
     x, memory = torch.randn(9, 12), torch.randn(7, 12)
+    cross = CrossAttention(config)
     for module, arguments in (
-        (SelfAttention(config, causal=False), (x, layout)),
-        (SelfAttention(config, causal=True), (x, layout)),
-        (CrossAttention(config), (x, layout, memory, others)),
+        (SelfAttention(config), (x, None)),
+        (cross, (x, *cross.keys_values(memory), None)),
     ):
         module.eval()
         expected = module(*arguments)
@@ -391,7 +396,7 @@ def test_position_beyond_those_of_training_is_in_the_table_of_fairseq_too() -> N
 
 
 def embed(model: Transformer, tokens: Tensor) -> Tensor:
-    layout = Layout.of_lengths([len(tokens)])
+    layout = PackedLayout.of_lengths([len(tokens)])
     embedded: Tensor = model.src_embedding(tokens, layout.positions, layout.max_seqlen)
     return embedded
 
@@ -449,7 +454,7 @@ def test_untied_embeddings_are_three_parameters_with_gradients_of_their_own() ->
 
 def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> None:
     model = model_of(tiny(dropout=0.25))
-    dropouts = [module for module in model.modules() if isinstance(module, Dropout | nn.Dropout)]
+    dropouts = [module for module in model.modules() if isinstance(module, nn.Dropout)]
     seen: list[tuple[int, ...]] = []
     for dropout in dropouts:
         dropout.register_forward_hook(lambda _module, _args, output: seen.append(output.shape))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nmtkit.artifacts import DamagedError
-from nmtkit.model.devices import training_cost
 from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.devices import training_cost
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel, read_exhibit, write_exhibit
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.reporting.inspection import Grid

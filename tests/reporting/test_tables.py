@@ -10,7 +10,7 @@ import pytest
 
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.languages import Language
-from nmtkit.model.devices import training_cost
+from nmtkit.reporting.devices import training_cost
 from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
     print_made,

@@ -58,12 +58,12 @@ def schedule(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ([("cli.py", "import typer", "import typer  # for the command line")], {}),
         ([("evaluation/bleu.py", '"""', '"""Of ours: ')], {"score": {"score": ["evaluation/"]}}),
         (
-            [("kernels/norm.cpp", "{", "{ ")],
+            [("fast/step.py", "ROOM = 16", "ROOM = 32")],
             {
-                "train": {"train": ["kernels/"]},
-                "average": {"train": ["kernels/"]},
-                "translate": {"train": ["kernels/"], "translate": ["kernels/"]},
-                "score": {"train": ["kernels/"], "translate": ["kernels/"]},
+                "train": {"train": ["fast/"]},
+                "average": {"train": ["fast/"]},
+                "translate": {"train": ["fast/"], "translate": ["fast/"]},
+                "score": {"train": ["fast/"], "translate": ["fast/"]},
             },
         ),
     ],

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from nmtkit.artifacts import open_directory, read_json
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, ModelConfig
@@ -323,7 +324,7 @@ def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_l
     prepared, trained = finished.artifact("prepare"), finished.artifact("train")
     description = read_json(trained / "model.json")
     model = Transformer(ModelConfig.model_validate(description["config"]), description["n_rows"])
-    load_weights(model, trained / "checkpoints" / "step-00000120" / "model.safetensors")
+    load_weights(accelerate(model), trained / "checkpoints" / "step-00000120" / "model.safetensors")
     src, refs = (read_lines(finished.folder / f"dev.{lang}") for lang in ("en", "de"))
     greedy = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
     text = Text.load(open_directory(prepared), description["n_rows"])

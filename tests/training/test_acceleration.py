@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 from nmtkit.decoding.torch_engine import TorchEngine
-from nmtkit.model import attention
-from nmtkit.model.attention import has_fused_kernel
-from nmtkit.model.graph import WARM_UP, Graph
-from nmtkit.model.packing import Capacity, Layout
-from nmtkit.model.shapes import WEIGHTS
+from nmtkit.fast import accelerate as fast
+from nmtkit.fast.accelerate import accelerate, fast_attention
+from nmtkit.fast.gpu import WARM_UP, Graph, has_flash_attention
+from nmtkit.fast.packing import Capacity, PackedLayout, PackedMask
+from nmtkit.model.attention import window_of
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration
@@ -130,7 +131,7 @@ def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def kernel(*args: Any, window_size: tuple[int, int]) -> Tensor:
         return attend(*args, window_size == (-1, 0))  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
 
 
@@ -176,7 +177,7 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
 
 def assert_same_gradients(ours: Acceleration, *, n_layers: int = 1, atol: float = 1e-6) -> None:
     with pytest.MonkeyPatch.context() as plain:
-        plain.setattr(attention, "has_fused_kernel", has_fused_kernel)
+        plain.setattr(fast, "has_flash_attention", has_flash_attention)
         expected = gradients(layers_of(n_layers), Acceleration())
     actual = gradients(layers_of(n_layers), ours)
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-6, atol=0.0)
@@ -191,7 +192,7 @@ def layers_of(
     changes = {"n_layers": n_layers, "d_model": d_model, "d_k": d_model // 2, "d_v": d_model // 2}
     config = model_of().config.model_copy(update=changes)
     torch.manual_seed(1)
-    return Transformer(config, 23, dtype).to(device)
+    return accelerate(Transformer(config, 23, dtype).to(device))
 
 
 # Constant shapes
@@ -264,19 +265,20 @@ def test_training_in_constant_shapes_has_the_same_curve(tmp_path: Path) -> None:
 
 def test_torchs_kernel_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU its arguments can be checked, and what shape comes out."""
-    monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
-    layouts = [Layout.of_lengths(lengths) for lengths in ([3, 2, 4], [1, 6, 3])]
+    monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
+    layouts = [PackedLayout.of_lengths(lengths) for lengths in ([3, 2, 4], [1, 6, 3])]
     on_meta = [layout.to(torch.device("meta")) for layout in layouts]
-    q, k, v = (torch.empty(n, 2, 8, dtype=torch.bfloat16, device="meta") for n in (9, 10, 10))
-    attended = attention.packed_attention(q, k, v, *on_meta, causal=False)
-    assert attended.shape == (9, 2, 8)
-    assert attention.packed_attention(q, q, q, on_meta[0], on_meta[0], causal=True).shape == q.shape
+    q, k, v = (torch.empty(2, n, 8, dtype=torch.bfloat16, device="meta") for n in (9, 10, 10))
+    to_source = PackedMask(on_meta[0], on_meta[1], window_of(causal=False))
+    assert fast_attention(q, k, v, to_source).shape == (2, 9, 8)
+    earlier = PackedMask(on_meta[0], on_meta[0], window_of(causal=True))
+    assert fast_attention(q, q, q, earlier).shape == q.shape
 
 
 def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """A graph could not be captured then. The meta device has no values and mixes with no other."""
     meta = torch.device("meta")
-    monkeypatch.setattr(attention, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
     monkeypatch.setitem(CHUNK_TOKENS, "meta", 50)
     model = layers_of(2, torch.bfloat16, meta)
     with pytest.raises(RuntimeError, match="meta"):
@@ -327,7 +329,7 @@ def test_compiled_code_changes_gradients_by_rounding_alone() -> None:
 def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
     """Also in the first replay, before which the graph was captured."""
     config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
-    model = Transformer(config, 23, how.dtype).to(device)
+    model = accelerate(Transformer(config, 23, how.dtype).to(device))
     GradientSums(model, Group(0, 1, device)).clear()
     backward = Backward(model, 0.1, how)
     batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(device)
@@ -555,15 +557,14 @@ def test_layers_are_not_compiled_where_a_compiler_or_a_header_is_missing(
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("neighbourhood", [None, 1, 8, 64])
 def test_flash_attention_equals_rectangles(causal: bool, neighbourhood: int | None) -> None:
-    layout = Layout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
+    layout = PackedLayout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
     torch.manual_seed(1)
-    qkv = [torch.randn(layout.n_tokens, 3, 64, device=CUDA) for _ in "qkv"]
+    qkv = [torch.randn(3, layout.n_tokens, 64, device=CUDA) for _ in "qkv"]
+    window = window_of(causal=causal, neighbourhood=neighbourhood)
     found = []
     for dtype in (torch.float32, torch.bfloat16):
         q, k, v = (each.to(dtype).requires_grad_() for each in qkv)
-        out = attention.packed_attention(
-            q, k, v, layout, layout, causal=causal, neighbourhood=neighbourhood
-        )
+        out = fast_attention(q, k, v, PackedMask(layout, layout, window))
         found.append([out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))])
     for exact, rounded in zip(*found, strict=True):
         assert (rounded.float() - exact).norm() < 0.02 * exact.norm()

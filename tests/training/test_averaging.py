@@ -7,7 +7,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from nmtkit.model.shapes import WEIGHTS
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.training.averaging import average_weights
 from nmtkit.training.checkpoint import Progress, Snapshot
 

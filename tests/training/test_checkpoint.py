@@ -17,9 +17,9 @@ from torch import nn
 from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.model.description import Description
-from nmtkit.model.shapes import WEIGHTS
-from nmtkit.model.weights import load_tensors, load_weights
+from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe_file import load_recipe
+from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,

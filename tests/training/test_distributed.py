@@ -22,7 +22,7 @@ from test_loop import CPU, config_of, corpus, losses, model_of
 
 from nmtkit import cli
 from nmtkit.errors import UserError
-from nmtkit.model.packing import Capacity
+from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training import acceleration, loop

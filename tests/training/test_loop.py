@@ -25,11 +25,12 @@ from torch import Tensor
 
 from nmtkit import artifacts
 from nmtkit.errors import DivergedError, UserError
-from nmtkit.model.packing import Layout
+from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import save_tensors
 from nmtkit.recipe import TrainingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.tensors import save_tensors
 from nmtkit.training import acceleration, loop
 from nmtkit.training import trainer as trainer_module
 from nmtkit.training.acceleration import Acceleration
@@ -71,7 +72,7 @@ FLOAT32 = Acceleration()
 def model_of(*, dropout: float = 0.0, seed: int = 1) -> Transformer:
     torch.manual_seed(seed)
     config = tiny(n_layers=1, d_model=16, d_ff=24, n_heads=2, d_k=8, d_v=8, dropout=dropout)
-    return Transformer(config, V)
+    return accelerate(Transformer(config, V))
 
 
 def config_of(**changes: Any) -> TrainingConfig:
@@ -645,9 +646,9 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
         tgt = pairs.tgt_ids[pairs.tgt_offsets[i] : pairs.tgt_offsets[i + 1]].tolist()
         hidden: Tensor = model(
             torch.tensor(src),
-            Layout.of_lengths([len(src)]),
+            PackedLayout.of_lengths([len(src)]),
             torch.tensor([BOS_ID, *tgt[:-1]]),
-            Layout.of_lengths([len(tgt)]),
+            PackedLayout.of_lengths([len(tgt)]),
         )
         for logits, token in zip((hidden @ model.output_matrix.t()).tolist(), tgt, strict=True):
             peak = max(logits)

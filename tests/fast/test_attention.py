@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from nmtkit.model import attention as packed
-from nmtkit.model import packing
-from nmtkit.model.attention import attention, packed_attention
-from nmtkit.model.dropout import random_scale
-from nmtkit.model.packing import Layout
+from nmtkit.fast import accelerate, packing, rectangles
+from nmtkit.fast.accelerate import fast_attention
+from nmtkit.fast.cpu import random_scale
+from nmtkit.fast.gpu import has_flash_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
+from nmtkit.model.attention import window_of
 
 HEADS, D_K, D_V = 3, 4, 5
 LONGEST = 256  # of every recipe: max_positions
@@ -24,13 +25,15 @@ sentences_and_cuts = st.lists(
 )
 
 
-def layouts(sentences: list[tuple[int, int, bool]]) -> tuple[Layout, Layout]:
+def layouts(sentences: list[tuple[int, int, bool]]) -> tuple[PackedLayout, PackedLayout]:
     cuts = tuple(i for i, (*_, begins) in enumerate(sentences) if begins and i > 0)
     tgt, src, _ = zip(*sentences, strict=True)
-    return Layout.of_lengths(tgt, cuts), Layout.of_lengths(src, cuts)
+    return PackedLayout.of_lengths(tgt, cuts), PackedLayout.of_lengths(src, cuts)
 
 
-def random_rows(tgt: Layout, src: Layout, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def random_rows(
+    tgt: PackedLayout, src: PackedLayout, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, the latter two side by side in one projection."""
     torch.manual_seed(1)
     q = torch.randn(tgt.n_tokens, HEADS, D_K, dtype=dtype, requires_grad=True)
@@ -42,12 +45,29 @@ def random_rows(tgt: Layout, src: Layout, dtype: torch.dtype) -> tuple[Tensor, T
     return q, k, v
 
 
+def packed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tgt: PackedLayout,
+    src: PackedLayout,
+    *,
+    causal: bool,
+    neighbourhood: int | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention with the tokens in the first dimension."""
+    mask = PackedMask(tgt, src, window_of(causal=causal, neighbourhood=neighbourhood))
+    by_head = (each.transpose(0, 1) for each in (q, k, v))
+    return fast_attention(*by_head, mask, dropout).transpose(0, 1)  # type: ignore[arg-type, call-arg]
+
+
 def sentence_by_sentence(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    tgt: Layout,
-    src: Layout,
+    tgt: PackedLayout,
+    src: PackedLayout,
     *,
     causal: bool,
     neighbourhood: int | None = None,
@@ -78,8 +98,8 @@ def sees(query: int, key: int, *, causal: bool, r: int | None) -> bool:
 
 
 def check(
-    tgt: Layout,
-    src: Layout,
+    tgt: PackedLayout,
+    src: PackedLayout,
     *,
     causal: bool,
     dtype: torch.dtype,
@@ -123,7 +143,7 @@ def test_to_its_own_sentence_equals_torch_forward_and_backward(
 def test_longest_and_shortest_sentences_together(
     cuts: tuple[int, ...], causal: bool, dtype: torch.dtype, atol: float
 ) -> None:
-    layout = Layout.of_lengths([1, 2, 31, LONGEST, 1], cuts)
+    layout = PackedLayout.of_lengths([1, 2, 31, LONGEST, 1], cuts)
     check(layout, layout, causal=causal, dtype=dtype, atol=atol)
 
 
@@ -164,7 +184,7 @@ def test_blocks_of_long_sentences_equal_torch_with_a_mask(
 
 
 def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() -> None:
-    layout = Layout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
+    layout = PackedLayout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
     check(layout, layout, causal=False, neighbourhood=9, dtype=torch.float32, atol=1e-5)
     for queries, keys in layout.bands(4, 4):
         assert queries.rows.shape[1] == 32
@@ -174,7 +194,7 @@ def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() ->
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_neighbourhood_of_all_positions_changes_no_bit(causal: bool) -> None:
     lengths = [1, 7, 31, 200, 3]
-    layout = Layout.of_lengths(lengths, cuts=(2,))
+    layout = PackedLayout.of_lengths(lengths, cuts=(2,))
     q, k, v = random_rows(layout, layout, torch.float32)
     smallest = max(lengths) if causal else 2 * max(lengths) - 1
     results = []
@@ -199,7 +219,7 @@ def test_a_neighbourhood_of_all_positions_changes_no_bit(causal: bool) -> None:
         (True, 1, (0, 0)),
     ],
 )
-def test_the_fused_kernel_gets_the_neighbourhood_as_its_window(
+def test_flash_attention_gets_the_neighbourhood_as_its_window(
     monkeypatch: pytest.MonkeyPatch,
     causal: bool,
     neighbourhood: int | None,
@@ -211,9 +231,9 @@ def test_the_fused_kernel_gets_the_neighbourhood_as_its_window(
         asked.append(window_size)
         return q
 
-    monkeypatch.setattr(packed, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(accelerate, "has_flash_attention", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
-    layout = Layout.of_lengths([3, 2])
+    layout = PackedLayout.of_lengths([3, 2])
     q, k, v = random_rows(layout, layout, torch.float32)
     packed_attention(q, k, v, layout, layout, causal=causal, neighbourhood=neighbourhood)
     assert asked == [window]
@@ -232,9 +252,9 @@ def test_dropout_equals_plain_attention_with_the_same_mask(
         drawn.append(random_scale(weights, p))
         return drawn[-1]
 
-    monkeypatch.setattr(packed, "random_scale", draw)
+    monkeypatch.setattr(rectangles, "random_scale", draw)
     lengths = [5, 2, 7, 4]
-    layout = Layout.of_lengths(lengths, cuts=(1, 3))
+    layout = PackedLayout.of_lengths(lengths, cuts=(1, 3))
     q, k, v = random_rows(layout, layout, torch.float64)
     how: dict[str, Any] = {"causal": True, "neighbourhood": neighbourhood}
     actual = packed_attention(q, k, v, layout, layout, **how, dropout=0.4)
@@ -258,7 +278,7 @@ def test_dropout_equals_plain_attention_with_the_same_mask(
 
 
 def test_without_dropout_no_number_is_drawn() -> None:
-    layout = Layout.of_lengths([5, 2])
+    layout = PackedLayout.of_lengths([5, 2])
     q, k, v = random_rows(layout, layout, torch.float32)
     before = torch.get_rng_state()
     packed_attention(q, k, v, layout, layout, causal=False, dropout=0.0)
@@ -267,21 +287,13 @@ def test_without_dropout_no_number_is_drawn() -> None:
     assert not torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_fused_kernel_has_no_dropout() -> None:
+def test_flash_attention_has_no_dropout() -> None:
     cuda, half = torch.device("cuda"), torch.bfloat16
-    assert packed.has_fused_kernel(cuda, half, 64, 64, 0.0)
-    assert not packed.has_fused_kernel(cuda, half, 64, 64, 0.1)
+    assert has_flash_attention(cuda, half, 64, 64, 0.0)
+    assert not has_flash_attention(cuda, half, 64, 64, 0.1)
 
 
-def test_equation_1_as_it_is_written() -> None:
-    q, k, v = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
-    mask = torch.tensor([True, False, True, True, False])
-    scores = torch.einsum("bqd,bkd->bqk", q, k) / 2.0
-    weights = scores[..., mask].exp() / scores[..., mask].exp().sum(-1, keepdim=True)
-    torch.testing.assert_close(attention(q, k, v, mask), weights @ v[:, mask])
-
-
-def test_the_fused_kernel_is_not_asked_for_the_same_bits_each_time(
+def test_flash_attention_is_not_asked_for_the_same_bits_each_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []
@@ -290,7 +302,7 @@ def test_the_fused_kernel_is_not_asked_for_the_same_bits_each_time(
         asked.append(q.shape)
         return q
 
-    monkeypatch.setattr(packed, "has_fused_kernel", lambda *_: True)
+    monkeypatch.setattr(accelerate, "has_flash_attention", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     tgt, src = layouts([(3, 2, False), (1, 4, False)])
     q, k, v = random_rows(tgt, src, torch.float32)

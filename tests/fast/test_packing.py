@@ -4,14 +4,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.model.packing import Layout
+from nmtkit.fast.packing import PackedLayout
 
 lengths_of_sentences = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
 
 @given(lengths_of_sentences)
 def test_layout_tells_where_each_token_stands(lengths: list[int]) -> None:
-    layout = Layout.of_lengths(lengths)
+    layout = PackedLayout.of_lengths(lengths)
     assert layout.max_seqlen == max(lengths)
     assert layout.lengths.tolist() == lengths
     assert layout.cu_seqlens.tolist() == [sum(lengths[:n]) for n in range(len(lengths) + 1)]
@@ -25,7 +25,7 @@ def test_rectangles_hold_each_sentence_head_by_head(
     lengths: list[int], data: st.DataObject
 ) -> None:
     cuts = data.draw(st.lists(st.integers(1, len(lengths)), unique=True).map(sorted))
-    layout = Layout.of_lengths(lengths, tuple(cut for cut in cuts if cut < len(lengths)))
+    layout = PackedLayout.of_lengths(lengths, tuple(cut for cut in cuts if cut < len(lengths)))
     merged = torch.arange(sum(lengths) * 10).view(-1, 10)
     row = torch.unflatten(merged[:, 4:], 1, (2, 3))  # as a projection beside another one is
     sentences = list(torch.split(row, lengths))
@@ -43,7 +43,7 @@ def test_rectangles_hold_each_sentence_head_by_head(
 
 @given(lengths_of_sentences, st.integers(1, 5))
 def test_unpad_undoes_pad(lengths: list[int], cut: int) -> None:
-    layout = Layout.of_lengths(lengths, (cut,) if cut < len(lengths) else ())
+    layout = PackedLayout.of_lengths(lengths, (cut,) if cut < len(lengths) else ())
     row = torch.arange(sum(lengths) * 6).view(-1, 2, 3)
     out = torch.zeros_like(row)
     for rectangle in layout.rectangles:
@@ -54,11 +54,11 @@ def test_unpad_undoes_pad(lengths: list[int], cut: int) -> None:
 def test_heads_of_another_width_than_what_stands_between_them_are_padded_too() -> None:
     merged = torch.arange(4 * 7).view(4, 7)
     row = torch.unflatten(merged[:, :6], 1, (2, 3))  # 7 is no multiple of 3
-    (rectangle,) = Layout.of_lengths([3, 1]).rectangles
+    (rectangle,) = PackedLayout.of_lengths([3, 1]).rectangles
     assert torch.equal(rectangle.pad(row)[:2].transpose(0, 1), row[:3])
 
 
 def test_layout_moves_to_another_device() -> None:
-    layout = Layout.of_lengths(torch.tensor([2, 4])).to(torch.device("meta"))
+    layout = PackedLayout.of_lengths(torch.tensor([2, 4])).to(torch.device("meta"))
     assert layout.cu_seqlens.device.type == "meta"
     assert layout.max_seqlen == 4

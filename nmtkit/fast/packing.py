@@ -1,7 +1,5 @@
-"""Packed sentences: concatenated in one row of tokens, with offsets and without padding.
+"""Packed rows of constant shape, and the padded rectangles that attention takes out of a row.
 
-Position-wise operations run on the row. Only attention needs to know the sentences. It uses their
-offsets where the GPU has a kernel for it, and padded rectangles of similar lengths elsewhere.
 Dimensions: T tokens, N sentences, L tokens in the longest sentence.
 """
 
@@ -13,9 +11,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from nmtkit.model.attention import Window
+from nmtkit.model.layout import Layout
+
 # A row of constant shape has room for sentences of this mean length; an update of shorter pairs
-# takes several rows. Each empty sentence costs attention time on a GPU: on an H100, base trains at
-# 323,000 target tokens/s with 3, 394,000 with 8 and 390,000 with 15, in batches of like length.
+# takes several rows. Each empty sentence costs attention time on a GPU.
 SHORT_MEAN = 8
 MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 
@@ -59,42 +59,32 @@ class Capacity:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where each sentence of a packed row begins and ends."""
+class PackedLayout(Layout):
+    """A `Layout` whose sentences are grouped into rectangles of like lengths."""
 
-    cu_seqlens: Tensor  # (N + 1,) int32: sentence n is row[cu_seqlens[n] : cu_seqlens[n + 1]]
-    positions: Tensor  # (T,) int32: index of each token in its sentence
-    max_seqlen: int  # L, or more
     cuts: tuple[int, ...] = ()  # sentences, after the first, that start a new rectangle
     n_empty: int = 0  # number of empty sentences at the end
     _bands: dict[tuple[int, int], "Bands"] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
-    def of_lengths(cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()) -> "Layout":
+    def of_lengths(
+        cls, lengths: Sequence[int] | Tensor, cuts: tuple[int, ...] = ()
+    ) -> "PackedLayout":
         """Return the layout of sentences with the given lengths, each at least 1."""
         sizes = torch.as_tensor(lengths, dtype=torch.int32)
-        return cls._of(sizes, int(sizes.max()), cuts, n_empty=0)
+        return cls(*_places(sizes), int(sizes.max()), cuts)
 
     @classmethod
-    def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "Layout":
+    def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "PackedLayout":
         """Return the layout of sentences with the given lengths in a row of constant shape."""
         sizes = capacity.fill(lengths.int())
         n_empty = capacity.most_sentences - len(lengths)
-        return cls._of(sizes, capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
+        return cls(*_places(sizes), capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
 
-    @classmethod
-    def _of(cls, sizes: Tensor, max_seqlen: int, cuts: tuple[int, ...], n_empty: int) -> "Layout":
-        cu_seqlens = torch.zeros(len(sizes) + 1, dtype=torch.int32)
-        torch.cumsum(sizes, 0, dtype=torch.int32, out=cu_seqlens[1:])
-        # numpy repeats in this thread. torch wakes others, which a GPU's batches need not wait for.
-        starts = torch.from_numpy(cu_seqlens.numpy()[:-1].repeat(sizes.numpy()))
-        positions = torch.arange(len(starts), dtype=torch.int32) - starts
-        return cls(cu_seqlens, positions, max_seqlen, cuts, n_empty)
-
-    def to(self, device: torch.device) -> "Layout":
+    def to(self, device: torch.device) -> "PackedLayout":
         """Return a copy on `device`."""
         cu_seqlens, positions = send(self.cu_seqlens, device), send(self.positions, device)
-        return Layout(cu_seqlens, positions, self.max_seqlen, self.cuts, self.n_empty)
+        return PackedLayout(cu_seqlens, positions, self.max_seqlen, self.cuts, self.n_empty)
 
     @property
     def n_tokens(self) -> int:
@@ -126,10 +116,14 @@ class Layout:
             ]
         return self._bands[before, after]
 
-    @cached_property
-    def lengths(self) -> Tensor:
-        """Return the number of tokens of each sentence (N,)."""
-        return self.cu_seqlens.diff()
+
+def _places(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the offsets (N + 1,) and positions (T,) of sentences with `lengths` (N,), int32."""
+    cu_seqlens = torch.zeros(len(lengths) + 1, dtype=torch.int32)
+    torch.cumsum(lengths, 0, dtype=torch.int32, out=cu_seqlens[1:])
+    # numpy repeats in this thread. torch wakes others, which a GPU's batches need not wait for.
+    starts = torch.from_numpy(cu_seqlens.numpy()[:-1].repeat(lengths.numpy()))
+    return cu_seqlens, torch.arange(len(starts), dtype=torch.int32) - starts
 
 
 @dataclass(frozen=True)
@@ -153,10 +147,10 @@ class Rectangle:
         """Return the rectangle of the sentences between the offsets `cu_seqlens` (n + 1,)."""
         lengths = cu_seqlens.diff()
         first, stop, longest = torch.stack([cu_seqlens[0], cu_seqlens[-1], lengths.max()]).tolist()
-        places = torch.arange(longest, device=cu_seqlens.device)
-        rows = cu_seqlens[:-1, None] + torch.minimum(places, lengths[:, None] - 1)
+        columns = torch.arange(longest, device=cu_seqlens.device)
+        rows = cu_seqlens[:-1, None] + torch.minimum(columns, lengths[:, None] - 1)
         is_full = longest * len(lengths) == stop - first
-        return cls(slice(first, stop), rows, places < lengths[:, None], is_full, cu_seqlens)
+        return cls(slice(first, stop), rows, columns < lengths[:, None], is_full, cu_seqlens)
 
     def pad(self, row: Tensor) -> Tensor:
         """Gather the packed `row` (T, H, K) into a padded tensor (n H, L, K)."""
@@ -181,9 +175,9 @@ class Rectangle:
             vectors = self._vectors_of_places(heads, heads)
             row.view(-1, width).index_add_(0, vectors, padded.view(-1, width))
             return
-        places = self._places_of_vectors(heads)
         out = row[self.tokens].view(-1, width)
-        torch.index_select(padded.view(-1, width), 0, places, out=out)
+        vectors = self._places_of_vectors(heads)
+        torch.index_select(padded.view(-1, width), 0, vectors, out=out)
 
     def _vectors_of_places(self, heads: int, step: int) -> Tensor:
         """Return the index (n H L,) of the vector for each padded position."""
@@ -196,13 +190,30 @@ class Rectangle:
         """Return the padded position (t H,) of each head of each token."""
         if (heads,) not in self._indices:
             n, longest = self.rows.shape
-            places = torch.arange(n * heads * longest, device=self.rows.device)
-            by_token = places.view(n, heads, longest).transpose(1, 2)
+            numbers = torch.arange(n * heads * longest, device=self.rows.device)
+            by_token = numbers.view(n, heads, longest).transpose(1, 2)
             self._indices[heads,] = by_token[self.mask].flatten()
         return self._indices[heads,]
 
 
 Bands = list[tuple[Rectangle, Rectangle]]  # queries, and keys
+
+
+@dataclass(frozen=True)
+class PackedMask:
+    """What `visible` returns, for layouts that have the same sentences and cuts."""
+
+    queries: PackedLayout
+    keys: PackedLayout
+    window: Window
+
+    @property
+    def rectangles(self) -> Bands:
+        """Return rectangles of queries, each with the rectangle of the keys that it needs."""
+        before, after = self.window
+        if before is None or after is None:
+            return list(zip(self.queries.rectangles, self.keys.rectangles, strict=True))
+        return self.queries.bands(before, after)  # self-attention: both have one layout
 
 
 def _band(sentences: Rectangle, block: int, before: int, after: int) -> tuple[Rectangle, Rectangle]:
@@ -214,9 +225,9 @@ def _band(sentences: Rectangle, block: int, before: int, after: int) -> tuple[Re
     numbers = torch.arange(len(begins), device=begins.device) - earlier
     starts = begins + block * numbers.int()
     queries = Rectangle.of(torch.cat([starts, ends[-1:]]))
-    places = starts[:, None] + torch.arange(-before, block + after, device=starts.device)
-    mask = (places >= begins[:, None]) & (places < ends[:, None])
-    rows = places.clamp(begins[:, None], ends[:, None] - 1)
+    near = starts[:, None] + torch.arange(-before, block + after, device=starts.device)
+    mask = (near >= begins[:, None]) & (near < ends[:, None])
+    rows = near.clamp(begins[:, None], ends[:, None] - 1)
     return queries, replace(
         queries, rows=rows, mask=mask, is_full=False, n_before=before, _indices={}
     )

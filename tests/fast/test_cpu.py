@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmtkit.model.dropout import Dropout
+from nmtkit.fast.cpu import Dropout
 
 
 def dropped_ones(p: float, *shape: int, seed: int = 1) -> Tensor:

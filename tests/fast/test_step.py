@@ -1,6 +1,7 @@
 """Decoding token by token against the whole decoder on the same prefixes."""
 
 import random
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -8,17 +9,16 @@ import torch
 from models import BFLOAT16, step_of, tiny
 from torch import Tensor
 
-from nmtkit.model.incremental import IncrementalDecoder, LayerCache
-from nmtkit.model.inference import prepare_for_inference
-from nmtkit.model.packing import Layout
-from nmtkit.model.transformer import DecoderLayer, Transformer
+from nmtkit.fast import step
+from nmtkit.fast.accelerate import accelerate, cast
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.fast.step import Cache, IncrementalDecoder
+from nmtkit.model.transformer import Transformer
 
 V = 29
 FORBIDDEN = [0, 3, 27, 28]
 SRC_LENGTHS = [5, 1, 8, 3]
 STEPS = 7  # past max_positions
-
-pytestmark = pytest.mark.usefixtures("kernels_or_torch")
 
 
 def random_model(**changes: Any) -> Transformer:
@@ -33,8 +33,8 @@ def random_model(**changes: Any) -> Transformer:
 def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> Tensor:
     """Log-probabilities (W, V) of what follows each prefix of one sentence."""
     n = len(prefixes)
-    src_layout = Layout.of_lengths([len(source)] * n)
-    tgt_layout = Layout.of_lengths([len(prefix) for prefix in prefixes])
+    src_layout = PackedLayout.of_lengths([len(source)] * n)
+    tgt_layout = PackedLayout.of_lengths([len(prefix) for prefix in prefixes])
     memory = model.encode(source.repeat(n), src_layout)
     packed = torch.tensor([token for prefix in prefixes for token in prefix])
     hidden = model.decode(packed, tgt_layout, memory, src_layout)
@@ -52,29 +52,30 @@ def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> T
 def test_each_step_gives_what_the_whole_decoder_gives(
     norm: str, positions: str, tie_embeddings: bool, neighbourhood: int | None
 ) -> None:
-    model = random_model(
+    plain = random_model(
         norm=norm,
         positions=positions,
         tie_embeddings=tie_embeddings,
         neighbourhood=neighbourhood,
         attention_dropout=0.3,  # off, as all dropout is in evaluation
     )
+    model = accelerate(deepcopy(plain))
     rng = random.Random(7)
     sources = [torch.tensor(rng.choices(range(V), k=length)) for length in SRC_LENGTHS]
-    layout = Layout.of_lengths(SRC_LENGTHS)
+    layout = PackedLayout.of_lengths(SRC_LENGTHS)
     memory = model.encode(torch.cat(sources), layout)
     decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
     prefixes: list[list[list[int]]] = [[[]] for _ in sources]
-    for step in range(STEPS):
+    for number in range(STEPS):
         prefixes = [[[*prefix, rng.randrange(V)] for prefix in beams] for beams in prefixes]
         newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
         log_probs = step_of(decoder, newest)
         assert log_probs.dtype == torch.float32
         for ours, source, beams in zip(log_probs, sources, prefixes, strict=True):
-            torch.testing.assert_close(ours, uncached(model, source, beams), atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(ours, uncached(plain, source, beams), atol=1e-5, rtol=1e-5)
 
         kept = list(range(len(sources)))
-        if step in (2, 4):
+        if number in (2, 4):
             kept.remove(rng.choice(kept))
         width = rng.choice([2, 3, 5])
         orders = [rng.choices(range(len(prefixes[0])), k=width) for _ in kept]
@@ -87,8 +88,8 @@ def test_each_step_gives_what_the_whole_decoder_gives(
 
 @torch.inference_mode()
 def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
-    model = random_model()
-    layout = Layout.of_lengths([4])
+    model = accelerate(random_model())
+    layout = PackedLayout.of_lengths([4])
     memory = model.encode(torch.tensor([9, 8, 7, 2]), layout)
     with_all = IncrementalDecoder(model, memory, layout, torch.tensor([], dtype=torch.int64))
     without = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
@@ -102,21 +103,18 @@ def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
 def test_keys_and_values_have_the_precision_of_the_model(dtype: torch.dtype) -> None:
-    model = random_model()
-    prepare_for_inference(model, dtype)
-    layout = Layout.of_lengths([3])
+    model = cast(accelerate(random_model()), dtype)
+    layout = PackedLayout.of_lengths([3])
     memory = model.encode(torch.tensor([9, 8, 2]), layout)
-    (layer, *_) = model.decoder
-    assert isinstance(layer, DecoderLayer)
-    cache = LayerCache(layer, memory, layout)
+    cache = Cache(model.decoder[0], memory, layout)
     cached = cache.keys, cache.values, cache.src_keys, cache.src_values
     assert {each.dtype for each in cached} == {dtype}
 
 
 @torch.inference_mode()
 def test_two_searches_over_one_memory_do_not_disturb_each_other() -> None:
-    model = random_model()
-    layout = Layout.of_lengths([3, 2])
+    model = accelerate(random_model())
+    layout = PackedLayout.of_lengths([3, 2])
     memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
     first, second = (
         IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN)) for _ in range(2)
@@ -124,3 +122,23 @@ def test_two_searches_over_one_memory_do_not_disturb_each_other() -> None:
     expected = step_of(first, torch.tensor([[1], [1]]))
     step_of(first, torch.tensor([[5], [6]]))
     assert torch.equal(step_of(second, torch.tensor([[1], [1]])), expected)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
+def test_logits_computed_in_parts_are_the_same(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = cast(accelerate(random_model()), dtype)
+
+    def three_steps() -> Tensor:
+        layout = PackedLayout.of_lengths([3, 2])
+        memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
+        decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
+        return torch.stack([step_of(decoder, torch.tensor([[id_], [8]])) for id_ in (1, 5, 6)])
+
+    expected = three_steps()
+    assert expected.dtype == torch.float32
+    monkeypatch.setitem(step.LOGIT_ROWS, "cpu", 1)
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-6
+    torch.testing.assert_close(three_steps(), expected, atol=tolerance, rtol=tolerance)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from nmtkit.model import peak
-from nmtkit.model.peak import bfloat16_gain, measured_peak, peak_dtype
+from nmtkit.fast import peak
+from nmtkit.fast.peak import bfloat16_gain, measured_peak, peak_dtype
 
 
 def test_bfloat16_gains_only_on_processors_with_instructions_for_it() -> None:

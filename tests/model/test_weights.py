@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 from models import tiny
 
-from nmtkit.model.shapes import shapes
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import shapes
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,49 @@
-"""A CUDA graph: operations that the host launches as one."""
+"""What makes a model fast on a GPU: flash attention over packed rows, and CUDA graphs."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import torch
+from torch import Tensor
 
 from nmtkit.errors import is_out_of_memory
+from nmtkit.fast.packing import PackedMask
 
+MAX_FLASH_WIDTH = 256  # maximum head width of flash attention 2
 WARM_UP = 3  # runs before the capture: they compile, and allocate what is allocated once
 
 Result = TypeVar("Result")
+
+
+def has_flash_attention(
+    device: torch.device, dtype: torch.dtype, d_k: int, d_v: int, dropout: float
+) -> bool:
+    """Return whether flash attention supports these inputs; its gradient is not deterministic.
+
+    torch's kernel has no dropout.
+    """
+    is_wide_enough = d_k == d_v <= MAX_FLASH_WIDTH and d_k % 8 == 0
+    is_supported = dtype == torch.bfloat16 and is_wide_enough and dropout == 0.0
+    return device.type == "cuda" and is_supported
+
+
+def flash_attention(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) -> Tensor:
+    """Compute equation 1 for queries (T, H, K), keys (S, H, K) and values (S, H, K): (T, H, K)."""
+    from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler
+
+    before, after = mask.window
+    attended = varlen_attn(
+        q,
+        k,
+        v,
+        mask.queries.cu_seqlens,
+        mask.keys.cu_seqlens,
+        mask.queries.max_seqlen,
+        mask.keys.max_seqlen,
+        window_size=(-1 if before is None else before, -1 if after is None else after),
+    )
+    assert isinstance(attended, Tensor)
+    return attended
 
 
 class Graph(Generic[Result]):

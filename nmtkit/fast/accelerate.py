@@ -1,0 +1,67 @@
+"""Replace the functions of a model by fast ones, from outside."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from nmtkit.fast.cpu import Dropout
+from nmtkit.fast.gpu import flash_attention, has_flash_attention
+from nmtkit.fast.packing import PackedMask
+from nmtkit.fast.rectangles import attend_in_rectangles
+from nmtkit.model.transformer import (
+    Embedding,
+    LayerNorm,
+    Linear,
+    MultiHeadAttention,
+    Residual,
+    Transformer,
+)
+
+
+def accelerate(model: Transformer) -> Transformer:
+    """Let `model` compute with the functions of this room, and return it.
+
+    Its results change by rounding, and with dropout by other random numbers. Its layouts must be
+    `PackedLayout`.
+    """
+    model.mask = PackedMask
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.attention = fast_attention
+        if isinstance(module, Embedding | Residual):
+            module.dropout = Dropout(module.dropout.p).train(module.training)
+    return model
+
+
+def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
+    """Let `model` compute in `dtype`, with its weights cast once, and return it.
+
+    The embeddings stay in float32. The model cannot be trained afterwards.
+    """
+    for module in model.eval().requires_grad_(False).modules():
+        if isinstance(module, Linear | LayerNorm):
+            module.to(dtype)
+        if isinstance(module, Embedding):
+            module.dtype = dtype
+    return model
+
+
+class Seen(Protocol):
+    """A mask that computes attention by itself."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Compute equation 1, in any arrangement of the dimensions."""
+
+
+def fast_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: PackedMask | Seen, dropout: float = 0.0
+) -> Tensor:
+    """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U)."""
+    if not isinstance(mask, PackedMask):
+        return mask.attend(q, k, v)
+    q, k, v = (each.transpose(0, 1) for each in (q, k, v))
+    is_flash = has_flash_attention(q.device, q.dtype, q.shape[-1], v.shape[-1], dropout)
+    if is_flash and not torch.are_deterministic_algorithms_enabled():
+        return flash_attention(q, k, v, mask).transpose(0, 1)
+    return attend_in_rectangles(q, k, v, mask, dropout).transpose(0, 1)

@@ -1,1 +1,0 @@
-"""Kernels in C++ for decoding on a CPU, where torch needs several operations and more time."""

@@ -1,0 +1,84 @@
+"""Tensors on disk, as safetensors files."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors import SafetensorError, safe_open
+
+from nmtkit.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_HEADER_BYTES = 2**22  # the header of the base model has 20 kB
+
+Kind = tuple[str | int, ...]  # the type, as safetensors names it, then the shape
+
+
+def read_header(path: Path) -> dict[str, Kind]:
+    """Return the name, type and shape of each tensor of a file. Needs no torch.
+
+    The size of the header bounds the memory used, whatever it says.
+
+    Raises:
+        UserError: The file is not a safetensors file.
+    """
+    with path.open("rb") as file:
+        n_bytes = int.from_bytes(file.read(8), "little")
+    if n_bytes > MAX_HEADER_BYTES:
+        raise UserError(
+            f"{path} has a header of {n_bytes:,} bytes; at most {MAX_HEADER_BYTES:,} are "
+            "supported, so delete its folder"
+        )
+    try:
+        with safe_open(path, "numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: (s.get_dtype(), *s.get_shape()) for name, s in slices.items()}
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def load_tensors(path: Path) -> "dict[str, Tensor]":
+    """Read a safetensors file.
+
+    Raises:
+        UserError: The file is not a safetensors file, or its path is not UTF-8.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"safetensors can't read {path}, a path that is not UTF-8; rename the folder"
+        ) from None
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def save_tensors(
+    tensors: "dict[str, Tensor]", path: Path, metadata: dict[str, str] | None = None
+) -> None:
+    """Write a safetensors file with the default permissions of a new file.
+
+    Raises:
+        UserError: The file cannot be written, for example because the disk is full.
+    """
+    from safetensors.torch import save_file
+
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:  # it has no errno
+        raise UserError(
+            f"{path} can't be written: {error}; fix this (is the disk full?) and run the same "
+            "command again, no finished work is lost"
+        ) from None
+    path.chmod(mode)
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} can't be read as safetensors: {error}; delete its folder")

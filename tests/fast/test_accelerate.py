@@ -1,0 +1,78 @@
+"""An accelerated model computes what the plain one computes."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from models import BFLOAT16, tiny
+from torch import Tensor
+
+from nmtkit.fast.accelerate import accelerate, cast
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.model.transformer import Transformer
+
+V = 29
+SRC_LENGTHS, TGT_LENGTHS = [5, 1, 8, 90, 2], [4, 6, 1, 80, 3]
+CONFIGS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "positions": "learned", "tie_embeddings": False},
+    {"attention_bias": True, "positions": "fairseq", "d_k": 5, "d_v": 7},
+    {"neighbourhood": 4, "max_positions": 100},
+]
+
+
+def model_of(**changes: Any) -> Transformer:
+    torch.manual_seed(5)
+    model = Transformer(tiny(**changes), V)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
+    return model
+
+
+def output(model: Transformer) -> Tensor:
+    torch.manual_seed(6)
+    src, tgt = torch.randint(V, (sum(SRC_LENGTHS),)), torch.randint(V, (sum(TGT_LENGTHS),))
+    layouts = (PackedLayout.of_lengths(each, (3, 4)) for each in (SRC_LENGTHS, TGT_LENGTHS))
+    src_layout, tgt_layout = layouts
+    hidden: Tensor = model(src, src_layout, tgt, tgt_layout)
+    return hidden
+
+
+@pytest.mark.parametrize("changes", CONFIGS)
+def test_outputs_and_all_gradients_are_those_of_the_plain_model(changes: dict[str, Any]) -> None:
+    plain = model_of(**changes)
+    fast = accelerate(deepcopy(plain))
+    expected, found = output(plain), output(fast)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    weights = torch.randn_like(expected)
+    for hidden in (expected, found):
+        (hidden * weights).sum().backward()  # type: ignore[no-untyped-call]
+    for (name, theirs), ours in zip(plain.named_parameters(), fast.parameters(), strict=True):
+        if theirs.grad is not None:  # logits are no part of the output
+            torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-4, rtol=1e-4, msg=name)
+
+
+def test_dropout_of_both_kinds_is_on_in_training_alone() -> None:
+    fast = accelerate(model_of(dropout=0.2, attention_dropout=0.3))
+    fast.eval()
+    assert torch.equal(output(fast), output(fast))
+    torch.testing.assert_close(output(fast), output(model_of(dropout=0.2).eval()))
+    fast.train()
+    torch.manual_seed(1)
+    assert not torch.equal(output(fast), output(fast.eval()))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
+@pytest.mark.parametrize("changes", CONFIGS[:3])
+def test_a_cast_model_computes_in_its_precision(
+    changes: dict[str, Any], dtype: torch.dtype
+) -> None:
+    plain = model_of(**changes)
+    expected = output(plain)
+    found = output(cast(accelerate(plain), dtype))
+    assert found.dtype == dtype
+    tolerance = 1e-5 if dtype == torch.float32 else 0.05
+    difference = (found.float() - expected).abs().max() / expected.abs().max()
+    assert difference < tolerance
