@@ -1168,6 +1168,37 @@ def bench_translate(
     print_translation_speeds(speeds, as_json=as_json)
 
 
+@bench.command("layers")
+def bench_layers(
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", callback=_page, help="Also draw time over n and d, as SVG."),
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=DAY_S, help="Seconds to repeat each size; its fastest time counts."
+        ),
+    ] = 0.5,
+    runs_dir: RunsDir = RUNS,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Measure Table 1: self-attention, recurrence and convolution over n, d, k and r."""
+    from nmtkit import progress
+    from nmtkit.commands import bench_layers as command
+    from nmtkit.reporting.exhibit import write_exhibit
+    from nmtkit.reporting.layers import layers_exhibit, write_plot
+    from nmtkit.reporting.tables import print_layers
+
+    table = command.bench_layers(Machine(runs_dir, device=device), seconds)
+    print_layers(table, as_json=as_json)
+    write_exhibit(runs_dir, "table-1", layers_exhibit(table))
+    if plot is not None:
+        write_plot(table, plot)
+        progress.say(f"bench: wrote {plot}")
+
+
 def _chain(
     recipe: str, overrides: list[str] | None, machine: Machine, remake: Sequence[str] = ()
 ) -> "Chain":

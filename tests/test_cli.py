@@ -189,6 +189,7 @@ def test_garbage_is_collected_again_after_loading() -> None:
     [
         ["prepare", "demo", "--workers", "1025"],
         ["bench", "train", "demo", "--seconds", "inf"],
+        ["bench", "layers", "--seconds", "inf"],
     ],
 )
 def test_number_that_could_only_fail_or_hang_is_refused(arguments: list[str]) -> None:
@@ -214,6 +215,7 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
         ["inspect", "demo", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--svg"],
+        ["bench", "layers", "--plot"],
     ],
 )
 def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:

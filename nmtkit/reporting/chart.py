@@ -45,6 +45,45 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class LogChart:
+    """Lines over a variable, both axes logarithmic."""
+
+    key: str  # unique on the page
+    title: str
+    lines: Sequence[tuple[str, Sequence[tuple[float, float]]]]  # name, points
+
+    WIDTH, HEIGHT = 420, 300
+    LEFT, RIGHT, TOP, BOTTOM = 52, 408, 14, 272  # edges of the plot
+
+    @cached_property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """The lowest and the highest place, the lowest and the highest value."""
+        places, values = zip(*(point for _, line in self.lines for point in line), strict=True)
+        return min(places), max(places), min(values) / 1.3, max(values) * 1.3
+
+    def x(self, place: float) -> float:
+        """How far right a place is."""
+        low, high, *_ = self.bounds
+        return round(self.LEFT + math.log(place / low, high / low) * (self.RIGHT - self.LEFT), 1)
+
+    def y(self, value: float) -> float:
+        """How far down a value is."""
+        *_, low, high = self.bounds
+        return round(self.BOTTOM - math.log(value / low, high / low) * (self.BOTTOM - self.TOP), 1)
+
+    def rules(self) -> list[float]:
+        """Return the powers of ten among the values."""
+        *_, low, high = self.bounds
+        return [
+            10.0**i for i in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+        ]
+
+    def ticks(self) -> list[float]:
+        """Return the places."""
+        return sorted({place for _, line in self.lines for place, _ in line})
+
+
+@dataclass(frozen=True)
 class Curve:
     """A value over the steps of a training; the axis of values begins at 0 or is logarithmic."""
 

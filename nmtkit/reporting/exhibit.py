@@ -9,7 +9,7 @@ from nmtkit.reporting.inspection import Grid
 
 FOLDER = "report"
 
-Key = Literal["figures-3-5"]
+Key = Literal["table-1", "figures-3-5"]
 KEYS: tuple[Key, ...] = get_args(Key)
 
 

@@ -30,6 +30,7 @@ from nmtkit.visible import visible
 
 # What is measured by other commands, where it is not: the command to type.
 EXHIBITS = {
+    "table-1": ("Table 1: complexity, sequential operations, path length", "nmtkit bench layers"),
     "figures-3-5": ("Figures 3 to 5: attention", "nmtkit attention --bundle DIR"),
 }
 

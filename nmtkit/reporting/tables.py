@@ -47,6 +47,7 @@ from nmtkit.reporting.inspection import (
     unknown_grid,
     vocabulary_grid,
 )
+from nmtkit.reporting.layers import LAYERS_NOTES, LayerTable, costs_grid, steps_grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.study import cost_grid, study_grid, study_notes, without_changes
 from nmtkit.visible import visible
@@ -621,6 +622,18 @@ def print_attention(picture: AttentionPicture, *, as_json: bool) -> None:
             where += f", {visible(words[finding.view.query - 1])}"
         table.add_row(finding.name, f"{finding.value:.3f}", where, finding.measure)
     _console().print(table)
+
+
+def print_layers(table: LayerTable, *, as_json: bool) -> None:
+    """Print Table 1 as it was measured."""
+    if as_json:
+        print_json(table.model_dump(mode="json"))
+        return
+    console = _console()
+    console.print(_grid_table(costs_grid(table)))
+    console.print(_grid_table(steps_grid(table)))
+    for note in LAYERS_NOTES:
+        console.print(f"- {note}", soft_wrap=True)
 
 
 def _speed_table(recipe: str, speeds: Sequence[TrainingSpeed]) -> Table:

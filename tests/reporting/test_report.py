@@ -92,12 +92,10 @@ def full(text: str = "") -> Report:
     panel = Panel(title=f"t{text}", columns=[f"a{text}", "b"], n_labels=1, rows=[[text, "7"]])
     drawing = Drawing(title=f"d{text}", svg=f"<svg>{text}</svg>")
     exhibit = Exhibit(
-        command=f"nmtkit attention{text}", made_by={"code": text}, notes=[f"n{text}"],
+        command=f"nmtkit bench layers{text}", made_by={"code": text}, notes=[f"n{text}"],
         panels=[panel], drawings=[drawing],
     )  # fmt: skip
-    return replace(
-        EMPTY, runs=[run], studies=[study_of(run, text)], exhibits={"figures-3-5": exhibit}
-    )
+    return replace(EMPTY, runs=[run], studies=[study_of(run, text)], exhibits={"table-1": exhibit})
 
 
 def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
@@ -207,7 +205,7 @@ def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
 
 def test_empty_report_says_what_to_run() -> None:
     text = parse(render_html(EMPTY)).text
-    for command in ("run RECIPE", "attention --bundle DIR", "run wsj-parsing"):
+    for command in ("run RECIPE", "bench layers", "attention --bundle DIR", "run wsj-parsing"):
         assert f"nmtkit {command}" in text
         assert f"nmtkit {command}" in render_markdown(EMPTY) or command == "run RECIPE"
 
@@ -261,15 +259,15 @@ def test_every_key_of_the_json_is_documented() -> None:
 
 
 def test_exhibit_is_read_as_written(tmp_path: Path) -> None:
-    assert read_exhibit(tmp_path, "figures-3-5") is None
-    exhibit = full(HOSTILE).exhibits["figures-3-5"]
+    assert read_exhibit(tmp_path, "table-1") is None
+    exhibit = full(HOSTILE).exhibits["table-1"]
     assert exhibit is not None
-    place = write_exhibit(tmp_path, "figures-3-5", exhibit)
-    assert read_exhibit(tmp_path, "figures-3-5") == exhibit
-    assert [path.name for path in place.parent.iterdir()] == ["figures-3-5.json"]
+    place = write_exhibit(tmp_path, "table-1", exhibit)
+    assert read_exhibit(tmp_path, "table-1") == exhibit
+    assert [path.name for path in place.parent.iterdir()] == ["table-1.json"]
     place.write_text('{"format": 2}', encoding="utf-8")
     with pytest.raises(DamagedError):
-        read_exhibit(tmp_path, "figures-3-5")
+        read_exhibit(tmp_path, "table-1")
 
 
 # In a browser
