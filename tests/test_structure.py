@@ -321,7 +321,10 @@ def test_a_breach_of_the_rule_is_seen(rule: Rule, path: str, source: str) -> Non
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("nmtkit/corpus/a.py", '"A"\nfrom nmtkit.corpus.bpe import Bpe\nfrom nmtkit import errors'),
+        (
+            "nmtkit/corpus/a.py",
+            '"A"\nfrom nmtkit.corpus.subword import Subword\nfrom nmtkit import errors',
+        ),
         ("nmtkit/training/a.py", '"A"\nfrom nmtkit.recipe import TrainingConfig\nimport torch'),
         ("nmtkit/stages/train.py", '"A"\nfrom nmtkit.stages.chain import Chain'),
         ("nmtkit/training/distributed.py", '"A"\nimport os\nos.environ["RANK"]'),
