@@ -60,7 +60,6 @@ def run(chain: Chain) -> Artifact:
     The test sets are not part of it. They are still fetched and read, so that after days of
     training none turns out to be missing or damaged.
     """
-    chain.fetch_unknown()
     for corpus in chain.corpora["sets"]:
         _check_set(corpus.name, corpus.pairs(chain.fetch, _tell))
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
