@@ -7,11 +7,10 @@ import torch
 from models import tiny
 
 from nmtkit import artifacts
-from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.corpus.subword import BpeSubword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.fast.accelerate import accelerate
@@ -87,7 +86,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     ]
     words = Counter(" ".join(map(sides[0].tokenize, LINES)).split())
     merges = learn_bpe(words, 8)
-    BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words)).save(prepared)
+    BpeSubword.of_words(merges, words).save(prepared)
     Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
     artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
     corpus = PreparedCorpus(artifacts.open_directory(folder / "whole")).files_of_a_bundle()

@@ -1,7 +1,7 @@
 """What a recipe would do and cost on this machine; changes nothing."""
 
 from nmtkit import progress
-from nmtkit.commands.trial import TrialText, find, measure_speed, text_of
+from nmtkit.commands.trial import TrialText, measure_speed, text_of
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.devices import device_name, training_cost
@@ -104,13 +104,13 @@ def _downloads(chain: Chain) -> list[Download]:
 def _disk_bytes(chain: Chain, n_parameters: int) -> int:
     """Prepared text, checkpoints, and a bundle."""
     text = 0
-    if find(chain, "prepare") is None:
+    if chain.find("prepare") is None:
         text = sum(
             corpus.prepared_bytes(chain.machine.downloads_dir)
             for corpora in chain.corpora.values()
             for corpus in corpora
         )
     checkpoints = 0
-    if find(chain, "train") is None:
+    if chain.find("train") is None:
         checkpoints = checkpoints_bytes(chain.recipe.training, n_parameters)
     return text + checkpoints + 4 * n_parameters

@@ -22,7 +22,6 @@ N_SAMPLES = 5
 def run_all(chain: Chain, *, as_json: bool) -> None:
     """Run every stage that is not fresh, then print the results."""
     warn_if_long(chain)
-    chain.fetch_unknown()
     for stage in STAGES:
         if artifact := chain.find(stage):
             progress.say(f"{stage}: fresh, {artifact.path}")

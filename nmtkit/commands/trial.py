@@ -7,9 +7,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.stages.chain import INPUTS, Chain
+from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.batches import Ints, Pairs, Update
@@ -42,17 +41,9 @@ class TrialText:
     is_made_up: bool
 
 
-def find(chain: Chain, stage: str) -> Artifact | None:
-    """Return the artifact of `stage`; none while its fingerprint depends on a missing download."""
-    corpora = [corpus for key in INPUTS["prepare"] for corpus in chain.corpora[key]]
-    if any(corpus.downloads_of_unknown_hash(chain.machine.downloads_dir) for corpus in corpora):
-        return None
-    return chain.find(stage)
-
-
 def text_of(chain: Chain) -> TrialText:
     """Return the recipe's own text if it is prepared here, and otherwise a made-up one."""
-    if prepared := find(chain, "prepare"):
+    if prepared := chain.find("prepare"):
         corpus = PreparedCorpus(prepared)
         return TrialText(open_pairs(corpus, "train"), corpus.counts().vocabulary, is_made_up=False)
     n_tokens = chain.expected_vocabulary()

@@ -91,7 +91,7 @@ def _text(corpus: Corpus, identity: list[str], machine: Machine) -> Iterator[str
         for file in corpus.downloads:
             if find(file, machine.downloads_dir, machine.mirror):
                 obtain(file, machine.downloads_dir, machine.mirror)
-        now = corpus.identity(machine.downloads_dir)
+        now = corpus.identity()
     except UserError as error:
         yield str(error)
         return

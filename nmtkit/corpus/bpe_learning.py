@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.corpus.bpe import END_OF_WORD, Pair
-
+Pair = tuple[str, str]
 IntArray = npt.NDArray[np.integer[Any]]
 BoolArray = npt.NDArray[np.bool_]
 IdPair = tuple[int, int]
 
+END_OF_WORD = "</w>"  # marks the last character of a word
 SEPARATOR = ord(" ")  # which is in no word
 BOUNDARY = 0  # the id of the separator before, between and after words
 INSIDE = -1  # fills the positions of a symbol after its first

@@ -1,12 +1,15 @@
 """Tokens to ids and back: one interface over BPE and sentencepiece (section 5.1)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Protocol, Self
 
+from subword_nmt import apply_bpe
+
 from nmtkit.artifacts import Artifact, read_utf8
-from nmtkit.corpus.bpe import CONTINUES, Bpe, Pair, read_codes, words_of, write_codes
+from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
 from nmtkit.errors import UserError, shown
 from nmtkit.symbols import SPECIALS, UNK_ID
@@ -14,6 +17,7 @@ from nmtkit.symbols import SPECIALS, UNK_ID
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
 SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one
+MAX_CODES_BYTES = 2**23  # 32,000 merges take 300 kB
 MAX_VOCABULARY_BYTES = 2**23  # 37,000 pieces take 400 kB
 MAX_DIGITS = 18  # of a count
 MAX_UNUSED = 1_000  # pieces that the training text does not have
@@ -21,6 +25,9 @@ MAX_UNUSED = 1_000  # pieces that the training text does not have
 # whose words are forgotten unless they occurred again: so frequent words stay in the cache.
 MAX_CACHED_WORDS = 2**18
 MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
+
+VERSION_LINE = "#version: 0.2"  # of subword-nmt's codes
+CONTINUES = "@@"  # ends every piece of a word but the last
 
 
 class Subword(Protocol):
@@ -47,17 +54,37 @@ class Subword(Protocol):
 
 
 class BpeSubword:
-    """Byte-pair encoding, with every unit of the training text in the vocabulary."""
+    """Byte-pair encoding by subword-nmt, which takes apart a piece outside the vocabulary."""
 
     def __init__(self, merges: Sequence[Pair], pieces: Mapping[str, int]) -> None:
         """Take the merges and the counts of the pieces in id order, without special symbols."""
         self._merges = merges
         self._counts = pieces
-        self._bpe = Bpe(merges)
+        self._bpe = _bpe(merges, pieces)
         self._pieces = [*SPECIALS, *pieces]
         self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
         self._cache: dict[str, tuple[int, ...]] = {}
         self._older_cache: dict[str, tuple[int, ...]] = {}
+
+    @classmethod
+    def of_words(cls, merges: Sequence[Pair], word_counts: Mapping[str, int]) -> Self:
+        """Take the merges and the words of the training text, whose pieces are the vocabulary."""
+        bpe = _bpe(merges)
+        counts: Counter[str] = Counter()
+        cached: dict[str, list[str]] = {}
+        for word, count in word_counts.items():
+            pieces = _split(bpe, word)
+            for piece in pieces:
+                counts[piece] += count
+            if len(word) <= MAX_CACHED_CHARACTERS and len(cached) < MAX_CACHED_WORDS:
+                cached[word] = pieces
+        subword = cls(
+            merges, _vocabulary(counts, {character for word in word_counts for character in word})
+        )
+        subword._older_cache = {
+            word: tuple(subword._id[piece] for piece in pieces) for word, pieces in cached.items()
+        }
+        return subword
 
     @property
     def n_tokens(self) -> int:
@@ -68,35 +95,20 @@ class BpeSubword:
         """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
         cached = self._cache.get
-        for word in words_of(tokens):
-            ids.extend(cached(word) or self._encode_word(word))
+        for word in tokens.strip("\r\n ").split(" "):
+            if word:
+                ids.extend(cached(word) or self._encode_word(word))
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         ids = self._older_cache.get(word)
         if ids is None:
-            ids = tuple(id_ for piece in self._bpe.split(word) for id_ in self._known(piece))
+            ids = tuple(self._id.get(piece, UNK_ID) for piece in _split(self._bpe, word))
         if len(word) > MAX_CACHED_CHARACTERS:
             return ids
         if len(self._cache) >= MAX_CACHED_WORDS:
             self._older_cache, self._cache = self._cache, {}
         self._cache[word] = ids
-        return ids
-
-    def _known(self, piece: str) -> list[int]:
-        """Return the id of a piece or, if it has none, the ids of the pieces it was merged from.
-
-        subword-nmt treats a vocabulary in the same way; no piece of the training text needs it.
-        """
-        ids, rest = [], [piece]
-        while rest:
-            piece = rest.pop()
-            if piece in self._id:
-                ids.append(self._id[piece])
-            elif parts := self._bpe.unmerge(piece):
-                rest.extend(reversed(parts))
-            else:
-                ids.append(UNK_ID)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -120,7 +132,7 @@ class BpeSubword:
     def save(self, directory: Path) -> list[Path]:
         """Write the codes and the vocabulary, and return the two files."""
         codes, vocabulary = directory / CODES, directory / VOCABULARY
-        write_codes(codes, self._merges)
+        codes.write_text(_codes(self._merges), encoding="utf-8", newline="\n")
         rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
         text = "".join(f"{piece}\t{count}\n" for piece, count in rows)
         vocabulary.write_text(text, encoding="utf-8", newline="\n")
@@ -136,8 +148,8 @@ class BpeSubword:
         return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
 
 
-def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, int]:
-    """Count the pieces of the training text, most frequent first, ties in alphabetical order.
+def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
+    """Order pieces by count, ties alphabetically, and add pieces of the text's characters.
 
     Deviation: characters have two pieces, inside a word and at its end, even with count 0, so that
     they are never unknown. Of rare characters, which a crawl of the web has by the thousand, this
@@ -146,15 +158,10 @@ def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, 
     unknown. The vocabulary of the paper's published code is that of subword-nmt: the pieces of the
     encoded training text alone.
     """
-    counts: Counter[str] = Counter()
-    for word, count in word_counts.items():
-        for piece in bpe.split(word):
-            counts[piece] += count
     frequency: Counter[str] = Counter()
     for piece, count in counts.items():
         for character in piece:
             frequency[character] += count
-    characters = {character for word in word_counts for character in word}
     unused = [
         piece
         for character in sorted(
@@ -163,8 +170,52 @@ def build_bpe_vocabulary(bpe: Bpe, word_counts: Mapping[str, int]) -> dict[str, 
         for piece in (character, character + CONTINUES)
         if piece not in counts
     ]
-    counts.update(dict.fromkeys(unused[:MAX_UNUSED], 0))
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    all_counts = {**counts, **dict.fromkeys(unused[:MAX_UNUSED], 0)}
+    return dict(sorted(all_counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _bpe(merges: Sequence[Pair], vocabulary: Container[str] = ()) -> apply_bpe.BPE:
+    return apply_bpe.BPE(StringIO(_codes(merges)), merges=len(merges), vocab=vocabulary)
+
+
+def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
+    """Split a word into pieces, of which all but the last end in "@@".
+
+    Raises:
+        UserError: The codes are no learned ones: they take a piece apart in too many steps.
+    """
+    try:
+        pieces: list[str] = bpe.segment_tokens([word])
+    except RecursionError:
+        raise UserError(
+            f"the BPE codes take {shown(word)} apart in more steps than any that were learned; "
+            "give other codes"
+        ) from None
+    bpe.cache.clear()  # it has no limit
+    return pieces
+
+
+def _codes(merges: Sequence[Pair]) -> str:
+    return "".join(f"{line}\n" for line in (VERSION_LINE, *map(" ".join, merges)))
+
+
+def read_codes(path: Path) -> list[Pair]:
+    """Read merges from a codes file of subword-nmt's version 0.2.
+
+    Raises:
+        UserError: the file is missing, too large or malformed.
+    """
+    header, *lines = read_utf8(path, MAX_CODES_BYTES).removesuffix("\n").split("\n")
+    if header.strip() != VERSION_LINE:
+        raise UserError(f"{path} starts with {shown(header)}; BPE codes start with {VERSION_LINE}")
+    merges = []
+    for number, line in enumerate(lines, start=2):
+        match line.strip("\r\n ").split(" "):
+            case [first, second] if first and second:
+                merges.append((first, second))
+            case _:
+                raise UserError(f"{path}, line {number}: {shown(line)} is not two subwords")
+    return merges
 
 
 def load_subword(artifact: Artifact) -> Subword:

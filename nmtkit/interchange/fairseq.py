@@ -7,8 +7,7 @@ keeps its own row of <s>, the embeddings are not tied, even if they were in fair
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +16,31 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.artifacts import DamagedError, first_problem, read_utf8
-from nmtkit.corpus.bpe import VERSION_LINE, Pair, read_codes
+from nmtkit.corpus.bpe_learning import Pair
+from nmtkit.corpus.subword import VERSION_LINE, read_codes
 from nmtkit.errors import UserError, shown
-from nmtkit.interchange.pickles import Made
-from nmtkit.interchange.torch_file import TorchFile, shape_of
+from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
 
 LAYER_NORM_EPSILON = 1e-5
 MAX_TEXT_BYTES = 2**23  # of a dictionary or of codes
 
-# What fairseq's checkpoints name besides tensors. Nothing of it is imported.
+# What fairseq's checkpoints name besides tensors.
 BUILT_IN = ("bool", "dict", "float", "int", "list", "str")
 NAMES = frozenset(
     [
         "argparse.Namespace",
-        "collections.OrderedDict",
         "collections.defaultdict",
         "typing.Any",
-        "_codecs.encode",
         "numpy.dtype",
         "numpy.core.multiarray.scalar",
         "numpy._core.multiarray.scalar",
         *(f"builtins.{kind}" for kind in BUILT_IN),
-        *(f"__builtin__.{kind}" for kind in BUILT_IN),  # Python 2
+        *(f"__builtin__.{kind}" for kind in (*BUILT_IN, "long", "unicode")),  # as in Python 2
     ]
 )
-PACKAGES = ("omegaconf.", "fairseq.dataclass.")
+PACKAGES = ("omegaconf.", "fairseq.")
 
 # In a dictionary, these four precede the lines of the file. Ours are in another order.
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
@@ -69,12 +66,25 @@ NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
-# The output matrix, by the version of fairseq; older ones name it only if it is not tied.
-OUTPUTS = ("decoder.output_projection.weight", "decoder.embed_out", "decoder.embed_tokens.weight")
-MIN_ITEM_BYTES = 2  # of a weight, in float16
-MAX_SHARED = (
-    3  # times that an element of the file may be a weight: embeddings of both sides, output
-)
+EMBEDDINGS = {
+    "src_embedding.weight": ("encoder.embed_tokens.weight", ROWS),
+    "tgt_embedding.weight": ("decoder.embed_tokens.weight", ROWS_OF_DECODER),
+    "_output": ("decoder.output_projection.weight", ROWS),
+}
+POSITIONS = {
+    "src_embedding.positions": "encoder.embed_positions.weight",
+    "tgt_embedding.positions": "decoder.embed_positions.weight",
+}
+FIRST_POSITION = 2  # the first two rows are never read
+SUBLAYERS = {
+    "self_attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention.out": ("self_attn.out_proj",),
+    "cross_attention.q": ("encoder_attn.q_proj",),
+    "cross_attention.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross_attention.out": ("encoder_attn.out_proj",),
+    "feed_forward.w1": ("fc1",),
+    "feed_forward.w2": ("fc2",),
+}
 MAX_DIGITS = 18  # of a count
 
 # Keys of `model` that hold no weights of ours.
@@ -109,35 +119,34 @@ def read_model(path: Path, langs: Sequence[str]) -> Model:
         UserError: It is none, is damaged, translates between other languages, or holds a model that
             ours cannot express.
     """
-    file = TorchFile.open(path, _may_name)
-    state = file.value if type(file.value) is dict else {}
-    named, settings = state.get("model"), _settings(state)
-    if type(named) is not dict or not all(type(key) is str for key in named):
-        raise UserError(f"{path} is not a checkpoint of fairseq: it has no model")
-    if settings is None:
-        raise UserError(f"{path} has no settings of a model; give a checkpoint of fairseq-train")
-    _check_settings(path, settings, langs)
-    records = dict(_renamed(named))
-    config, n_rows = _config(path, settings, records)
-    reader = _Reader(file, records)
-    reader.check_total()
-    weights = dict(_weights(reader, config))
-    reader.check_unread()
-    _check_shapes(path, weights, dict(shapes(config, n_rows)))
-    return Model(config, n_rows, weights)
-
-
-def _may_name(name: str) -> bool:
-    return name in NAMES or name.startswith(PACKAGES)
+    with limited_memory(path), torch.no_grad():
+        state = load(path, NAMES, PACKAGES)
+        state = state if type(state) is dict else {}
+        model, settings = state.get("model"), _settings(state)
+        if not isinstance(model, dict) or not all(type(key) is str for key in model):
+            raise UserError(f"{path} is not a checkpoint of fairseq: it has no model")
+        if settings is None:
+            raise UserError(
+                f"{path} has no settings of a model; give a checkpoint of fairseq-train"
+            )
+        _check_settings(path, settings, langs)
+        named = dict(_renamed(path, model))
+        config, n_rows = _config(path, settings, named)
+        named.setdefault("decoder.output_projection.weight", named["decoder.embed_tokens.weight"])
+        weights = {
+            name: _weight(path, named, name, shape) for name, shape in shapes(config, n_rows)
+        }
+        for key in sorted(named):
+            if not NO_WEIGHTS.fullmatch(key):
+                raise UserError(f"{path} has {shown(key)}, which our model has not")
+        return Model(config, n_rows, weights)
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the flat settings of the model: a Namespace or, since 2020, a part of `cfg`."""
-    if (args := _plain(state.get("args"))) is not None:
-        found = args
-    else:
-        cfg = _plain(state.get("cfg"))
-        found = _plain(cfg.get("model")) if type(cfg) is dict else None
+    found = _plain(state.get("args"))
+    if found is None and type(cfg := _plain(state.get("cfg"))) is dict:
+        found = _plain(cfg.get("model"))
     if type(found) is not dict:
         return None
     return {key: _plain(value) for key, value in found.items()}
@@ -145,10 +154,8 @@ def _settings(state: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _plain(value: Any) -> Any:
     """Return what a Namespace, or a node of omegaconf, holds."""
-    if type(value) is Made and value.by == "argparse.Namespace":
-        return value.state
-    if type(value) is Made and value.by.startswith("omegaconf.") and type(value.state) is dict:
-        return value.state.get("_content", value.state.get("_val"))
+    if type(value) is Inert and type(value.state) is dict:
+        return value.state.get("_content", value.state.get("_val", value.state))
     return value
 
 
@@ -174,31 +181,37 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
         )
 
 
-def _renamed(named: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the weights with the names that the norms of layers have had since 2019."""
-    for key, record in named.items():
+def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights with the names that they have since 2020."""
+    for key, weight in model.items():
+        if not isinstance(weight, Tensor) or not weight.is_floating_point() or not weight.dim():
+            raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")
         match key.split("."):
-            case [side, "layers", layer, "layer_norms", ("0" | "1" | "2") as number, kind]:
-                norms = NORMS.get(side, ())
-                norm = dict(enumerate(norms)).get(int(number), "layer_norms")
-                yield f"{side}.layers.{layer}.{norm}.{kind}", record
+            case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
+                norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
+                yield f"{side}.layers.{layer}.{norm}.{kind}", weight
+            case [*place, ("in_proj_weight" | "in_proj_bias") as merged]:
+                for part, third in zip("qkv", weight.tensor_split(3), strict=True):
+                    yield ".".join([*place, f"{part}_proj", merged.removeprefix("in_proj_")]), third
+            case ["decoder", "embed_out"]:
+                yield "decoder.output_projection.weight", weight
             case _:
-                yield key, record
+                yield key, weight
 
 
 def _config(
-    path: Path, settings: Mapping[str, Any], records: Mapping[str, Any]
+    path: Path, settings: Mapping[str, Any], named: Mapping[str, Tensor]
 ) -> tuple[ModelConfig, int]:
     """Return the configuration, by the shapes of the weights where they tell, and the rows."""
-    n_rows, d_model = _shape(path, records, "decoder.embed_tokens.weight")
-    n_src_rows, _ = _shape(path, records, "encoder.embed_tokens.weight")
+    n_rows, d_model = _shape(path, named, "decoder.embed_tokens.weight")
+    n_src_rows, _ = _shape(path, named, "encoder.embed_tokens.weight")
     if n_src_rows != n_rows:
         raise UserError(
             f"{path} has {n_src_rows:,} source rows and {n_rows:,} target rows; only a model with "
             "one dictionary for both sides (--joined-dictionary) can be imported"
         )
-    d_ff, _ = _shape(path, records, "encoder.layers.0.fc1.weight")
-    layers = {side: _n_layers(side, records) for side in ("encoder", "decoder")}
+    d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
+    layers = {side: _n_layers(side, named) for side in ("encoder", "decoder")}
     if layers["encoder"] != layers["decoder"]:
         raise UserError(
             f"{path} has {layers['encoder']:,} encoder layers and {layers['decoder']:,} decoder "
@@ -206,11 +219,8 @@ def _config(
         )
     learned = bool(settings.get("encoder_learned_pos", False))
     max_positions = [settings.get(f"max_{side}_positions", 1024) for side in ("source", "target")]
-    if learned:  # the first two rows are never read
-        max_positions = [
-            _shape(path, records, f"{side}.embed_positions.weight")[0] - 2
-            for side in ("encoder", "decoder")
-        ]
+    if learned:
+        max_positions = [_shape(path, named, key)[0] - FIRST_POSITION for key in POSITIONS.values()]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
         raise UserError(f"{path} has {shown(n_heads)} attention heads for d_model = {d_model:,}")
@@ -241,123 +251,55 @@ def _as_int(value: Any) -> int:
     return value if type(value) is int else -1
 
 
-def _shape(path: Path, records: Mapping[str, Any], name: str) -> tuple[int, int]:
-    shape = shape_of(records.get(name))
-    if shape is None or len(shape) != 2 or 0 in shape:
-        raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {name}")
+def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> tuple[int, int]:
+    shape = named[key].shape if key in named else ()
+    if len(shape) != 2 or 0 in shape:
+        raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {key}")
     return shape[0], shape[1]
 
 
-def _n_layers(side: str, records: Mapping[str, Any]) -> int:
+def _n_layers(side: str, named: Mapping[str, Tensor]) -> int:
     n_layers = 0
-    while f"{side}.layers.{n_layers}.fc1.weight" in records:
+    while f"{side}.layers.{n_layers}.fc1.weight" in named:
         n_layers += 1
     return n_layers
 
 
-def _weights(reader: "_Reader", config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights under our names."""
-    embeddings = {
-        "src_embedding": ("encoder.embed_tokens.weight", ROWS),
-        "tgt_embedding": ("decoder.embed_tokens.weight", ROWS_OF_DECODER),
-    }
-    for name, (key, first) in embeddings.items():
-        yield f"{name}.weight", _rows(reader.read(key), first)
-        if config.positions == "learned":
-            side = key.split(".")[0]
-            yield f"{name}.positions", reader.read(f"{side}.embed_positions.weight")[2:]
-    yield "_output", _rows(reader.read(*OUTPUTS), ROWS)
-    for side, norms in NORMS.items():
-        if config.norm == "pre":
-            yield from _linear(reader, f"{side}_norm", f"{side}.layer_norm")
-        for layer in range(config.n_layers):
-            ours, theirs = f"{side}.{layer}", f"{side}.layers.{layer}"
-            yield from _attention(reader, f"{ours}.self_attention", f"{theirs}.self_attn")
-            if side == "decoder":
-                yield from _attention(reader, f"{ours}.cross_attention", f"{theirs}.encoder_attn")
-            yield from _linear(reader, f"{ours}.feed_forward.w1", f"{theirs}.fc1")
-            yield from _linear(reader, f"{ours}.feed_forward.w2", f"{theirs}.fc2")
-            for number, norm in enumerate(norms):
-                yield from _linear(reader, f"{ours}.residuals.{number}.norm", f"{theirs}.{norm}")
+def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
+    """Take the parts of our weight `name` out of fairseq's, and join them."""
+    missing = [key for key in _keys(name) if key not in named]
+    if missing:
+        raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
+    parts = [named.pop(key) for key in _keys(name)]
+    if name in EMBEDDINGS:  # the rows of the symbols in our order
+        (matrix,), (_, rows) = parts, EMBEDDINGS[name]
+        parts = [*(matrix[row : row + 1] for row in rows), matrix[len(rows) :]]
+    elif name in POSITIONS:
+        parts = [parts[0][FIRST_POSITION:]]
+    if {part.shape[1:] for part in parts} != {shape[1:]} or sum(map(len, parts)) != shape[0]:
+        found = " and ".join(str(tuple(part.shape)) for part in parts)
+        raise UserError(
+            f"{path} is not a Transformer of the paper: {name} would have shape {found}, not "
+            f"{shape}"
+        )
+    return torch.cat(parts).float()
 
 
-def _check_shapes(
-    path: Path, weights: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]
-) -> None:
-    for name, shape in expected.items():
-        if (found := tuple(weights[name].shape)) != shape:
-            raise UserError(
-                f"{path} is not a Transformer of the paper: {name} would have shape {found}, not "
-                f"{shape}"
-            )
-
-
-def _rows(matrix: Tensor, first: Sequence[int]) -> Tensor:
-    """Put the rows of the symbols into our order."""
-    return torch.cat([matrix[list(first)], matrix[len(first) :]])
-
-
-def _linear(reader: "_Reader", ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
-    for kind in ("weight", "bias"):
-        yield f"{ours}.{kind}", reader.read(f"{theirs}.{kind}")
-
-
-def _attention(reader: "_Reader", ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
-    """Yield merged projections; fairseq merged all three until 2019, and none since."""
-    for kind in ("weight", "bias"):
-        if f"{theirs}.in_proj_{kind}" in reader.records:
-            parts = reader.read(f"{theirs}.in_proj_{kind}").chunk(3)
-        else:
-            parts = tuple(reader.read(f"{theirs}.{part}_proj.{kind}") for part in "qkv")
-        if ours.endswith("cross_attention"):
-            yield f"{ours}.q.{kind}", parts[0]
-            yield f"{ours}.kv.{kind}", torch.cat(parts[1:])
-        else:
-            yield f"{ours}.qkv.{kind}", torch.cat(parts)
-    yield from _linear(reader, f"{ours}.out", f"{theirs}.out_proj")
-
-
-@dataclass
-class _Reader:
-    """Reads weights, and remembers which."""
-
-    file: TorchFile
-    records: dict[str, Any]
-    read_keys: set[str] = field(default_factory=set)
-
-    def read(self, *keys: str) -> Tensor:
-        """Read the first of these weights that is there."""
-        for key in keys:
-            if key in self.records:
-                self.read_keys.add(key)
-                return self.file.tensor(self.records[key], key)
-        raise UserError(f"{self.file.path} is not a Transformer of fairseq: it has no {keys[0]}")
-
-    def check_total(self) -> None:
-        """Check that the weights together are not much larger than the file.
-
-        Tied embeddings are there three times. Nothing else shares its elements.
-
-        Raises:
-            UserError: They are.
-        """
-        n_file = self.file.path.stat().st_size
-        n_weights = sum(prod(shape_of(record) or ()) for record in self.records.values())
-        if n_weights * MIN_ITEM_BYTES > MAX_SHARED * n_file:
-            raise UserError(
-                f"{self.file.path} claims {n_weights:,} weights in {n_file:,} bytes; it is damaged "
-                "or hostile"
-            )
-
-    def check_unread(self) -> None:
-        """Check that the model has no weights but those that were read.
-
-        Raises:
-            UserError: It has.
-        """
-        for key in sorted(self.records.keys() - self.read_keys):
-            if not NO_WEIGHTS.fullmatch(key):
-                raise UserError(f"{self.file.path} has {shown(key)}, which our model has not")
+def _keys(name: str) -> list[str]:
+    """Return fairseq's names of the parts of our weight `name`."""
+    if name in EMBEDDINGS:
+        return [EMBEDDINGS[name][0]]
+    if name in POSITIONS:
+        return [POSITIONS[name]]
+    match name.split("."):
+        case [norm, kind]:
+            return [f"{norm.replace('_', '.layer_')}.{kind}"]
+        case [side, layer, "residuals", number, _, kind]:
+            return [f"{side}.layers.{layer}.{NORMS[side][int(number)]}.{kind}"]
+        case [side, layer, *sublayer, kind]:
+            parts = SUBLAYERS[".".join(sublayer)]
+            return [f"{side}.layers.{layer}.{part}.{kind}" for part in parts]
+    raise AssertionError(name)
 
 
 def _read_text(path: Path, option: str) -> str:

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 
 from sacrebleu.metrics.bleu import BLEU
-from subword_nmt import apply_bpe
 from subword_nmt import learn_bpe as reference_learning
 
-from nmtkit.corpus.bpe import Bpe, Pair
-from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_learning import Pair, learn_bpe
 from nmtkit.corpus.moses_tokenizer import moses_tokenizer, plain_moses
 from nmtkit.errors import shown
 from nmtkit.evaluation.bleu import multi_bleu, sacre_bleu
@@ -34,7 +32,6 @@ def compare(
     counts = Counter(word for lines in tokens for line in lines for word in line.split(" ") if word)
     merges = learn_bpe(counts, N_MERGES)
     yield _learned(merges, counts)
-    yield _applied(merges, counts)
     yield from _bleu(tgt, tokens[1], langs[1])
 
 
@@ -68,21 +65,6 @@ def _learned(merges: Sequence[Pair], counts: Mapping[str, int]) -> Check:
         "BPE learned",
         "failed",
         f"merge {first + 1:,} of {len(merges):,} and of subword-nmt's {len(expected):,} differs",
-    )
-
-
-def _applied(merges: Sequence[Pair], counts: Mapping[str, int]) -> Check:
-    if not merges:  # subword-nmt reads no empty list
-        return Check("BPE applied", "skipped", "no pair of letters occurs twice")
-    codes = "".join(f"{line}\n" for line in ("#version: 0.2", *map(" ".join, merges)))
-    ours, reference = Bpe(merges), apply_bpe.BPE(io.StringIO(codes))
-    for word in counts:
-        split, expected = list(ours.split(word)), reference.segment_tokens([word])
-        if split != expected:
-            seen = f"{shown(word)}: {shown(split)}, but subword-nmt gives {shown(expected)}"
-            return Check("BPE applied", "failed", seen)
-    return Check(
-        "BPE applied", "held", f"{len(counts):,} different words as subword-nmt splits them"
     )
 
 

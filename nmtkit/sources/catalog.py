@@ -33,6 +33,11 @@ class RemoteFile(_Entry):
             raise ValueError("a file has either a `sha256` or an `md5`")
         return self
 
+    @property
+    def digest(self) -> str:
+        """Return the published hash, which identifies the file."""
+        return self.sha256 or self.md5 or ""
+
 
 class _Text(_Entry):
     """One side in the catalog file: the name of a download, or a path relative to the catalog."""

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import http.client
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,10 +52,6 @@ def obtain(
     mirrored = None if mirror is None else _mirrored(file, mirror)
     if mirrored is not None and mirrored.is_file():
         _verify(mirrored, file)
-        if file.sha256 is None:  # then `identity` has to find its bytes
-            with _lock(path):
-                shutil.copyfile(mirrored, _part_of(path))
-                replace_file(_part_of(path), path)
         progress(_size(mirrored))
         return mirrored
     with _lock(path):
@@ -107,34 +102,6 @@ def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
     return file.n_bytes or _size(_place(file, downloads_dir)) or None
 
 
-def known_sha256(file: RemoteFile, downloads_dir: Path) -> str | None:
-    """Return the published sha256, or else that of the download, if it is here.
-
-    Raises:
-        UserError: the download is damaged.
-    """
-    path = _place(file, downloads_dir)
-    if file.sha256 is not None or not path.is_file():
-        return file.sha256
-    _verify(path, file)
-    return _hash(path, "sha256")
-
-
-def identity(file: RemoteFile, downloads_dir: Path) -> str:
-    """Return the sha256 that identifies the file.
-
-    Raises:
-        UserError: it was not published, and the file is not here, or damaged.
-    """
-    sha256 = known_sha256(file, downloads_dir)
-    if sha256 is None:
-        raise UserError(
-            f"the sha256 of {file.url} was not published, so it is unknown before the first "
-            "download; run `nmtkit prepare` first"
-        )
-    return sha256
-
-
 def _place(file: RemoteFile, downloads_dir: Path) -> Path:
     folder = hashlib.sha256(file.url.encode("utf-8")).hexdigest()[:16]
     return downloads_dir / folder / _host_and_path(file)[-1]
@@ -173,14 +140,10 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
-    name, expected = ("md5", file.md5) if file.sha256 is None else ("sha256", file.sha256)
-    seen = _hash(path, name)
-    return None if seen == expected else f"{name} {seen} instead of {expected}"
-
-
-def _hash(path: Path, name: str) -> str:
+    name = "md5" if file.sha256 is None else "sha256"
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, name).hexdigest()
+        seen = hashlib.file_digest(stream, name).hexdigest()
+    return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
 
 
 # Downloading

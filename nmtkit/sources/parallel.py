@@ -9,8 +9,7 @@ from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
-from nmtkit.sources.download import identity as download_identity
-from nmtkit.sources.download import known_bytes, known_sha256
+from nmtkit.sources.download import known_bytes
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import check_form, name_of
 from nmtkit.sources.source import Pair, Row, Source
@@ -56,10 +55,6 @@ class Corpus:
         """Return whether it can be read without a network."""
         return not self.downloads and bool(self.source.path_keys)
 
-    def downloads_of_unknown_hash(self, downloads_dir: Path) -> list[RemoteFile]:
-        """Return the downloads without which `identity` cannot be known yet."""
-        return [file for file in self.downloads if known_sha256(file, downloads_dir) is None]
-
     def prepared_bytes(self, downloads_dir: Path) -> int:
         """Estimate how many bytes `prepare` writes, from the file sizes that are known."""
         remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}
@@ -67,14 +62,14 @@ class Corpus:
         stored = sum(path.stat().st_size for path in own) + sum(remote.values())
         return PREPARED_PER_STORED_BYTE * stored
 
-    def identity(self, downloads_dir: Path) -> list[str]:
+    def identity(self) -> list[str]:
         """Return what determines the text: hashes and members, or a repository and its commit.
 
         Raises:
-            UserError: a file is missing, or was never downloaded and has no published hash.
+            UserError: one of the user's own files is missing.
         """
         remote = [
-            f"{download_identity(text.file, downloads_dir)}:{text.member or ''}"
+            f"{text.file.digest}:{text.member or ''}"
             for text in self.remote
             if isinstance(text.file, RemoteFile)
         ]

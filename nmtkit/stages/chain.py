@@ -111,13 +111,6 @@ class Chain:
         """Do what the function `fetch` does, on the machine of this chain."""
         return fetch(file, self.machine)
 
-    def fetch_unknown(self) -> None:
-        """Fetch the downloads whose hash nobody published: fingerprints depend on it."""
-        for corpora in self.corpora.values():
-            for corpus in corpora:
-                for file in corpus.downloads_of_unknown_hash(self.machine.downloads_dir):
-                    self.fetch(file)
-
     def depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on.
 
@@ -129,7 +122,7 @@ class Chain:
             for section in STAGES[stage]:
                 depends[section].pop(key, None)
             depends.setdefault("inputs", {})[key] = [
-                corpus.identity(self.machine.downloads_dir) for corpus in self.corpora[key]
+                corpus.identity() for corpus in self.corpora[key]
             ]
         if bundle := self.bundles.get(stage):
             section, key = BUNDLES[stage]

@@ -18,7 +18,6 @@ from typing import Any, Literal
 from nmtkit import artifacts, progress
 from nmtkit.artifacts import Artifact
 from nmtkit.corpus import prepared, store
-from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.corpus.cleaning import Cleaning
@@ -28,7 +27,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
-from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary
+from nmtkit.corpus.subword import BpeSubword, Subword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
@@ -61,7 +60,6 @@ def run(chain: Chain) -> Artifact:
     The test sets are not part of it. They are still fetched and read, so that after days of
     training none turns out to be missing or damaged.
     """
-    chain.fetch_unknown()
     for corpus in chain.corpora["sets"]:
         _check_set(corpus.name, corpus.pairs(chain.fetch, _tell))
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
@@ -362,7 +360,8 @@ def _learn_once(chain: Chain, journal: Journal, draft: Path, clean: _Clean) -> S
     if not journal["learned"]:
         subword = _learn(chain, clean.words)
         journal.commit("learned", True, *subword.save(draft))
-    clean.words.clear()
+        clean.words.clear()
+        return subword
     match chain.recipe.subword:
         case BundleConfig():
             return chain.bundles["prepare"].text.subword
@@ -380,7 +379,7 @@ def _learn(chain: Chain, words: Counter[str]) -> Subword:
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             merges = learn_bpe(words, config.n_merges, progress=task.advance)
-        return BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words))
+        return BpeSubword.of_words(merges, words)
     progress.say(f"prepare: learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
 

@@ -20,7 +20,6 @@ from nmtkit.stages.parts import tell_pieces
 
 def run(chain: Chain) -> Artifact:
     """Publish the recipe's translations of its test sets."""
-    chain.fetch_unknown()
     return chain.make("translate", lambda draft: _translate(chain, draft), resume=True)
 
 

@@ -114,4 +114,4 @@ def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:
     assert said.out.count("\n") == 2
     (tmp_path / "model.pt").write_bytes(b"\x80\x02cos\nsystem\n.")
     refused = nmtkit(tmp_path, "import", "model.pt", "more", *options)
-    assert "is not a file of torch.save" in sentence(refused)
+    assert "not a file of torch.save" in sentence(refused)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from subword_nmt import learn_bpe as reference
 
 from nmtkit.corpus import bpe_learning
-from nmtkit.corpus.bpe import Pair
-from nmtkit.corpus.bpe_learning import learn_bpe
+from nmtkit.corpus.bpe_learning import Pair, learn_bpe
 
 # Few letters, so that pairs repeat, overlap and tie; one of two bytes, one outside the BMP, U+0000.
 words = st.text(alphabet="abcß\0\U0001f600", min_size=1, max_size=9)

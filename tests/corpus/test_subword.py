@@ -1,5 +1,6 @@
 """Both subword methods behind their one interface."""
 
+import io
 import random
 import tracemalloc
 from collections import Counter
@@ -11,10 +12,14 @@ from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
 from nmtkit.artifacts import Artifact, open_directory, publish_directory
-from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
-from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary, load_subword
+from nmtkit.corpus.subword import (
+    BpeSubword,
+    Subword,
+    load_subword,
+    read_codes,
+)
 from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
@@ -36,7 +41,15 @@ def word_counts(text: list[str]) -> Counter[str]:
 def bpe_subword(text: list[str], n_merges: int = 20) -> BpeSubword:
     counts = word_counts(text)
     merges = learn_bpe(counts, n_merges)
-    return BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), counts))
+    return BpeSubword.of_words(merges, counts)
+
+
+def vocabulary(subword: BpeSubword, folder: Path) -> dict[str, int]:
+    """The pieces without the special symbols, and their counts, as they are saved."""
+    _, path = subword.save(folder)
+    rows = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    pairs = (row.split("\t") for row in rows[len(SPECIALS) :])
+    return {piece: int(count) for piece, count in pairs}
 
 
 def sentencepiece_subword() -> SentencePieceSubword:
@@ -114,6 +127,39 @@ def test_bpe_decodes_what_it_encoded(text: list[str], n_merges: int) -> None:
         assert subword.decode(subword.encode(line)) == line
 
 
+@given(
+    st.lists(lines, min_size=1, max_size=8), st.integers(0, 30), st.text("ab\u00df \r\n\t\u0085@")
+)
+def test_lines_are_encoded_as_subword_nmt_segments_them(
+    text: list[str], n_merges: int, line: str
+) -> None:
+    counts = word_counts(text)
+    merges = learn_bpe(counts, n_merges)
+    subword = BpeSubword.of_words(merges, counts)
+    pieces = set(subword.pieces(range(len(SPECIALS), subword.n_tokens)))
+    codes = "".join(f"{line}\n" for line in ("#version: 0.2", *map(" ".join, merges)))
+    reference = apply_bpe.BPE(io.StringIO(codes), merges=len(merges), vocab=pieces)
+    for each in [*text, line]:
+        known = [p if p in pieces else "<unk>" for p in reference.segment(each).split(" ") if p]
+        assert subword.pieces(subword.encode(each)) == known
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a b\n", "starts with 'a b'"),
+        (b"#version: 0.1\na b\n", "#version: 0.2"),
+        (b"#version: 0.2\na b\na b c\n", "line 3: 'a b c'"),
+        (b"#version: 0.2\n\xff b\n", "not UTF-8"),
+    ],
+)
+def test_damaged_codes_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "codes.bpe"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_codes(path)
+
+
 @given(st.lists(lines, min_size=1, max_size=8))
 def test_a_known_character_is_never_unknown(text: list[str]) -> None:
     subword = bpe_subword(text)
@@ -150,11 +196,12 @@ def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_pat
     pieces = [row[0] for row in rows[:-1]]
     with (tmp_path / "codes.bpe").open(encoding="utf-8") as codes:
         expected = apply_bpe.BPE(codes, vocab=set(pieces[len(SPECIALS) :]))
+        without = apply_bpe.BPE(codes)
     n_taken_apart = 0
     for word in ["lowestnewer", "newe", "wideslower", "lowerwest", "owe", "rest", "low"]:
         split = expected.segment_tokens([word])
         assert [pieces[id_] for id_ in subword.encode(word)] == split
-        n_taken_apart += split != list(Bpe(learn_bpe(word_counts(text), 30)).split(word))
+        n_taken_apart += split != without.segment_tokens([word])
     assert n_taken_apart > 0
 
 
@@ -168,23 +215,19 @@ def test_long_words_fill_no_memory() -> None:
     assert left < 2**20
 
 
-def test_a_long_chain_of_merges_is_taken_apart() -> None:
-    merges = [("a" * n, "a") for n in range(1, 2_000)] + [("a" * 2_000, "b</w>")]
-    subword = BpeSubword(merges, {"a@@": 1, "b": 1})
-    assert subword.encode("a" * 2_000 + "b") == [*[len(SPECIALS)] * 2_000, len(SPECIALS) + 1]
+def test_merges_that_no_text_teaches_are_refused() -> None:
+    word = "".join(chr(0x4E00 + n) for n in range(1_500))
+    merges = [(word[:n], word[n]) for n in range(1, len(word))]
+    with pytest.raises(UserError, match="more steps than any that were learned"):
+        BpeSubword(merges, {"b": 1}).encode(word + "b")
+    merges = [("<", "/w>"), ("a", "</w>")]  # "" is again "<" and ""
+    with pytest.raises(UserError, match="more steps than any that were learned"):
+        BpeSubword(merges, {"b": 1}).encode("ca")
 
 
-@pytest.mark.parametrize("word", ["a", "/w>", "<", "", "ba"])
-def test_merges_that_no_text_teaches_come_to_an_end(word: str) -> None:
-    merges = [("a", "</w>"), ("<", "/w>"), ("/w>", "</w>"), ("/w></w", ">"), ("b", "a</w>")]
-    subword = BpeSubword(merges, {})
-    assert set(subword.encode(word)) <= {UNK_ID}
-
-
-def test_the_vocabulary_is_ordered_by_count_and_then_by_piece() -> None:
+def test_the_vocabulary_is_ordered_by_count_and_then_by_piece(tmp_path: Path) -> None:
     counts = {"aab": 3, "ab": 5, "c": 3}
-    pieces = build_bpe_vocabulary(Bpe([("a", "b</w>")]), counts)
-    assert list(pieces.items()) == [
+    assert list(vocabulary(BpeSubword.of_words([("a", "b</w>")], counts), tmp_path).items()) == [
         ("ab", 8),
         ("a@@", 3),
         ("c", 3),
@@ -195,14 +238,10 @@ def test_the_vocabulary_is_ordered_by_count_and_then_by_piece() -> None:
     ]
 
 
-def test_the_vocabulary_counts_the_encoded_text() -> None:
-    counts = word_counts(TEXT)
-    merges = learn_bpe(counts, 20)
-    pieces = build_bpe_vocabulary(Bpe(merges), counts)
-    bpe = Bpe(merges)
-    encoded = Counter(
-        piece for line in TEXT for word in line.split(" ") for piece in bpe.split(word)
-    )
+def test_the_vocabulary_counts_the_encoded_text(tmp_path: Path) -> None:
+    subword = bpe_subword(TEXT)
+    pieces = vocabulary(subword, tmp_path)
+    encoded = Counter(piece for line in TEXT for piece in subword.pieces(subword.encode(line)))
     assert {piece: count for piece, count in pieces.items() if count} == encoded
 
 
@@ -225,13 +264,13 @@ def test_a_word_that_comes_back_is_not_split_again(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("nmtkit.corpus.subword.MAX_CACHED_WORDS", 3)
     subword = bpe_subword(TEXT)
     split: list[str] = []
-    split_by_merges = Bpe.split
+    segment_tokens = apply_bpe.BPE.segment_tokens
 
-    def noting(self: Bpe, word: str) -> tuple[str, ...]:
-        split.append(word)
-        return split_by_merges(self, word)
+    def noting(self: apply_bpe.BPE, words: list[str]) -> list[str]:
+        split.extend(words)
+        return list(segment_tokens(self, words))
 
-    monkeypatch.setattr(Bpe, "split", noting)
+    monkeypatch.setattr(apply_bpe.BPE, "segment_tokens", noting)
     for other in "bcdefghi":
         subword.encode(f"a {other} a")
     assert split == list("abcdefghi")

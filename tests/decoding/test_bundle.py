@@ -24,12 +24,11 @@ from safetensors.torch import load_file, save, save_file
 from system.command import done, nmtkit, sentence
 
 from nmtkit import artifacts
-from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.corpus.subword import BpeSubword
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
@@ -66,7 +65,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draft.mkdir()
     words = Counter(tokenization("en").tokenize(" ".join(LINES)).split())
     merges = learn_bpe(words, 8)
-    subword = BpeSubword(merges, build_bpe_vocabulary(Bpe(merges), words))
+    subword = BpeSubword.of_words(merges, words)
     subword.save(prepared)
     Tokenizations(src=tokenization("en"), tgt=tokenization("de")).save(prepared)
     for name in ("train.src.ids", "dev.src.txt", "counts.json", "measurements.json"):

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.subword import BpeSubword, build_bpe_vocabulary
+from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.details import Alignment, Pieces, details
 from nmtkit.decoding.engine import Forced, Hypothesis
 from nmtkit.recipe import DecodingConfig
@@ -16,7 +15,7 @@ from nmtkit.symbols import EOS_ID
 
 WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
 MERGES = learn_bpe(WORDS, 20)[:4]  # of "the" and "cat" alone
-SUBWORD = BpeSubword(MERGES, build_bpe_vocabulary(Bpe(MERGES), WORDS))
+SUBWORD = BpeSubword.of_words(MERGES, WORDS)
 
 
 class Diagonal:

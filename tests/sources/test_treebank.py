@@ -127,7 +127,7 @@ def test_sections_are_chosen_by_the_numbers_of_files(
 def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -> None:
     def identity(place: Path, *sections: str) -> list[str]:
         source = Treebank(treebank=str(place), sections=sections)
-        return find_corpus(source, EN, TREE).identity(tmp_path)
+        return find_corpus(source, EN, TREE).identity()
 
     place = written(tmp_path)
     before = identity(place, "00")
@@ -143,7 +143,7 @@ def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -
 def test_a_changed_file_is_noticed_while_it_is_read(tmp_path: Path) -> None:
     place = written(tmp_path)
     corpus = find_corpus(Treebank(treebank=str(place)), EN, TREE)
-    corpus.identity(tmp_path)
+    corpus.identity()
     (place / "01" / "wsj_0101.mrg").write_text("((NP (NN other)))", encoding="utf-8")
     with pytest.raises(UserError, match=r"wsj_0101.mrg was changed while it was in use"):
         list(corpus.pairs(no_download))

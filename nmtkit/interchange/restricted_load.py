@@ -1,0 +1,146 @@
+"""Files of `torch.save` from strangers: torch limits what they run, the kernel what they take."""
+
+import re
+import resource
+import warnings
+import zipfile
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
+from pathlib import Path
+from pickletools import genops
+from typing import Any
+
+import torch
+
+from nmtkit.errors import UserError, is_out_of_memory, shortened, shown
+
+SPARE_BYTES = 2**31  # address space for threads' stacks and for what a pickle builds
+TIMES_FILE = 8  # tied embeddings in float16 are three matrices in float32
+TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
+PROTOCOL = 2  # of the pickles that torch.save writes
+MAX_TUPLES = 2**16  # of a pickle; twice as many, nested, overflow the stack where they are a key
+N_LEGACY_PICKLES = 5  # magic number, version, sizes of C types, value, keys of the storages
+ZIP_MAGIC = b"PK\x03\x04"
+OF_TORCH = re.compile(  # what tensors are built by
+    r"collections\.OrderedDict|_codecs\.encode|torch\.\w+Storage"
+    r"|torch\._utils\._rebuild_(tensor|tensor_v2|parameter)"
+)
+
+
+class Inert:
+    """Stands for a class of the program that wrote a file, and for its instances."""
+
+    def __init__(self, *_: Any) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+@contextmanager
+def limited_memory(path: Path) -> Iterator[None]:
+    """Limit what this process takes on Linux: 8 times the size of the file and 2 GiB more.
+
+    Raises:
+        UserError: What is done with the file needs more.
+    """
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        n_more = TIMES_FILE * path.stat().st_size + SPARE_BYTES
+        if (statm := Path("/proc/self/statm")).exists():
+            n_pages = int(statm.read_text(encoding="utf-8").split()[0])
+            limits = (n_pages * resource.getpagesize() + n_more, before[0])
+            soft = min(limit for limit in limits if limit != resource.RLIM_INFINITY)
+            resource.setrlimit(resource.RLIMIT_AS, (soft, before[1]))
+        yield
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"{path} takes more than {n_more:,} bytes of memory to read, so it is damaged or "
+            "hostile; get it again from where it was published"
+        ) from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
+    """Load a file by torch's restricted unpickler, on the CPU.
+
+    A zip archive, which torch writes since 1.6, is mapped; a file of an older torch is read whole.
+
+    Args:
+        path: The file.
+        names: What its pickle may name besides tensors, as module.name. Nothing of it is imported
+            or called: an `Inert` takes its place, a dictionary that of a defaultdict.
+        packages: The beginnings of other such names.
+
+    Raises:
+        UserError: It is not a file of torch, is damaged, or holds more than plain data.
+        MemoryError: Or a RuntimeError for which `is_out_of_memory`, under `limited_memory`.
+    """
+    try:
+        with path.open("rb") as file:
+            is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
+        named = set(_names_in_zip(path) if is_zip else _names_in_pickles(path))
+        for name in sorted(named):
+            is_known = name in names or name.startswith(packages)
+            if not is_known and not OF_TORCH.fullmatch(name):
+                raise UserError(
+                    f"{path} names {shown(name)}, which a checkpoint does not need, so nothing of "
+                    "it is read; get it again from where it was published"
+                )
+        stand_ins: list[Any] = [
+            ((lambda *_: {}) if name == "collections.defaultdict" else Inert, name)
+            for name in names | named
+        ]
+        with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings(action="ignore"):
+            return torch.load(path, map_location="cpu", mmap=is_zip, weights_only=True)
+    except (UserError, OSError):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        said = str(error).rpartition("WeightsUnpickler error:")[2]
+        said = shortened(" ".join(said.split()), 200)
+        raise UserError(
+            f"{path} is damaged, or not a file of torch.save that torch {torch.__version__} reads "
+            f"({type(error).__name__}: {said}); get it again from where it was published"
+        ) from error
+
+
+def _names_in_zip(path: Path) -> Iterator[str]:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("a part is compressed, as torch never does")
+        pickles = [member for member in members if member.filename.endswith("/data.pkl")]
+        if len(pickles) != 1:
+            raise ValueError(f"a zip archive with {len(pickles)} data.pkl")
+        with archive.open(pickles[0]) as stream:
+            yield from _names(stream)
+
+
+def _names_in_pickles(path: Path) -> Iterator[str]:
+    with path.open("rb") as file:
+        file.seek(TAR_MAGIC_AT)
+        if file.read(len(TAR_MAGIC)) == TAR_MAGIC:
+            raise ValueError("a tar, as torch wrote before 0.1.10; load and save it with torch 0.4")
+        file.seek(0)
+        for _ in range(N_LEGACY_PICKLES):
+            yield from _names(file)
+
+
+def _names(pickle: Any) -> Iterator[str]:
+    """Yield what the pickle at the position of a file names, and leave the file behind it."""
+    n_tuples = 0
+    for opcode, arg, _ in genops(pickle):
+        n_tuples += opcode.name.startswith("TUPLE")
+        if n_tuples > MAX_TUPLES:
+            raise ValueError(f"more than {MAX_TUPLES:,} tuples")
+        if opcode.name == "PROTO" and arg != PROTOCOL:
+            raise ValueError(f"of pickle protocol {arg}, torch reads {PROTOCOL} alone")
+        if opcode.name == "GLOBAL":
+            yield str(arg).replace(" ", ".", 1)
