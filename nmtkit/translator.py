@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmtkit import artifacts
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
+from nmtkit.store import fingerprint_of
 
 # On a CPU without compiled kernels, our engine is faster than CTranslate2 with models at least as
 # wide as the paper's base model and with a large vocabulary (`nmtkit/decoding/README.md` has
@@ -56,7 +56,7 @@ class Translator(lines.Translator):
                 )
         loaded = load_engine(first, Machine(RUNS, device=device), engine, dtype, rest)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
-        fingerprint = artifacts.fingerprint(
+        fingerprint = fingerprint_of(
             "translator",
             {
                 "bundles": [each.fingerprint for each in bundles],

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
-    *("model", "kernels", "artifacts", "rooms", "errors", "symbols"),
+    *("model", "kernels", "files", "store", "rooms", "errors", "symbols"),
     *("visible", "duration", "languages"),
     "perplexity",
 }
@@ -32,13 +32,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipe": {"schema", "languages", "sources", "errors"},
     "recipe_file": {"schema", "recipe", "sources", "errors"},
     "study": {"schema", "recipe", "recipe_file", "errors"},
-    "artifacts": {"errors"},
+    "files": {"errors"},
+    "store": {"files", "errors"},
     "rooms": set(),
-    "provenance": {"recipe_file", "artifacts", "errors"},
+    "provenance": {"recipe_file", "files", "errors"},
     "kernels": set(),
-    "model": {"kernels", "recipe", "artifacts", "errors", "symbols"},
-    "sources": {"schema", "languages", "artifacts", "errors"},
-    "corpus": {"sources", "artifacts", "errors", "symbols"},
+    "model": {"kernels", "recipe", "files", "store", "errors", "symbols"},
+    "sources": {"schema", "languages", "files", "errors"},
+    "corpus": {"sources", "files", "store", "errors", "symbols"},
     "training": {"recipe", *LIBRARY},
     "interchange": {"recipe", "sources", "corpus", *LIBRARY},
     "decoding": {"recipe", "corpus", "interchange", *LIBRARY},
@@ -110,7 +111,7 @@ Rule = Callable[[Module], Iterator[str]]
 
 
 def rooms_import_one_way(module: Module) -> Iterator[str]:
-    """cli -> commands -> stages -> libraries -> model -> recipe, artifacts, errors, kernels."""
+    """cli -> commands -> stages -> libraries -> model -> recipe, store, files, errors, kernels."""
     if module.room not in MAY_IMPORT:
         yield f"room {module.room} has no place in MAY_IMPORT"
         return
@@ -148,7 +149,8 @@ def only_some_rooms_import_torch(module: Module) -> Iterator[str]:
         "corpus",
         "recipe",
         "recipe_file",
-        "artifacts",
+        "files",
+        "store",
         "errors",
         "symbols",
         "progress",
@@ -242,7 +244,8 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/model/a.py", "from nmtkit.training.loop import train"),
         ("nmtkit/decoding/a.py", "def f():\n    from nmtkit.training import loop"),
         ("nmtkit/corpus/a.py", "from nmtkit import progress"),
-        ("nmtkit/artifacts.py", "import nmtkit.recipe"),
+        ("nmtkit/store.py", "import nmtkit.recipe"),
+        ("nmtkit/files.py", "import nmtkit.store"),
         ("nmtkit/stages/a.py", "from nmtkit.cli import main"),
         ("nmtkit/stages/a.py", "from nmtkit.commands import plan"),
         ("nmtkit/sources/a.py", "from nmtkit.corpus import store"),

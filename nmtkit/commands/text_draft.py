@@ -7,13 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.errors import UserError
+from nmtkit.files import (
+    Record,
+    check_seal,
+    draft_of_file,
+    read_record,
+    replace_file,
+    sync,
+    write_sealed,
+)
 
 BLOCK_BYTES = 2**20
 
 
-class _State(artifacts.Record):
+class _State(Record):
     """How far a draft has come."""
 
     made_from: str
@@ -58,7 +67,7 @@ class TextDraft:
         self._file.flush()
         self._sha256.update(encoded)
         self.n_lines += n_lines
-        artifacts.sync(self.path)
+        sync(self.path)
         self._write_record()
 
     def forget(self) -> None:
@@ -67,8 +76,8 @@ class TextDraft:
 
     def _resume(self) -> None:
         try:
-            artifacts.check_seal(self._record)
-            state = artifacts.read_record(self._record, _State)
+            check_seal(self._record)
+            state = read_record(self._record, _State)
         except UserError as error:
             raise _RefusedError(f"cannot be resumed: {error}") from None
         if state.made_from != self._made_from:
@@ -92,8 +101,8 @@ class TextDraft:
             "text_sha256": self._sha256.hexdigest(),
         }
         new = self._record.with_name(f"{self._record.name}.new")
-        artifacts.write_sealed(new, state)
-        artifacts.replace_file(new, self._record)
+        write_sealed(new, state)
+        replace_file(new, self._record)
 
 
 class _RefusedError(Exception):
@@ -127,7 +136,7 @@ def text_draft(place: Path, made_from: str) -> Iterator[TextDraft | _Device]:
     Raises:
         UserError: The file can't be replaced, or something else has the name of the draft.
     """
-    with artifacts.draft_of_file(place) as path:
+    with draft_of_file(place) as path:
         if not path.is_file():
             with path.open("wb") as file:
                 yield _Device(path, file)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from uuid import uuid4
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.commands.text_draft import text_draft
 from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
@@ -23,6 +23,7 @@ from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import ROOMS
 from nmtkit.stages.parts import tell_pieces
+from nmtkit.store import fingerprint_of, versions
 from nmtkit.translator import Translator
 
 # What a translation of a text depends on, besides its bundle.
@@ -161,13 +162,13 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
 
 def _made_from(translator: Translator, output: Output, text: _Text) -> str:
     """Return the fingerprint of what is written. No two texts that are not known have the same."""
-    return artifacts.fingerprint(
+    return fingerprint_of(
         "translated text",
         {
             "text": text.sha256 or uuid4().hex,
             "translator": translator.fingerprint,
             "output": asdict(output),
-            "made_by": {**artifacts.versions(), **hashes(ROOMS_OF_TEXT)},
+            "made_by": {**versions(), **hashes(ROOMS_OF_TEXT)},
         },
     )
 

@@ -7,10 +7,10 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import INPUTS, Chain
 from nmtkit.stages.train import SLACK, open_pairs
+from nmtkit.store import Artifact
 from nmtkit.training.batches import Pairs, Update
 from nmtkit.training.made_up import N_PAIRS, made_up_pairs, news_lengths
 from nmtkit.training.metrics import Metrics

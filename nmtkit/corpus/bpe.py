@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise, repeat
 from pathlib import Path
 
-from nmtkit.artifacts import read_utf8
 from nmtkit.errors import UserError, shown
+from nmtkit.files import read_utf8
 
 Pair = tuple[str, str]
 

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
-from nmtkit.artifacts import Artifact, read_utf8
 from nmtkit.corpus.bpe import CONTINUES, Bpe, Pair, read_codes, words_of, write_codes
 from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
 from nmtkit.errors import UserError, shown
+from nmtkit.files import read_utf8
+from nmtkit.store import Artifact
 from nmtkit.symbols import SPECIALS, UNK_ID
 
 CODES = "codes.bpe"

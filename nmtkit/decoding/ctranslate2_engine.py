@@ -20,7 +20,6 @@ from pathlib import Path
 
 import ctranslate2
 
-from nmtkit import artifacts
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import (
     DIVERGED,
@@ -32,11 +31,13 @@ from nmtkit.decoding.engine import (
 )
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
+from nmtkit.files import DamagedError
 from nmtkit.interchange.ctranslate2_limits import check_supported
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import MODEL
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import DecodingConfig
+from nmtkit.store import fingerprint_of, open_directory, publish_directory, verify
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 END = str(EOS_ID)
@@ -286,7 +287,7 @@ def _converted(bundle: Bundle, dtype: str) -> Path:
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}
-    place = cache_folder() / artifacts.fingerprint("ctranslate2", key)
+    place = cache_folder() / fingerprint_of("ctranslate2", key)
     if not _is_intact(place):
         with _locked(place.with_suffix(".lock")):
             if not _is_intact(place):  # another process may have made it meanwhile
@@ -297,15 +298,15 @@ def _converted(bundle: Bundle, dtype: str) -> Path:
                     shutil.rmtree(draft)
                 draft.mkdir()
                 _convert(bundle, dtype, draft)
-                artifacts.publish_directory(draft, place, {"kind": "ctranslate2"})
+                publish_directory(draft, place, {"kind": "ctranslate2"})
     return place
 
 
 def _is_intact(place: Path) -> bool:
     """Return whether a conversion is there, every byte as it was written."""
     try:
-        artifacts.verify(artifacts.open_directory(place))
-    except artifacts.DamagedError:
+        verify(open_directory(place))
+    except DamagedError:
         return False
     return True
 

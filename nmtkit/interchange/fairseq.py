@@ -16,9 +16,9 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from nmtkit.artifacts import DamagedError, first_problem, read_utf8
 from nmtkit.corpus.bpe import VERSION_LINE, Pair, read_codes
 from nmtkit.errors import UserError, shown
+from nmtkit.files import DamagedError, first_problem, read_utf8
 from nmtkit.interchange.pickles import Made
 from nmtkit.interchange.torch_file import TorchFile, shape_of
 from nmtkit.model.shapes import shapes

@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 from typing import Literal, get_args
 
-from nmtkit.artifacts import Record, read_record, replace_file, write_json
+from nmtkit.files import Record, read_record, replace_file, write_json
 from nmtkit.reporting.inspection import Grid
 
 FOLDER = "report"

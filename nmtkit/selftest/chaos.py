@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.corpus import tokenized
 from nmtkit.errors import UserError
 from nmtkit.selftest import tiny
@@ -36,6 +36,7 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.stages import average, prepare, score, train, translate
 from nmtkit.stages.code import present_code
+from nmtkit.store import versions
 
 PAYLOAD = bytes(range(256)) * 4_000  # of the download
 LINES_PER_CHUNK, CHUNKS_PER_PART = 60, 2  # so that 400 lines have several parts
@@ -186,7 +187,7 @@ def chaos(
     Raises:
         UserError: A step fails without being killed, or `log` is not a log of kills.
     """
-    artifacts.versions()  # looked up once, and not in each fork
+    versions()  # looked up once, and not in each fork
     present_code()
     done = _read(log) if log is not None and log.exists() else []
     yield from done

@@ -12,8 +12,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from nmtkit.artifacts import check_room, replace_file
 from nmtkit.errors import UserError
+from nmtkit.files import check_room, replace_file
 from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20

@@ -5,11 +5,11 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Manifest
 from nmtkit.errors import UserError
+from nmtkit.files import read_json
 from nmtkit.reporting.code import OtherCode
 from nmtkit.rooms import hashes
+from nmtkit.store import TEMPORARY, Manifest, open_directory
 
 CODE = "code.json"  # in the temporary files of the draft of a training
 
@@ -56,10 +56,10 @@ def code_that_trained(training: Path) -> dict[str, str]:
     Where it changed, the hashes of a room are joined by "+".
     """
     with suppress(FileNotFoundError):
-        found: dict[str, str] = artifacts.read_json(training / artifacts.TEMPORARY / CODE)
+        found: dict[str, str] = read_json(training / TEMPORARY / CODE)
         return found
     with suppress(UserError):  # a draft has a manifest too, if it was killed while it was published
-        return artifacts.open_directory(training).manifest.code.get("train", {})
+        return open_directory(training).manifest.code.get("train", {})
     return {}
 
 

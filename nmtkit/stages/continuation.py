@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.errors import UserError
+from nmtkit.files import DRAFT, read_json, replace_file, write_json
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import CODE, code_that_trained
+from nmtkit.store import TEMPORARY, fingerprint_of, open_directory
 from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
 from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, copy_metrics
@@ -66,10 +68,10 @@ def training_depends_on(training: Path) -> dict[str, Any]:
     Raises:
         UserError: There is no training in the folder, or it is damaged.
     """
-    if not training.name.endswith(artifacts.DRAFT):
-        return artifacts.open_directory(training).manifest.depends_on
+    if not training.name.endswith(DRAFT):
+        return open_directory(training).manifest.depends_on
     try:
-        found: dict[str, Any] = artifacts.read_json(training / artifacts.TEMPORARY / DEPENDS_ON)
+        found: dict[str, Any] = read_json(training / TEMPORARY / DEPENDS_ON)
     except FileNotFoundError:
         raise UserError(f"{training} is not a training; name a checkpoint of one") from None
     return found
@@ -79,14 +81,14 @@ def lineage(depends_on: Mapping[str, Any]) -> str:
     """Return a hash of all that a training depends on but the number of its steps."""
     training = {**depends_on["training"]}
     del training["max_steps"]
-    return artifacts.fingerprint("train", {**depends_on, "training": training})
+    return fingerprint_of("train", {**depends_on, "training": training})
 
 
 def _precision_of(training: Path) -> str | None:
     """Return what is known of the precision of a training, published or not."""
-    if training.name.endswith(artifacts.DRAFT):
+    if training.name.endswith(DRAFT):
         return noted_precision(training)
-    return artifacts.open_directory(training).manifest.made_by.get("precision")
+    return open_directory(training).manifest.made_by.get("precision")
 
 
 def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
@@ -100,15 +102,15 @@ def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
         now[room] = "+".join(made if present in made else [*made, present])
     if changed := [room for room in code if now[room] != code[room]]:
         progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
-    place = draft / artifacts.TEMPORARY / CODE
-    artifacts.write_json(place.with_suffix(".new"), now)
-    artifacts.replace_file(place.with_suffix(".new"), place)
+    place = draft / TEMPORARY / CODE
+    write_json(place.with_suffix(".new"), now)
+    replace_file(place.with_suffix(".new"), place)
 
 
 def _remember(chain: Chain, draft: Path) -> None:
-    folder = draft / artifacts.TEMPORARY
+    folder = draft / TEMPORARY
     folder.mkdir(exist_ok=True)
-    artifacts.write_json(folder / DEPENDS_ON, chain.depends_on("train"))
+    write_json(folder / DEPENDS_ON, chain.depends_on("train"))
 
 
 def _find(chain: Chain) -> Iterator[Shorter]:
@@ -117,7 +119,7 @@ def _find(chain: Chain) -> Iterator[Shorter]:
             yield Shorter(artifact.path, artifact.path.name, max_steps)
     for fingerprint, draft in chain.store.drafts("train"):
         with suppress(UserError, FileNotFoundError):
-            depends_on = artifacts.read_json(draft / artifacts.TEMPORARY / DEPENDS_ON)
+            depends_on = read_json(draft / TEMPORARY / DEPENDS_ON)
             if max_steps := _smaller_max_steps(depends_on, chain):
                 yield Shorter(draft, fingerprint, max_steps)
 

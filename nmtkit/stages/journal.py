@@ -8,7 +8,9 @@ from typing import IO, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
+from nmtkit.files import canonical_json, replace_file, sync
+from nmtkit.store import TEMPORARY, versions
 
 JOURNAL = "journal.json"
 BLOCK_BYTES = 2**20
@@ -42,10 +44,10 @@ class Journal:
 
     def __init__(self, draft: Path, code: Mapping[str, str]) -> None:
         """Open the journal of `draft`, which this `code` is to finish."""
-        self.folder = draft / artifacts.TEMPORARY
+        self.folder = draft / TEMPORARY
         self._draft = draft
         self._path = self.folder / JOURNAL
-        made_by = {**artifacts.versions(), **code}
+        made_by = {**versions(), **code}
         self._content = _Content(made_by=made_by, parts={}, files={})
         if self._path.is_file():
             try:
@@ -68,18 +70,18 @@ class Journal:
     def commit(self, part: str, state: object, *files: Path) -> None:
         """Record how far a part is, once `files`, which it wrote or appended to, are on disk."""
         for path in files:
-            artifacts.sync(path)
+            sync(path)
             done = self.n_bytes(path)
             with path.open("rb") as file:
                 file.seek(done)
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                 self._spans(path).append(_Span(n_bytes=file.tell() - done, sha256=sha256))
         self._content.parts[part] = state
-        text = artifacts.canonical_json(self._content.model_dump())
+        text = canonical_json(self._content.model_dump())
         sha256 = hashlib.sha256(text.encode("utf-8")).hexdigest()
         new = self._path.with_suffix(".new")
         new.write_text(f"{text}{sha256}\n", encoding="utf-8", newline="\n")
-        artifacts.replace_file(new, self._path)
+        replace_file(new, self._path)
 
     def _spans(self, path: Path) -> list[_Span]:
         return self._content.files.setdefault(path.relative_to(self._draft).as_posix(), [])

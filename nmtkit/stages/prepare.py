@@ -15,8 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact
+from nmtkit import progress
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
@@ -41,12 +40,14 @@ from nmtkit.corpus.tokenized import (
     words_of,
 )
 from nmtkit.errors import UserError
+from nmtkit.files import check_room
 from nmtkit.languages import Language
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig, SentencePieceConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
+from nmtkit.store import Artifact
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
@@ -137,7 +138,7 @@ def _check_room(chain: Chain, draft: Path) -> None:
     corpora = chain.corpora["train"]
     needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    artifacts.check_room(draft, needed - written, "preparing the training text")
+    check_room(draft, needed - written, "preparing the training text")
 
 
 def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:

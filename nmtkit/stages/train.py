@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact
+from nmtkit import progress
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
@@ -19,6 +18,7 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.files import check_room
 from nmtkit.machine import OF_PREPARE, Precision
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
@@ -33,6 +33,7 @@ from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import code_that_trained
 from nmtkit.stages.continuation import continue_shorter, lineage
+from nmtkit.store import ASIDE, Artifact, verify
 from nmtkit.training.acceleration import Acceleration, missing_compiler
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, Progress, checkpoints_bytes
@@ -127,7 +128,7 @@ def _run(chain: Chain, group: Group) -> Artifact:
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     recipe, machine, device = chain.recipe, chain.machine, group.device
-    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
+    prepared = PreparedCorpus(verify(chain.need("prepare")))
     n_tokens = prepared.counts().vocabulary
     n_rows = recipe.model.rows_for(n_tokens)
     model = Description(config=recipe.model, n_rows=n_rows)
@@ -162,7 +163,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                     text=prepared.hashes_of_text(),
                     training=lineage(chain.depends_on("train")),
                 ),
-                aside=draft.with_suffix(artifacts.ASIDE),
+                aside=draft.with_suffix(ASIDE),
                 evaluate=_evaluation(chain, prepared),
                 report=report,
                 say=progress.say,
@@ -193,7 +194,7 @@ def _set_up(draft: Path, training: TrainingConfig, model: Description) -> None:
     n_parameters = count_parameters(model.config, model.n_rows).total
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
     needed = checkpoints_bytes(training, n_parameters) - there
-    artifacts.check_room(draft, needed, "train")
+    check_room(draft, needed, "train")
     model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
         (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)

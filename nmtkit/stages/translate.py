@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus import store
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
@@ -16,6 +15,7 @@ from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 from nmtkit.stages.parts import tell_pieces
+from nmtkit.store import Artifact
 
 
 def run(chain: Chain) -> Artifact:

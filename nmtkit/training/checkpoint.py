@@ -21,14 +21,22 @@ import torch
 from pydantic import AfterValidator, Field, ValidationError
 from torch import Tensor, nn
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact, DamagedError, Record
 from nmtkit.errors import UserError
+from nmtkit.files import (
+    DamagedError,
+    Record,
+    first_problem,
+    read_record,
+    replace_file,
+    share_file,
+    write_json,
+)
 from nmtkit.model.description import Description
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.model.weights import check_shapes, load_tensors, load_weights, save_tensors
 from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
+from nmtkit.store import MANIFEST, Artifact, open_directory, publish_directory, verify, withdraw
 
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
@@ -112,26 +120,26 @@ def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     Raises:
         DamagedError: its files cannot be trusted.
     """
-    artifact, progress = artifacts.open_directory(path), read_progress(path)
+    artifact, progress = open_directory(path), read_progress(path)
     place = directory / path.name
     draft = place.with_suffix(DRAFT)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     for name in artifact.manifest.files:
-        artifacts.share_file(path / name, draft / name)
+        share_file(path / name, draft / name)
     if scheduled or not progress.scheduled:
-        artifacts.share_file(path / artifacts.MANIFEST, draft / artifacts.MANIFEST)
-        artifacts.replace_file(draft, place)
+        share_file(path / MANIFEST, draft / MANIFEST)
+        replace_file(draft, place)
         return
-    artifacts.verify(artifact)  # the new manifest must not vouch for damaged files
+    verify(artifact)  # the new manifest must not vouch for damaged files
     (draft / PROGRESS).unlink()  # its content is shared
     unscheduled = progress.model_copy(update={"scheduled": False})
     _publish(draft, place, unscheduled, artifact.manifest.depends_on)
 
 
 def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
-    artifacts.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
-    artifacts.publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
+    write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
+    publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
 
 def read_origin(checkpoint: Artifact) -> Origin | None:
@@ -146,7 +154,7 @@ def read_origin(checkpoint: Artifact) -> Origin | None:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
         raise DamagedError(
-            f"{checkpoint.path / artifacts.MANIFEST} is damaged ({artifacts.first_problem(error)})",
+            f"{checkpoint.path / MANIFEST} is damaged ({first_problem(error)})",
             "restore it from a copy",
         ) from None
 
@@ -182,7 +190,7 @@ def verify_resumable(path: Path) -> Progress:
     Raises:
         DamagedError: it is not what was saved, or has no moments.
     """
-    artifacts.verify(artifacts.open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
+    verify(open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
     return read_progress(path)
 
 
@@ -215,7 +223,7 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         aside.mkdir(exist_ok=True)
         names = (aside / f"{path.name}.{number}" for number in count(1))
         place = next(name for name in names if not name.exists())
-        artifacts.replace_file(path, place)
+        replace_file(path, place)
         sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
     return sentences
 
@@ -226,7 +234,7 @@ def read_progress(path: Path) -> Progress:
     Raises:
         DamagedError: its file cannot be read, or is that of another step.
     """
-    progress = artifacts.read_record(path / PROGRESS, Progress)
+    progress = read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         raise DamagedError(
             f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
@@ -256,7 +264,7 @@ def forget_old(directory: Path, keep: int) -> None:
     existing = checkpoints(directory)
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
-    artifacts.open_directory(existing[-1])
+    open_directory(existing[-1])
     scheduled = [path for path in existing if _may_be_scheduled(path)]
     kept = scheduled[-keep:]
     if newest.best is not None:
@@ -267,7 +275,7 @@ def forget_old(directory: Path, keep: int) -> None:
     for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
         if (path / OPTIMIZER).exists():
             with suppress(DamagedError):
-                artifacts.withdraw(path, OPTIMIZER)
+                withdraw(path, OPTIMIZER)
 
 
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
@@ -296,7 +304,7 @@ def _may_be_scheduled(path: Path) -> bool:
 def _delete(path: Path) -> None:
     """Delete a checkpoint; if this is interrupted, the rest cannot be taken for a damaged one."""
     deleted = path.with_suffix(DELETED)
-    artifacts.replace_file(path, deleted)
+    replace_file(path, deleted)
     shutil.rmtree(deleted)
 
 

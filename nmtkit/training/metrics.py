@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from nmtkit import artifacts
+from nmtkit.files import replace_file
 from nmtkit.perplexity import bounded
 from nmtkit.training.distributed import Group
 
@@ -87,7 +87,7 @@ def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     draft = path.with_suffix(".partial")
     text = "".join(json.dumps(line) + "\n" for line in lines)
     draft.write_text(text, encoding="utf-8", newline="\n")
-    artifacts.replace_file(draft, path)
+    replace_file(draft, path)
 
 
 @contextmanager

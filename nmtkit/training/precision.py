@@ -5,7 +5,8 @@ That is "float32", or "float32, bfloat16 from step 101" if it resumed in another
 
 from pathlib import Path
 
-from nmtkit import artifacts
+from nmtkit.files import replace_file
+from nmtkit.store import TEMPORARY
 
 NOTE = "precision.txt"  # in the temporary files of a draft, which has no manifest yet
 
@@ -21,16 +22,16 @@ def note_precision(draft: Path, precision: str, step: int = 1) -> None:
         kept = [precision]
     elif kept[-1].partition(" ")[0] != precision:
         kept.append(f"{precision} from step {step}")
-    folder = draft / artifacts.TEMPORARY
+    folder = draft / TEMPORARY
     new = folder / f"{NOTE}.new"
     new.write_text(", ".join(kept), encoding="utf-8", newline="\n")
-    artifacts.replace_file(new, folder / NOTE)
+    replace_file(new, folder / NOTE)
 
 
 def noted_precision(draft: Path) -> str | None:
     """Return what `note_precision` noted, if it did."""
     try:
-        return (draft / artifacts.TEMPORARY / NOTE).read_text(encoding="utf-8")
+        return (draft / TEMPORARY / NOTE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
 

@@ -7,12 +7,13 @@ from bundles import LINES
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 from system.command import done, nmtkit, sentence
 
-from nmtkit.artifacts import open_directory, sha256_of
 from nmtkit.commands.import_model import TextOptions, import_fairseq
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
+from nmtkit.files import sha256_of
 from nmtkit.languages import Language
+from nmtkit.store import open_directory
 from nmtkit.symbols import EOS_ID
 
 EN_DE = TextOptions(Language.pair_of("en-de"))

@@ -21,13 +21,13 @@ from models import tiny
 from system.command import environment
 
 import nmtkit
-from nmtkit import artifacts
 from nmtkit.commands.translate import Output, _made_from, _Text, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
 from nmtkit.errors import Stopped, UserError
 from nmtkit.machine import EngineName, EnginePrecision
+from nmtkit.store import MANIFEST, publish_directory
 
 LONG = "The cat sat. A dog ran away. Who looked? " * 4
 LINES = ["The well-known cat sat.", "", "cat | dog", LONG, "   ", "Who looked?"]
@@ -236,9 +236,9 @@ def test_bundles_with_one_vocabulary_make_an_ensemble(
 def test_bundles_with_different_vocabularies_are_refused(bundle: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(bundle, tmp_path / "other"))
     vocabulary = (other / "vocabulary.tsv").read_bytes()
-    shutil.copytree(other, tmp_path / "draft", ignore=shutil.ignore_patterns(artifacts.MANIFEST))
+    shutil.copytree(other, tmp_path / "draft", ignore=shutil.ignore_patterns(MANIFEST))
     (tmp_path / "draft" / "vocabulary.tsv").write_bytes(vocabulary + b"zzz\t1\n")
-    artifacts.publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
+    publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
     with pytest.raises(UserError, match=r"changed and .* have different vocabularies"):
         nmtkit.Translator(bundle, tmp_path / "changed", device="cpu")
 

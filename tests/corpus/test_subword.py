@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
-from nmtkit.artifacts import Artifact, open_directory, publish_directory
 from nmtkit.corpus.bpe import Bpe
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.subword import BpeSubword, Subword, build_bpe_vocabulary, load_subword
 from nmtkit.errors import UserError
+from nmtkit.store import Artifact, open_directory, publish_directory
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 ALPHABET = "abcdeßñ\U0001f600"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit import artifacts
 from nmtkit.stages.journal import Journal
+from nmtkit.store import TEMPORARY
 
 CODE = {"corpus/": "0" * 16}
 
@@ -35,7 +35,7 @@ def test_what_was_committed_is_told_to_the_next_run(draft: Path) -> None:
 def test_a_draft_without_a_journal_is_emptied(draft: Path) -> None:
     (draft / "train.ids").write_bytes(b"of unknown making")
     Journal(draft, CODE)
-    assert [path.name for path in draft.iterdir()] == [artifacts.TEMPORARY]
+    assert [path.name for path in draft.iterdir()] == [TEMPORARY]
 
 
 def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_flip_or_a_cut_of_any_committed_byte_empties_the_draft_and_is_said(
 
 def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
     begun(draft)
-    path = draft / artifacts.TEMPORARY / "journal.json"
+    path = draft / TEMPORARY / "journal.json"
     content = path.read_bytes()
     for i in range(len(content) - 1):  # the line feed at the end tells nothing
         for damaged in (flipped(content, i), content[:i]):
@@ -115,7 +115,7 @@ def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
 
 def test_an_altered_state_is_not_resumed_though_no_file_disagrees(draft: Path) -> None:
     Journal(draft, CODE).commit("text", {"chunks": 3})
-    path = draft / artifacts.TEMPORARY / "journal.json"
+    path = draft / TEMPORARY / "journal.json"
     content = path.read_bytes()
     assert content.count(b'"chunks": 3') == 1
     path.write_bytes(content.replace(b'"chunks": 3', b'"chunks": 4'))
@@ -125,7 +125,7 @@ def test_an_altered_state_is_not_resumed_though_no_file_disagrees(draft: Path) -
 @pytest.mark.parametrize("junk", [b"", b"{}", b"[" * 100_000, b"\xff", b"1e9999", b"null\n\n"])
 def test_junk_in_the_place_of_a_journal_empties_the_draft(draft: Path, junk: bytes) -> None:
     begun(draft)
-    path = draft / artifacts.TEMPORARY / "journal.json"
+    path = draft / TEMPORARY / "journal.json"
     for content in (junk, junk + b"\n" + hashlib.sha256(junk + b"\n").hexdigest().encode()):
         path.write_bytes(content)
         assert Journal(draft, CODE)["text"] is None
@@ -139,7 +139,7 @@ def test_the_journal_goes_before_the_files_that_it_tells_of(
     gone: list[bool] = []
     monkeypatch.setattr(
         "shutil.rmtree",
-        lambda folder: gone.append((folder / artifacts.TEMPORARY / "journal.json").exists()),
+        lambda folder: gone.append((folder / TEMPORARY / "journal.json").exists()),
     )
     monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
     Journal(draft, CODE)
@@ -162,7 +162,7 @@ def test_files_are_on_disk_before_the_journal_tells_of_them(
 
     monkeypatch.setattr(os, "fsync", noting)
     begun(draft)
-    folder = artifacts.TEMPORARY
+    folder = TEMPORARY
     assert synced == [
         *("src, 0 told", "journal.new, 0 told", f"{folder}, 1 told"),
         *("src, 1 told", "journal.new, 1 told", f"{folder}, 2 told"),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import MEASUREMENTS
 from nmtkit.corpus import tokenized
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
@@ -21,6 +20,7 @@ from nmtkit.recipe_file import recipes_dir
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
+from nmtkit.store import MEASUREMENTS
 
 Pair = tuple[str, str]
 

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from nmtkit import artifacts
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.selftest.attempt import ORDERS, BeforeOperation, Work, attempt
@@ -28,6 +27,7 @@ from nmtkit.selftest.chaos import STAGES, Server, fetch, use_small_chunks
 from nmtkit.selftest.contents import contents, differing
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import present_code
+from nmtkit.store import versions
 from system.command import RECIPE
 from system.conftest import TOML, write_texts
 
@@ -100,7 +100,7 @@ def kill_everywhere(stage: str, work: Work, base: Path, order: str, n_points: in
 
 def run(stages: list[str], orders: list[str], n_points: int | None) -> Iterator[Report]:
     """Kill the stages one after the other, each on what those before it published."""
-    artifacts.versions()  # looked up once, and not in each fork
+    versions()  # looked up once, and not in each fork
     present_code()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "work"

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from nmtkit import artifacts
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.files import write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.selftest.contents import contents
 from nmtkit.stages import translate
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import CODE
+from nmtkit.store import TEMPORARY, open_directory
 from system.command import (
     RECIPE,
     artifact,
@@ -145,9 +146,9 @@ def test_kill_between_the_last_step_and_publishing_loses_nothing(
     (draft / "checkpoints" / "step-00000017.partial").mkdir()
     shutil.copytree(draft / "checkpoints" / "step-00000110", draft / "checkpoints/step-00000090")
     if n_files < 2:  # the notes of a draft are deleted when there is a manifest
-        code = artifacts.open_directory(place).manifest.code["train"]
-        (draft / artifacts.TEMPORARY).mkdir()
-        artifacts.write_json(draft / artifacts.TEMPORARY / CODE, code)
+        code = open_directory(place).manifest.code["train"]
+        (draft / TEMPORARY).mkdir()
+        write_json(draft / TEMPORARY / CODE, code)
         (draft / "manifest.json").unlink()
         (draft / "measurements.json").unlink()
     if n_files < 1:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Store
 from nmtkit.commands import gc, verify
 from nmtkit.commands.known_runs import made
 from nmtkit.errors import UserError
+from nmtkit.files import sha256_of, write_sealed
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.selftest.contents import contents
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.store import Store, differences
 from system.command import RECIPE, artifact, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 
@@ -34,7 +34,7 @@ def complete(complete: Path) -> Path:
         content = json.loads(path.read_bytes())
         del content["sha256"]
         content["run"]["recipe"] = str(complete / RECIPE)
-        artifacts.write_sealed(path, content)
+        write_sealed(path, content)
     return complete
 
 
@@ -93,7 +93,7 @@ def test_measurements_name_the_recipe_and_manifests_do_not(finished: Finished) -
         run = json.loads((path / "measurements.json").read_bytes())["run"]
         assert run["name"] == "tiny"
         assert run["recipe"] == str(finished.folder / RECIPE)
-        assert run["sha256"] == artifacts.sha256_of(finished.folder / RECIPE)
+        assert run["sha256"] == sha256_of(finished.folder / RECIPE)
         assert str(finished.folder) not in (path / "manifest.json").read_text(encoding="utf-8")
 
 
@@ -145,11 +145,11 @@ def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
                 changed = bytearray(content)
                 changed[place] ^= 1
                 file.write_bytes(changed)
-                found = list(artifacts.differences(path))
+                found = list(differences(path))
                 assert found, f"{file}, byte {place}"
                 assert any(str(file) in each or file.name == "measurements.json" for each in found)
             file.write_bytes(content)
-        assert list(artifacts.differences(path)) == []
+        assert list(differences(path)) == []
     assert n_files > 40
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.artifacts import Store
 from nmtkit.commands.run import run_all
 from nmtkit.commands.study import _claim, chains_of, run_rows, table
 from nmtkit.errors import UserError
@@ -21,6 +20,7 @@ from nmtkit.reporting.facts import StudyRow
 from nmtkit.reporting.study import study_notes
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
+from nmtkit.store import Store
 from nmtkit.study import Study, load_study
 from nmtkit.training.divergence import forget_divergence
 from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, start, traces

@@ -16,11 +16,11 @@ import pytest
 from sacremoses import MosesTokenizer
 
 import nmtkit as package
-from nmtkit.artifacts import open_directory
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
 from nmtkit.selftest.contents import contents
+from nmtkit.store import open_directory
 from system.command import Outcome, artifact, done, nmtkit
 
 RECIPE = "wmt14-en-de-base"

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from nmtkit import artifacts
+from nmtkit.store import TEMPORARY
 from nmtkit.training.precision import note_precision, noted_precision
 
 
 def test_precisions_are_noted_in_order_without_those_whose_steps_were_lost(tmp_path: Path) -> None:
-    (tmp_path / artifacts.TEMPORARY).mkdir()
+    (tmp_path / TEMPORARY).mkdir()
     assert noted_precision(tmp_path) is None
     for precision, step, expected in (
         ("bfloat16", 1, "bfloat16"),

@@ -17,10 +17,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact, Store
 from nmtkit.errors import UserError
+from nmtkit.files import (
+    BusyError,
+    DamagedError,
+    canonical_json,
+    check_room,
+    check_seal,
+    draft_of_file,
+    draft_of_folder,
+    move_folder,
+    read_json,
+    replace_file,
+    sha256_of,
+    sync,
+    write_sealed,
+)
 from nmtkit.selftest.attempt import BeforeOperation, attempt
+from nmtkit.store import TEMPORARY, Artifact, Store, fingerprint_of, verify
 
 KIND, FINGERPRINT = "prepare", "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
@@ -60,14 +74,14 @@ def test_what_is_published_is_found_and_verified(store: Store) -> None:
     published = publish(store)
     found = store.find(KIND, FINGERPRINT)
     assert found == published
-    assert artifacts.verify(found) is found
+    assert verify(found) is found
     assert found.manifest.fingerprint == FINGERPRINT
     assert found.manifest.depends_on == DEPENDS_ON
     assert found.manifest.files.keys() == FILES.keys()
     assert found.path == store.folder / KIND / FINGERPRINT
     written = bytes_of(found.path)
     assert {name: written[name] for name in FILES} == FILES
-    assert artifacts.read_json(found.path / "measurements.json")["seconds"] == 1.5
+    assert read_json(found.path / "measurements.json")["seconds"] == 1.5
     assert store.find(KIND, "f" * 16) is None
     assert store.find("train", FINGERPRINT) is None
 
@@ -137,7 +151,7 @@ def test_a_full_disk_at_any_moment_leaves_nothing_half_done(
             publish(store)
         found = store.find(KIND, FINGERPRINT)
         if found is not None:  # only the last sync comes after the renaming
-            artifacts.verify(found)
+            verify(found)
             break
         assert not (store.folder / KIND / FINGERPRINT).exists()
     # Files and measurements, manifest, two folders and the draft, and the folder above.
@@ -148,7 +162,6 @@ def test_the_manifest_is_written_after_every_file_is_synced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[tuple[str, bool]] = []
-    sync = artifacts.sync
 
     def recording(path: Path) -> None:
         synced.append((path.name, (store.folder / KIND / f"{FINGERPRINT}.partial").exists()))
@@ -156,7 +169,7 @@ def test_the_manifest_is_written_after_every_file_is_synced(
             assert not (path.parent / "manifest.json").exists()
         sync(path)
 
-    monkeypatch.setattr(artifacts, "sync", recording)
+    monkeypatch.setattr("nmtkit.store.sync", recording)
     publish(store)
     names = [name for name, _ in synced]
     assert set(names) > {"model", "vocabulary.tsv", "empty", "step-7", "checkpoints"}
@@ -172,8 +185,10 @@ def test_a_moved_folder_gets_its_name_after_every_file_is_synced(
     (draft / "folder").mkdir(parents=True)
     (draft / "folder" / "file").write_bytes(b"content")
     synced: list[tuple[str, bool]] = []
-    monkeypatch.setattr(artifacts, "sync", lambda path: synced.append((path.name, place.exists())))
-    artifacts.move_folder(draft, place)
+    monkeypatch.setattr(
+        "nmtkit.files.sync", lambda path: synced.append((path.name, place.exists()))
+    )
+    move_folder(draft, place)
     assert sorted(synced[:-1]) == [("draft", False), ("file", False), ("folder", False)]
     assert synced[-1] == (tmp_path.name, True)
     assert (place / "folder" / "file").read_bytes() == b"content"
@@ -184,7 +199,7 @@ def test_a_file_too_large_for_the_disk_leaves_nothing_half_done(store: Store) ->
     writer = f"""
 import resource
 from pathlib import Path
-from nmtkit.artifacts import Store
+from nmtkit.store import Store
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 store = Store(Path({str(store.folder)!r}))
 with store.draft({KIND!r}, {FINGERPRINT!r}) as draft:
@@ -228,7 +243,7 @@ def test_a_flipped_byte_is_found_by_verify(name: str, store: Store) -> None:
     found = store.find(KIND, FINGERPRINT)  # has the right size
     assert found is not None
     with pytest.raises(UserError, match=rf"{name} was altered .* delete .* and run again"):
-        artifacts.verify(found)
+        verify(found)
 
 
 def test_a_changed_size_is_found_by_find(store: Store) -> None:
@@ -286,12 +301,12 @@ def test_a_folder_without_a_good_manifest_is_refused(
 def test_only_the_named_files_are_hashed(store: Store) -> None:
     published = publish(store)
     (published.path / "vocabulary.tsv").write_bytes(b"The\t3\n")
-    artifacts.verify(published, "empty", "checkpoints/step-7/model")
+    verify(published, "empty", "checkpoints/step-7/model")
     for names in ((), ("empty", "vocabulary.tsv")):
         with pytest.raises(UserError, match=r"vocabulary\.tsv was altered"):
-            artifacts.verify(published, *names)
+            verify(published, *names)
     with pytest.raises(UserError, match=r"was published without measurements\.json; delete"):
-        artifacts.verify(published, "measurements.json")
+        verify(published, "measurements.json")
 
 
 # Synced
@@ -311,7 +326,7 @@ def test_a_file_is_synced_before_it_takes_its_place_and_the_folder_after(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", recording)
-    artifacts.replace_file(new, place)
+    replace_file(new, place)
     assert synced == [(file, False), (folder, True)]
     assert place.read_bytes() == b"content"
 
@@ -322,16 +337,16 @@ def test_a_file_is_synced_before_it_takes_its_place_and_the_folder_after(
 def test_room_is_checked_to_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=299_999)
     monkeypatch.setattr("shutil.disk_usage", {tmp_path: usage}.__getitem__)
-    artifacts.check_room(tmp_path, 299_999, "training")
+    check_room(tmp_path, 299_999, "training")
     message = rf"^training needs 300,000 bytes in {tmp_path}, where 299,999 are free; free some"
     with pytest.raises(UserError, match=message):
-        artifacts.check_room(tmp_path, 300_000, "training")
+        check_room(tmp_path, 300_000, "training")
 
 
 def test_more_than_the_disk_holds_is_refused(tmp_path: Path) -> None:
-    artifacts.check_room(tmp_path, 1, "training")
+    check_room(tmp_path, 1, "training")
     with pytest.raises(UserError, match="training needs"):
-        artifacts.check_room(tmp_path, 2**62, "training")
+        check_room(tmp_path, 2**62, "training")
 
 
 # Locked
@@ -343,7 +358,7 @@ def another_writer(store: Store) -> Iterator[subprocess.Popen[str]]:
     writer = f"""
 import sys
 from pathlib import Path
-from nmtkit.artifacts import Store
+from nmtkit.store import Store
 with Store(Path({str(store.folder)!r})).draft({KIND!r}, {FINGERPRINT!r}) as draft:
     (draft / "half").write_bytes(b"done")
     print("writing", flush=True)
@@ -378,7 +393,7 @@ def test_the_lock_of_a_killed_writer_is_free(store: Store) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert store.find(KIND, FINGERPRINT) is None
-        assert artifacts.verify(publish(store)).manifest.files.keys() == FILES.keys()
+        assert verify(publish(store)).manifest.files.keys() == FILES.keys()
 
 
 # Fingerprints
@@ -403,7 +418,7 @@ def reordered(value: Any) -> Any:
 
 @given(trees)
 def test_a_fingerprint_does_not_depend_on_the_order_of_keys(tree: dict[str, Any]) -> None:
-    assert artifacts.fingerprint(KIND, tree) == artifacts.fingerprint(KIND, reordered(tree))
+    assert fingerprint_of(KIND, tree) == fingerprint_of(KIND, reordered(tree))
 
 
 def exact(value: Any) -> object:
@@ -419,7 +434,7 @@ def exact(value: Any) -> object:
 def test_a_fingerprint_changes_exactly_if_a_value_changes(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    same = artifacts.fingerprint(KIND, one) == artifacts.fingerprint(KIND, other)
+    same = fingerprint_of(KIND, one) == fingerprint_of(KIND, other)
     assert same == (exact(one) == exact(other))
 
 
@@ -431,11 +446,11 @@ def test_one_changed_leaf_changes_the_fingerprint(
     one, other = (data.draw(leaves, label=label) for label in ("one", "other"))
     if exact(one) != exact(other):
         first, second = ({**tree, key: {"deep": [1, value]}} for value in (one, other))
-        assert artifacts.fingerprint(KIND, first) != artifacts.fingerprint(KIND, second)
+        assert fingerprint_of(KIND, first) != fingerprint_of(KIND, second)
 
 
 def test_a_fingerprint_depends_on_the_kind() -> None:
-    fingerprints = {artifacts.fingerprint(kind, DEPENDS_ON) for kind in ("prepare", "train")}
+    fingerprints = {fingerprint_of(kind, DEPENDS_ON) for kind in ("prepare", "train")}
     assert len(fingerprints) == 2
     assert all(len(each) == 16 and int(each, 16) >= 0 for each in fingerprints)
 
@@ -445,20 +460,18 @@ def test_a_fingerprint_stays_what_it_was_from_one_release_to_the_next() -> None:
     text = (
         '{\n "depends_on": {\n  "a": [\n   1,\n   "ß"\n  ]\n },\n "format": 2,\n "kind": "k"\n}\n'
     )
-    assert (
-        artifacts.canonical_json({"kind": "k", "format": 2, "depends_on": {"a": [1, "ß"]}}) == text
-    )
-    assert artifacts.fingerprint("k", {"a": [1, "ß"]}) == "ae644c95924fd960"  # sha256sum of text
+    assert canonical_json({"kind": "k", "format": 2, "depends_on": {"a": [1, "ß"]}}) == text
+    assert fingerprint_of("k", {"a": [1, "ß"]}) == "ae644c95924fd960"  # sha256sum of text
 
 
 @given(trees)
 def test_json_is_read_as_it_was_written(tree: dict[str, Any]) -> None:
-    assert exact(json.loads(artifacts.canonical_json(tree))) == exact(tree)
+    assert exact(json.loads(canonical_json(tree))) == exact(tree)
 
 
 def test_sha256_is_that_of_the_standard(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abc")  # FIPS 180-2, appendix B.1
-    assert artifacts.sha256_of(tmp_path / "abc") == (
+    assert sha256_of(tmp_path / "abc") == (
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     )
 
@@ -467,10 +480,10 @@ def test_a_file_is_replaced_only_if_its_draft_is_finished(tmp_path: Path) -> Non
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to("file")
     for place, text in ((file, "first"), (link, "second")):
-        with artifacts.draft_of_file(place) as draft:
+        with draft_of_file(place) as draft:
             draft.write_text(text, encoding="utf-8")
     assert link.is_symlink()
-    with suppress(RuntimeError), artifacts.draft_of_file(file) as draft:
+    with suppress(RuntimeError), draft_of_file(file) as draft:
         draft.write_text("half", encoding="utf-8")
         raise RuntimeError
     assert file.read_text(encoding="utf-8") == "second"
@@ -480,7 +493,7 @@ def test_a_file_is_replaced_only_if_its_draft_is_finished(tmp_path: Path) -> Non
 def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with artifacts.draft_of_file(pipe) as draft:
+    with draft_of_file(pipe) as draft:
         assert draft == pipe
     assert pipe.is_fifo()
 
@@ -489,11 +502,11 @@ def test_temporary_files_of_a_draft_are_gone_when_it_is_published(tmp_path: Path
     store = Store(tmp_path)
     with store.draft(KIND, FINGERPRINT) as draft:
         write_files(draft)
-        (draft / artifacts.TEMPORARY / "deep").mkdir(parents=True)
-        (draft / artifacts.TEMPORARY / "deep" / "text").write_text("half", encoding="utf-8")
+        (draft / TEMPORARY / "deep").mkdir(parents=True)
+        (draft / TEMPORARY / "deep" / "text").write_text("half", encoding="utf-8")
         made = store.publish(KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={})
     assert set(made.manifest.files) == set(FILES)
-    assert not (made.path / artifacts.TEMPORARY).exists()
+    assert not (made.path / TEMPORARY).exists()
 
 
 def test_a_kill_while_temporary_files_go_leaves_no_part_of_them_in_the_draft(
@@ -503,8 +516,8 @@ def test_a_kill_while_temporary_files_go_leaves_no_part_of_them_in_the_draft(
     with store.draft(KIND, FINGERPRINT) as draft:
         write_files(draft)
         for name in ("src", "tgt", "journal.json"):
-            (draft / artifacts.TEMPORARY).mkdir(exist_ok=True)
-            (draft / artifacts.TEMPORARY / name).write_bytes(b"half")
+            (draft / TEMPORARY).mkdir(exist_ok=True)
+            (draft / TEMPORARY / name).write_bytes(b"half")
 
         def killed(folder: Path) -> None:
             (folder / "src").unlink()
@@ -514,7 +527,7 @@ def test_a_kill_while_temporary_files_go_leaves_no_part_of_them_in_the_draft(
             patch.setattr(shutil, "rmtree", killed)
             with pytest.raises(KeyboardInterrupt):
                 store.publish(KIND, FINGERPRINT, depends_on={}, measurements={})
-        assert not (draft / artifacts.TEMPORARY).exists()
+        assert not (draft / TEMPORARY).exists()
     with store.draft(KIND, FINGERPRINT, resume=True) as draft:
         assert set(FILES) < bytes_of(draft).keys()
         made = store.publish(KIND, FINGERPRINT, depends_on={}, measurements={})
@@ -527,15 +540,15 @@ def test_a_kill_while_temporary_files_go_leaves_no_part_of_them_in_the_draft(
 
 def test_every_flipped_bit_of_a_sealed_file_is_found(tmp_path: Path) -> None:
     path = tmp_path / "sealed.json"
-    artifacts.write_sealed(path, {"text": "aß\n", "numbers": [1, -0.5], "deep": {"none": None}})
-    assert artifacts.check_seal(path)
+    write_sealed(path, {"text": "aß\n", "numbers": [1, -0.5], "deep": {"none": None}})
+    assert check_seal(path)
     content = path.read_bytes()
     for place in range(8 * len(content)):
         changed = bytearray(content)
         changed[place // 8] ^= 1 << place % 8
         path.write_bytes(changed)
-        with suppress(artifacts.DamagedError):
-            assert not artifacts.check_seal(path)  # it has lost the key of its hash
+        with suppress(DamagedError):
+            assert not check_seal(path)  # it has lost the key of its hash
             assert b'"sha256"' not in changed
 
 
@@ -545,18 +558,18 @@ def test_what_is_no_sealed_file_is_refused_and_an_older_one_is_not(
 ) -> None:
     path = tmp_path / "sealed.json"
     path.write_bytes(content)
-    with pytest.raises(artifacts.DamagedError):
-        artifacts.check_seal(path)
+    with pytest.raises(DamagedError):
+        check_seal(path)
     path.write_bytes(b'{"a":1}')
-    assert not artifacts.check_seal(path)
+    assert not check_seal(path)
 
 
 def test_half_a_surrogate_pair_in_a_sealed_file_is_found(tmp_path: Path) -> None:
     path = tmp_path / "sealed.json"
-    artifacts.write_sealed(path, {"name": "demo"})
+    write_sealed(path, {"name": "demo"})
     path.write_text(path.read_text(encoding="utf-8").replace("demo", "\\ud800"), encoding="utf-8")
-    with pytest.raises(artifacts.DamagedError, match="was altered"):
-        artifacts.check_seal(path)
+    with pytest.raises(DamagedError, match="was altered"):
+        check_seal(path)
 
 
 def test_altered_manifest_is_found_when_the_artifact_is_opened(store: Store) -> None:
@@ -576,11 +589,11 @@ def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
 
 def test_a_file_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
     place = tmp_path / "text"
-    with artifacts.draft_of_file(place) as draft:
+    with draft_of_file(place) as draft:
         draft.write_text("first\n", encoding="utf-8")
         with (
-            pytest.raises(artifacts.BusyError, match=r"another process is writing .*text; wait"),
-            artifacts.draft_of_file(place),
+            pytest.raises(BusyError, match=r"another process is writing .*text; wait"),
+            draft_of_file(place),
         ):
             pass
     assert place.read_text(encoding="utf-8") == "first\n"
@@ -588,9 +601,9 @@ def test_a_file_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def write_folder(folder: Path) -> None:
-    with artifacts.draft_of_folder(folder / "out") as draft:
+    with draft_of_folder(folder / "out") as draft:
         write_files(draft)
-        artifacts.move_folder(draft, folder / "out")
+        move_folder(draft, folder / "out")
 
 
 @pytest.mark.parametrize("order", ["sorted", "reversed"])
@@ -613,11 +626,11 @@ def test_a_folder_is_written_wherever_earlier_writers_were_killed(
 
 
 def test_a_folder_is_written_by_one_process_at_a_time(tmp_path: Path) -> None:
-    with artifacts.draft_of_folder(tmp_path / "out") as draft:
+    with draft_of_folder(tmp_path / "out") as draft:
         write_files(draft)
         with (
-            pytest.raises(artifacts.BusyError, match=r"another process is writing .*out; wait"),
-            artifacts.draft_of_folder(tmp_path / "out"),
+            pytest.raises(BusyError, match=r"another process is writing .*out; wait"),
+            draft_of_folder(tmp_path / "out"),
         ):
             pass
         assert bytes_of(draft) == FILES
@@ -636,7 +649,7 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(tmp_path: Path) -> No
             own.symlink_to("nowhere")
         with (
             pytest.raises(UserError, match=rf"{name}\.partial, where .* is not nmtkit's; move it"),
-            artifacts.draft_of_folder(place),
+            draft_of_folder(place),
         ):
             pass
     assert bytes_of(tmp_path / "folder.partial") == FILES
@@ -646,12 +659,12 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(tmp_path: Path) -> No
 def test_a_standard_stream_is_not_replaced() -> None:
     with (
         pytest.raises(UserError, match="is open already"),
-        artifacts.draft_of_file(Path("/proc/self/status")),
+        draft_of_file(Path("/proc/self/status")),
     ):
         pass
 
 
 def test_damage_is_told_by_another_process() -> None:
-    error = artifacts.DamagedError("it was altered", "delete it")
+    error = DamagedError("it was altered", "delete it")
     again = copy.copy(error)  # as pickle does
     assert (str(again), again.reason) == ("it was altered; delete it", "it was altered")
