@@ -1,8 +1,11 @@
-"""Files that are whole or absent: written beside their place, synced, then renamed.
+"""Files and folders that are whole or absent: written beside their place, synced, then renamed.
 
-Nothing here knows what is in a file. A lock belongs to the process that holds it, and ends with it.
+What is not whole has a name of its own. In a folder of nmtkit's own, the draft of NAME.json is
+NAME.partial, and the next writer replaces what a killed one left. Beside a place that a user names,
+all of it lies in the folder .NAME.nmtkit, which a mark tells from one of the user's.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -10,7 +13,8 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -23,8 +27,11 @@ SEAL = "sha256"  # the key of the hash of a file's other keys
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
 BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
-DRAFT = ".partial"  # what is not finished ends in it
-DRAFT_MARK = ".nmtkit-draft"  # in what surrounds the draft of a folder that a user names
+DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
+MARK = "nmtkit.lock"  # in the folder beside a place that a user names
+# What flock raises where the file system has no locks.
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
 
 AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
 
@@ -53,6 +60,7 @@ class Record(BaseModel):
 
 
 def damaged(reason: str, path: Path) -> DamagedError:
+    """Return the error of what is in the folder `path`, which can be made again."""
     return DamagedError(reason, f"delete {path} and run again, or restore it from a copy")
 
 
@@ -80,14 +88,19 @@ def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
     write_json(path, {**content, SEAL: _seal(content)})
 
 
+def replace_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Do what `write_sealed` does, as `write_whole` does it."""
+    write_whole(path, canonical_json({**content, SEAL: _seal(content)}))
+
+
 def _seal(content: Mapping[str, Any]) -> str:
     # A damaged file may have half of a surrogate pair.
     text = canonical_json(content).encode("utf-8", errors="surrogatepass")
     return hashlib.sha256(text).hexdigest()
 
 
-def check_seal(path: Path) -> bool:
-    """Check that no byte of a file that `write_sealed` wrote has changed.
+def check_seal(path: Path, n_bytes: int = MAX_RECORD_BYTES) -> bool:
+    """Check that no byte of a file of at most `n_bytes` that `write_sealed` wrote changed.
 
     Returns:
         Whether the file contains a hash of itself; that of an older version does not.
@@ -95,7 +108,7 @@ def check_seal(path: Path) -> bool:
     Raises:
         DamagedError: it has changed.
     """
-    text = read_utf8(path, MAX_RECORD_BYTES)
+    text = read_utf8(path, n_bytes)
     content = read_json(path)
     seal = content.pop(SEAL, None) if isinstance(content, dict) else ""
     if seal is None:
@@ -117,14 +130,14 @@ def read_json(path: Path) -> Any:
         raise damaged(f"{path} is damaged ({error})", path.parent) from None
 
 
-def read_record(path: Path, kind: type[AnyRecord]) -> AnyRecord:
-    """Read a small JSON file that contains a `kind`.
+def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
+    """Read a JSON file of at most `n_bytes` that contains a `kind`.
 
     Raises:
         DamagedError: the file is missing, too large, or contains something else.
     """
     try:
-        return kind.model_validate_json(read_bytes(path, MAX_RECORD_BYTES))
+        return kind.model_validate_json(read_bytes(path, n_bytes))
     except ValidationError as error:
         raise damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
 
@@ -169,19 +182,37 @@ def sha256_of(path: Path, n_bytes: int = sys.maxsize) -> str:
     return digest.hexdigest()
 
 
-@contextmanager
-def locked(path: Path, what: str, note: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Lock `path`; the system releases the lock when the process ends, however it ends.
+# Locks
 
-    The first line of the file names the process that writes or wrote the artifact, the second one
-    is its `note`; without a note, the file stays as it is.
+
+@contextmanager
+def locked(
+    path: Path,
+    what: str,
+    *,
+    note: Mapping[str, Any] | None = None,
+    shared: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[None]:
+    """Hold the lock file `path`; the system releases it when the process ends, however it ends.
+
+    Args:
+        what: what a process does that holds it, such as "train 0123 is being made".
+        note: what the second line of the file says; the first one names this process. Without a
+            note, the file stays as it is.
+        shared: whether others may share it.
+        say: told who holds it, after a second. Without it, there is no wait.
+
+    Raises:
+        BusyError: another process holds it, and there is no wait.
+        UserError: the file system has no locks.
     """
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
-        if not try_lock(file, fcntl.LOCK_EX):
-            raise BusyError(
-                f"{what} is being made by {_first_line(file)} (lock {path}); wait for it to end, "
-                "or stop it"
-            )
+        if not _try_lock(file, how):
+            if say is None:
+                raise BusyError(f"{what} by {_held(file)}; wait for it to end, or stop it")
+            _wait(file, how, lambda: say(f"{what} by {_held(file)}; waiting for it to end"))
         if note is not None:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
@@ -190,21 +221,48 @@ def locked(path: Path, what: str, note: Mapping[str, Any] | None = None) -> Iter
 
 
 def holder_of(lock: Path) -> str | None:
-    """Return the process that holds the lock, if there is one."""
+    """Return the process that holds the lock, if there is one.
+
+    Raises:
+        UserError: the file system has no locks.
+    """
     try:
         with lock.open(encoding="utf-8") as file:
-            return None if try_lock(file, fcntl.LOCK_SH) else _first_line(file)
+            return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
     except FileNotFoundError:
         return None
 
 
-def try_lock(file: TextIO, how: int) -> bool:
+def _try_lock(file: TextIO, how: int) -> bool:
     """Lock a file until it is closed, unless another process has locked it."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise UserError(
+            f"the file system of {Path(file.name).parent} has no locks ({error.strerror}), without "
+            "which two processes could write one file; mount it with -o flock (Lustre), or with a "
+            "lock daemon or -o local_lock=flock (NFS), or choose a folder elsewhere"
+        ) from None
     return True
+
+
+def _wait(file: TextIO, how: int, tell: Callable[[], None]) -> None:
+    """Wait until the file can be locked, and tell it once if that takes long."""
+    begin = time.monotonic()
+    is_told = False
+    while not _try_lock(file, how):
+        if not is_told and time.monotonic() - begin >= PATIENCE_S:
+            tell()
+            is_told = True
+        time.sleep(PAUSE_S)
+
+
+def _held(file: TextIO) -> str:
+    return f"{_first_line(file)} (lock {file.name})"
 
 
 def _first_line(file: TextIO) -> str:
@@ -212,79 +270,62 @@ def _first_line(file: TextIO) -> str:
     return file.readline().strip() or "another process"
 
 
-@contextmanager
-def draft_of_file(place: Path) -> Iterator[Path]:
-    """Provide a path to write, which becomes the file `place` at the end of the `with` block.
+# In folders of nmtkit's own
 
-    If the block raises, the draft stays, if anything is in it. A link is followed; a device or a
-    pipe, such as /dev/null, is written directly.
 
-    Raises:
-        BusyError: Another process is writing the file.
-        UserError: The file is one that this process has open, such as its standard output.
+def write_whole(place: Path, text: str) -> None:
+    """Write a file; a kill or a loss of power leaves the old one or the new one."""
+    draft = place.with_suffix(DRAFT)
+    draft.write_text(text, encoding="utf-8", newline="\n")
+    move(draft, place)
+
+
+def move(new: Path, place: Path) -> None:
+    """Move a file or a folder to `place`, atomically and durably, once all of it is on the disk.
+
+    A file replaces the one at `place`; a folder must find nothing there.
     """
-    if place.exists() and not place.is_file():
-        yield place
-        return
-    if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
-        raise UserError(f"{place} is a file that is open already, and would be replaced; name it")
-    place = Path(os.path.realpath(place))
-    draft = place.with_name(f"{place.name}.partial")
-    with draft.open("ab") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BusyError(
-                f"another process is writing {place}; wait for it, or name another file"
-            ) from None
-        try:
-            yield draft
-        except BaseException:
-            if draft.exists() and not draft.stat().st_size:
-                draft.unlink()
-            raise
-        replace_file(draft, place)
+    for path in [*new.rglob("*"), new]:
+        sync(path)
+    new.replace(place)
+    sync(place.parent)
 
 
-@contextmanager
-def draft_of_folder(place: Path) -> Iterator[Path]:
-    """Provide a new folder to write, which the `with` block moves to `place`.
+def discard(folder: Path, aside: Path) -> None:
+    """Delete a folder by way of the name `aside`, so that no kill leaves a part under its own.
 
-    It lies in a folder that a mark tells from one of the user's. The mark is made first and deleted
-    last, so that a draft is known, and replaced, whenever its writer was killed.
-
-    Raises:
-        BusyError: Another process is writing the folder.
-        UserError: `place` exists, or something else is where its draft is to be.
+    Of a folder that is a symbolic link, only the link is deleted.
     """
-    if os.path.lexists(place):
-        raise UserError(f"{place} is there already; name another folder")
-    around = place.with_name(f"{place.name}{DRAFT}")
-    mark, draft = around / DRAFT_MARK, around / "draft"
-    if os.path.lexists(around) and not (around.is_dir() and (mark.exists() or _is_empty(around))):
-        raise UserError(
-            f"{around}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
-            "name another folder"
-        )
-    around.mkdir(parents=True, exist_ok=True)
-    with mark.open("a", encoding="utf-8") as held:
-        if not try_lock(held, fcntl.LOCK_EX):
-            raise BusyError(
-                f"another process is writing {place}; wait for it, or name another folder"
-            )
-        try:
-            delete(draft)
-            draft.mkdir()
-            yield draft
-        finally:
-            delete(draft)
-            mark.unlink()
-            with suppress(OSError):  # something else was put there
-                around.rmdir()
+    delete(aside)
+    if os.path.lexists(folder):
+        folder.rename(aside)
+        sync(folder.parent)
+        delete(aside)
 
 
-def _is_empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None
+def delete(path: Path) -> None:
+    """Delete a file, a folder or a link, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
+def share_file(file: Path, place: Path) -> None:
+    """Give a published file a second name, or copy it if the file system has no hard links."""
+    try:
+        place.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, place)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
@@ -304,40 +345,96 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
         )
 
 
-def share_file(file: Path, place: Path) -> None:
-    """Give a published file a second name, or copy it if the file system has no hard links."""
-    try:
-        place.hardlink_to(file)
-    except OSError:
-        shutil.copyfile(file, place)
+# Where a user names the place
 
 
-def replace_file(new: Path, place: Path) -> None:
-    """Move the file `new` to `place` atomically and durably, even if the power fails."""
-    sync(new)
-    new.replace(place)
-    sync(place.parent)
+@contextmanager
+def beside(place: Path) -> Iterator[Path]:
+    """Provide a path for what becomes `place`; what the `with` block leaves there is found again.
+
+    It lies in a folder that a mark tells from one of the user's. The mark is made first, deleted
+    last, and locked meanwhile.
+
+    Raises:
+        BusyError: another process is writing it.
+        UserError: something else has the name of the folder.
+    """
+    folder = place.with_name(f".{place.name}.nmtkit")
+    mark, draft = folder / MARK, folder / "draft"
+    if os.path.lexists(folder) and not (
+        folder.is_dir() and not folder.is_symlink() and (mark.exists() or not any(folder.iterdir()))
+    ):
+        raise UserError(
+            f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
+            "name another place"
+        )
+    folder.mkdir(exist_ok=True)
+    with locked(mark, f"{place} is being written", note={}):
+        if not mark.exists():  # another process deleted it after this one had opened it
+            raise BusyError(f"{place} was being written by another process; try again")
+        try:
+            yield draft
+        finally:
+            if not os.path.lexists(draft):
+                mark.unlink()
+                with suppress(OSError):  # something else was put there
+                    folder.rmdir()
 
 
-def move_folder(new: Path, place: Path) -> None:
-    """Move the folder `new` to `place`, which must not exist, atomically and durably."""
-    for path in [*new.rglob("*"), new]:
-        sync(path)
-    new.rename(place)
-    sync(place.parent)
+def file_of(place: Path) -> Path | None:
+    """Return the file that is replaced to write `place`, or None for a device or a pipe.
+
+    Raises:
+        UserError: it is one that this process has open, such as its standard output.
+    """
+    if place.exists() and not place.is_file():
+        return None
+    if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        raise UserError(f"{place} is a file that is open already, and would be replaced; name it")
+    return Path(os.path.realpath(place))
 
 
-def delete(folder: Path) -> None:
-    if folder.is_symlink():
-        folder.unlink()
-    elif folder.exists():
-        shutil.rmtree(folder)
+@contextmanager
+def whole_file(place: Path) -> Iterator[Path]:
+    """Provide a path to write, which becomes the file `place` at the end of the `with` block.
+
+    A link is followed; a device or a pipe, such as /dev/null, is written directly.
+
+    Raises:
+        BusyError: another process is writing it.
+        UserError: it is open already, or something else has the name of its draft's folder.
+    """
+    file = file_of(place)
+    if file is None:
+        yield place
+        return
+    with _new_draft(file) as draft:
+        yield draft
 
 
-def sync(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+@contextmanager
+def whole_folder(place: Path) -> Iterator[Path]:
+    """Provide a new folder to write, which becomes `place` at the end of the `with` block.
+
+    Raises:
+        BusyError: another process is writing it.
+        UserError: `place` exists, or something else has the name of its draft's folder.
+    """
+    if os.path.lexists(place):
+        raise UserError(f"{place} is there already; name another folder")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _new_draft(place) as draft:
+        draft.mkdir()
+        yield draft
+
+
+@contextmanager
+def _new_draft(place: Path) -> Iterator[Path]:
+    """Provide a path `beside` a place, which is moved there, or deleted if the block raises."""
+    with beside(place) as draft:
+        try:
+            delete(draft)
+            yield draft
+            move(draft, place)
+        finally:
+            delete(draft)

@@ -8,13 +8,11 @@ memory, host) are in files of their own, such as `measurements.json`, which are 
 promise. Both JSON files contain a hash of themselves, so that no byte can change unnoticed.
 """
 
-import fcntl
 import hashlib
 import os
 import platform
-import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +24,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
 from nmtkit import __version__
-from nmtkit.errors import UserError, shown
+from nmtkit.errors import shown
 from nmtkit.files import (
     DRAFT,
     SEAL,
@@ -36,13 +34,14 @@ from nmtkit.files import (
     check_seal,
     damaged,
     delete,
+    discard,
     holder_of,
     locked,
+    move,
     read_record,
-    replace_file,
+    replace_sealed,
     sha256_of,
     sync,
-    try_lock,
     write_sealed,
 )
 
@@ -133,44 +132,23 @@ class Store:
         """Return the artifact if it was published.
 
         Raises:
-            DamagedError: one of its files is missing or has another size.
+            DamagedError: one of its files is missing or has another size, or it is another one.
         """
         path = self.place(kind, fingerprint)
-        return open_directory(path) if path.is_dir() else None
+        if not path.is_dir():
+            return None
+        artifact = open_directory(path)
+        made = artifact.manifest
+        if (made.kind, made.fingerprint) != (kind, fingerprint):
+            raise damaged(f"{path} was published as {made.kind} {made.fingerprint}", path)
+        return artifact
 
     def all(self, kind: str) -> Iterator[Artifact]:
         """Yield the artifacts of this kind that are whole."""
-        for manifest in sorted((self.folder / kind).glob(f"{NAMES}/{MANIFEST}")):
+        for path in sorted((self.folder / kind).glob(NAMES)):
             with suppress(DamagedError):
-                yield open_directory(manifest.parent)
-
-    def drafts(self, kind: str) -> Iterator[tuple[str, Path]]:
-        """Yield the fingerprint and the path of each draft of this kind."""
-        for path in sorted((self.folder / kind).glob(f"*{DRAFT}")):
-            yield path.name.removesuffix(DRAFT), path
-
-    @contextmanager
-    def lock(self, kind: str, fingerprint: str) -> Iterator[None]:
-        """Keep other processes from writing the artifact, while its draft is read.
-
-        Raises:
-            BusyError: another process is writing it.
-        """
-        place = self.place(kind, fingerprint)
-        with locked(place.with_suffix(".lock"), f"{kind} {fingerprint}"):
-            yield
-
-    @contextmanager
-    def claim(self, kind: str, fingerprint: str) -> Iterator[None]:
-        """Keep other processes from claiming the same, which need not be an artifact.
-
-        Raises:
-            BusyError: another process has claimed it.
-        """
-        place = self.place(kind, fingerprint)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with locked(place.with_suffix(".lock"), f"{kind} {fingerprint}", note={}):
-            yield
+                if artifact := self.find(kind, path.name):
+                    yield artifact
 
     def folders(self, kind: str) -> list[Path]:
         """Return the folders of artifacts of this kind, whole or not."""
@@ -181,6 +159,29 @@ class Store:
         ]
         return sorted(path for path in found if path.is_dir())
 
+    @contextmanager
+    def lock(
+        self,
+        kind: str,
+        fingerprint: str,
+        note: Mapping[str, Any] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> Iterator[None]:
+        """Keep other processes from making the same, which need not be an artifact.
+
+        Args:
+            note: what the lock file says of what is made, for as long as there is no manifest.
+            say: waits for another process, as `locked` does.
+
+        Raises:
+            BusyError: another process is making it.
+        """
+        place = self.place(kind, fingerprint)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        what = f"{kind} {fingerprint} is being made"
+        with locked(place.with_suffix(".lock"), what, note=note, say=say):
+            yield
+
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that is making the artifact, if there is one."""
         return holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
@@ -190,59 +191,51 @@ class Store:
         """Keep every process from making an artifact.
 
         Raises:
-            UserError: one is being made.
+            BusyError: one is being made.
         """
         for path in sorted(self.folder.glob(f"*/{NAMES}.lock")):
-            if maker := holder_of(path):
-                raise UserError(
-                    f"nothing is freed while {maker} makes {path.parent.name} {path.stem} (lock "
-                    f"{path}); wait for it to end, or stop it"
-                )
-        with (self.folder / FREEING).open("a+", encoding="utf-8") as file:
-            if not try_lock(file, fcntl.LOCK_EX):
-                raise UserError(
-                    f"nothing is freed while another process works in {self.folder}; wait for it "
-                    "to end, or stop it"
-                )
+            with locked(path, f"nothing is freed: {path.parent.name} {path.stem} is being made"):
+                pass
+        with locked(self.folder / FREEING, f"nothing is freed: {self.folder} is being used"):
             yield
 
     def free(self, path: Path) -> None:
-        """Delete a folder of an artifact; after a kill, what is left of it has another name.
-
-        Of a folder that is a symbolic link, only the link is deleted.
-        """
-        discarded = _discarded(path)
-        if path != discarded:
-            delete(discarded)
-            path.rename(discarded)
-            sync(path.parent)
-        delete(discarded)
+        """Delete a folder of an artifact; after a kill, what is left of it has another name."""
+        discard(path, path.with_suffix(DISCARDED))
 
     @contextmanager
     def draft(
-        self, kind: str, fingerprint: str, *, resume: bool = False, note: Mapping[str, Any] = {}
+        self,
+        kind: str,
+        fingerprint: str,
+        *,
+        resume: bool = False,
+        note: Mapping[str, Any] = {},
+        say: Callable[[str], None] | None = None,
     ) -> Iterator[Path]:
-        """Provide a folder to write the artifact to, locked against a second writer.
+        """Provide a folder to write the artifact to, locked against a second writer as by `lock`.
 
         Args:
             resume: keep the files of a writer that was killed.
-            note: what the lock file says of the writer, for as long as there is no manifest.
 
         Raises:
-            BusyError: another process is writing the artifact.
+            BusyError: another process is writing the artifact, or frees space.
         """
-        place = self.place(kind, fingerprint)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with (
-            _not_freeing(self.folder),
-            locked(place.with_suffix(".lock"), f"{kind} {fingerprint}", note),
+            locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
+            self.lock(kind, fingerprint, note, say),
         ):
-            partial = self.draft_place(kind, fingerprint)
-            delete(_discarded(partial))
-            if partial.exists() and not resume:
-                shutil.rmtree(partial)
-            partial.mkdir(exist_ok=True)
-            yield partial
+            draft = self.draft_place(kind, fingerprint)
+            delete(draft.with_suffix(DISCARDED))
+            if not resume:
+                delete(draft)
+            draft.mkdir(exist_ok=True)
+            try:
+                yield draft
+            finally:
+                if draft.is_dir() and not any(draft.iterdir()):
+                    draft.rmdir()
 
     def publish(
         self,
@@ -263,67 +256,44 @@ class Store:
             measured: names of files with measurements; like `measurements.json`, which contains
                 their hashes, they are not in the manifest.
         """
-        place = self.place(kind, fingerprint)
-        partial = self.draft_place(kind, fingerprint)
+        draft = self.draft_place(kind, fingerprint)
         facts = {
             "host": socket.gethostname(),
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
-            "measured": {name: _entry(partial / name) for name in measured},
+            "measured": {name: _entry(draft / name) for name in measured},
         }
-        write_sealed(partial / MEASUREMENTS, {**measurements, **facts})
-        manifest = {
-            "kind": kind,
-            "fingerprint": fingerprint,
-            "depends_on": depends_on,
-            "code": code,
-        }
-        publish_directory(partial, place, manifest, made_by, [MEASUREMENTS, *measured])
+        write_sealed(draft / MEASUREMENTS, {**measurements, **facts})
+        told = {"fingerprint": fingerprint, "depends_on": depends_on, "code": code}
+        write_manifest(draft, {"kind": kind, **told}, made_by, [MEASUREMENTS, *measured])
+        # By way of another name: a kill must not leave a journal whose files are gone.
+        discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
+        place = self.place(kind, fingerprint)
+        move(draft, place)
         return open_directory(place)
 
 
-@contextmanager
-def _not_freeing(folder: Path) -> Iterator[None]:
-    """Keep `Store.freeing` from beginning."""
-    with (folder / FREEING).open("a+", encoding="utf-8") as file:
-        if not try_lock(file, fcntl.LOCK_SH):
-            raise UserError(
-                f"space is being freed in {folder}; wait for it to end, then run the same command "
-                "again"
-            )
-        yield
-
-
-def publish_directory(
+def write_manifest(
     draft: Path,
-    place: Path,
     manifest: Mapping[str, Any],
     made_by: Mapping[str, str] = {},
     measured: Sequence[str] = (),
 ) -> None:
-    """Publish the folder `draft` as `place`, which must not exist; the rest as in `publish`."""
+    """Write the manifest of a folder that is to be published; the rest as in `publish`."""
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
-        if name.split("/")[0] == TEMPORARY:
-            continue
-        if path.is_file():
-            if name not in (MANIFEST, *measured):
-                files[name] = _entry(path)
-            sync(path)
+        is_temporary = name.split("/")[0] == TEMPORARY
+        if path.is_file() and not is_temporary and name not in (MANIFEST, *measured):
+            files[name] = _entry(path)
     made_by = {**versions(), **made_by}
     content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
     write_sealed(draft / MANIFEST, content)
-    sync(draft / MANIFEST)
-    for folder in [*(path for path in draft.rglob("*") if path.is_dir()), draft]:
-        sync(folder)
-    if (draft / TEMPORARY).exists():
-        # Renamed first: a kill during the deletion must not leave a journal whose files are gone.
-        discarded = _discarded(draft)
-        (draft / TEMPORARY).rename(discarded)
-        sync(draft)
-        shutil.rmtree(discarded)
-    draft.rename(place)
-    sync(place.parent)
+
+
+def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
+    """Publish the folder `draft` as `place`, which must not exist, with a manifest."""
+    write_manifest(draft, manifest)
+    move(draft, place)
 
 
 def withdraw(path: Path, name: str) -> None:
@@ -338,21 +308,14 @@ def withdraw(path: Path, name: str) -> None:
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
         del content["files"][name]
-        new = path / f"{MANIFEST}.new"
-        write_sealed(new, content)
-        replace_file(new, path / MANIFEST)
-    (path / name).unlink(missing_ok=True)
+        replace_sealed(path / MANIFEST, content)
+    delete(path / name)
     sync(path)
 
 
 def _entry(path: Path) -> dict[str, Any]:
     """Return what is recorded of a file."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-
-
-def _discarded(draft: Path) -> Path:
-    """Return where the temporary files of a draft are moved to be deleted."""
-    return draft.with_suffix(DISCARDED)
 
 
 def open_directory(path: Path) -> Artifact:
@@ -445,6 +408,8 @@ def differences(path: Path) -> Iterator[str]:
     expected = fingerprint_of(manifest.kind, manifest.depends_on)
     if manifest.fingerprint not in (None, expected):
         yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
+    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
+        yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
     files = dict(manifest.files)
     if is_sealed:
         try:

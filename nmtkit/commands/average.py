@@ -7,12 +7,12 @@ from pathlib import Path
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError, shown_differences
-from nmtkit.files import check_room, draft_of_folder, read_record, sha256_of
+from nmtkit.files import check_room, read_record, sha256_of, whole_folder
 from nmtkit.model.description import Description
 from nmtkit.model.shapes import WEIGHTS
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.continuation import lineage, training_depends_on
-from nmtkit.store import MANIFEST, Artifact, Store, open_directory, publish_directory, verify
+from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
 from nmtkit.training.averaging import average_weights, check_related
 from nmtkit.training.checkpoint import PROGRESS, Origin, Progress, read_origin
 
@@ -47,7 +47,7 @@ def average(folders: Sequence[Path], place: Path) -> Path:
     Raises:
         UserError: One of them is damaged, two are the same or not of one model, or `place` exists.
     """
-    with draft_of_folder(place) as draft:
+    with whole_folder(place) as draft:
         opened = [open_directory(folder) for folder in folders]
         _check_different(
             (each.path, each.manifest.files.get(WEIGHTS, each.path)) for each in opened
@@ -71,7 +71,7 @@ def average(folders: Sequence[Path], place: Path) -> Path:
         verify(text, *(path.name for path in of_text))
         write_bundle(draft, of_text, first.origin.model, decoding, weights)
         origins = [sha256_of(each.path / MANIFEST) for each in models]
-        publish_directory(draft, place, {"kind": "average", "depends_on": {"manifests": origins}})
+        write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
     return place
 
 

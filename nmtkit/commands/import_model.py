@@ -10,12 +10,12 @@ from nmtkit.corpus.subword import BpeSubword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import check_room, draft_of_folder, sha256_of
+from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.interchange.fairseq import Dictionary, read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
 from nmtkit.model.description import Description
 from nmtkit.recipe import PAPERS_DECODING
-from nmtkit.store import publish_directory
+from nmtkit.store import write_manifest
 
 HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
 
@@ -46,7 +46,7 @@ def import_fairseq(
     Raises:
         UserError: `folder` exists, or a file is damaged or is not one that can be imported.
     """
-    with draft_of_folder(folder) as draft:
+    with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
         dictionary = _joined(dictionaries)
         merges = read_merges(codes)
@@ -80,7 +80,7 @@ def import_fairseq(
         description = Description(config=model.config, n_rows=model.n_rows)
         write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
-        publish_directory(draft, folder, {"kind": "import", "depends_on": {"fairseq": origin}})
+        write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
     return folder
 
 

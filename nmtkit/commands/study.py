@@ -76,7 +76,7 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
         chain = chains[row.name]
         of_all = f"study: {row.name} ({number:,} of {len(rows):,})"
         try:
-            with chain.store.claim(CLAIMS, _claim(chain)):
+            with chain.store.lock(CLAIMS, _claim(chain), note={}):
                 if not _run_row(chain, of_all):
                     failed.append(row.name)
         except BusyError as error:
@@ -104,7 +104,7 @@ def _prepare(chain: Chain) -> None:
     is_waiting = False
     while chain.find("prepare") is None:
         try:
-            with chain.store.claim(CLAIMS, chain.fingerprint("prepare")):
+            with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
                 if chain.find("prepare") is None and _nmtkit(
                     "prepare", chain, of_prepare.options()
                 ):

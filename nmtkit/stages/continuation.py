@@ -14,7 +14,7 @@ from typing import Any
 
 from nmtkit import progress
 from nmtkit.errors import UserError
-from nmtkit.files import DRAFT, read_json, replace_file, write_json
+from nmtkit.files import DRAFT, canonical_json, read_json, write_whole
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import CODE, code_that_trained
 from nmtkit.store import TEMPORARY, fingerprint_of, open_directory
@@ -102,26 +102,24 @@ def _note_code(draft: Path, code: Mapping[str, str], *, of: Path) -> None:
         now[room] = "+".join(made if present in made else [*made, present])
     if changed := [room for room in code if now[room] != code[room]]:
         progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
-    place = draft / TEMPORARY / CODE
-    write_json(place.with_suffix(".new"), now)
-    replace_file(place.with_suffix(".new"), place)
+    write_whole(draft / TEMPORARY / CODE, canonical_json(now))
 
 
 def _remember(chain: Chain, draft: Path) -> None:
     folder = draft / TEMPORARY
     folder.mkdir(exist_ok=True)
-    write_json(folder / DEPENDS_ON, chain.depends_on("train"))
+    write_whole(folder / DEPENDS_ON, canonical_json(chain.depends_on("train")))
 
 
 def _find(chain: Chain) -> Iterator[Shorter]:
     for artifact in chain.store.all("train"):
         if max_steps := _smaller_max_steps(artifact.manifest.depends_on, chain):
             yield Shorter(artifact.path, artifact.path.name, max_steps)
-    for fingerprint, draft in chain.store.drafts("train"):
+    for draft in chain.store.folders("train"):
         with suppress(UserError, FileNotFoundError):
             depends_on = read_json(draft / TEMPORARY / DEPENDS_ON)
-            if max_steps := _smaller_max_steps(depends_on, chain):
-                yield Shorter(draft, fingerprint, max_steps)
+            if draft.suffix == DRAFT and (max_steps := _smaller_max_steps(depends_on, chain)):
+                yield Shorter(draft, draft.stem, max_steps)
 
 
 def _smaller_max_steps(depends_on: dict[str, Any], chain: Chain) -> int | None:

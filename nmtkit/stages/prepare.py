@@ -47,7 +47,7 @@ from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
-from nmtkit.store import Artifact
+from nmtkit.store import TEMPORARY, Artifact
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
@@ -107,7 +107,7 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
-    journal = Journal(draft, chain.code["prepare"])
+    journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
     _check_room(chain, draft)
     begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
@@ -267,8 +267,8 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
             *files, [{"corpus": c.name, "pairs": 0, "kept": 0, "dropped": {}} for c in corpora]
         )
     with (
-        store.reopen(clean.src, journal.n_bytes(clean.src)) as src,
-        store.reopen(clean.tgt, journal.n_bytes(clean.tgt)) as tgt,
+        journal.reopen(clean.src) as src,
+        journal.reopen(clean.tgt) as tgt,
     ):
 
         def commit() -> None:

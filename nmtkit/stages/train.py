@@ -18,7 +18,7 @@ from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
-from nmtkit.files import check_room
+from nmtkit.files import check_room, move
 from nmtkit.machine import OF_PREPARE, Precision
 from nmtkit.model.cost import count_parameters
 from nmtkit.model.description import Description
@@ -174,7 +174,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     _say_why_early(done, max_steps)
     if not group.is_first:
         return {}
-    (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
+    move(draft / CHECKPOINTS / METRICS, draft / METRICS)
     return {
         "device": str(group.device),
         "device_name": device_name(group.device),
@@ -197,7 +197,7 @@ def _set_up(draft: Path, training: TrainingConfig, model: Description) -> None:
     check_room(draft, needed, "train")
     model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
-        (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
+        move(draft / METRICS, draft / CHECKPOINTS / METRICS)
 
 
 def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -> None:

@@ -9,7 +9,6 @@ not complete, it was damaged; it is never deleted for that reason.
 """
 
 import math
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,11 +22,14 @@ from torch import Tensor, nn
 
 from nmtkit.errors import UserError
 from nmtkit.files import (
+    DRAFT,
     DamagedError,
     Record,
+    delete,
+    discard,
     first_problem,
+    move,
     read_record,
-    replace_file,
     share_file,
     write_json,
 )
@@ -42,7 +44,7 @@ OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 N_WITH_MOMENTS = 2  # checkpoints, the last ones
 NAMES = "step-" + 8 * "[0-9]"
-DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill may leave; not needed
+DELETED = ".deleted"  # suffix of what is not deleted completely
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -101,9 +103,7 @@ class Snapshot:
     def publish(self, directory: Path, origin: Origin | None = None) -> Path:
         """Publish `step-N` in `directory` and return its path."""
         place = directory / _name(self.progress.step)
-        draft = place.with_suffix(DRAFT)
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        draft = _empty_draft(place)
         save_tensors(self.weights, draft / WEIGHTS)
         save_tensors(self.moments, draft / OPTIMIZER)
         told = origin.model_dump(mode="json", exclude_defaults=True) if origin else {}
@@ -122,19 +122,24 @@ def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     """
     artifact, progress = open_directory(path), read_progress(path)
     place = directory / path.name
-    draft = place.with_suffix(DRAFT)
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    draft = _empty_draft(place)
     for name in artifact.manifest.files:
         share_file(path / name, draft / name)
     if scheduled or not progress.scheduled:
         share_file(path / MANIFEST, draft / MANIFEST)
-        replace_file(draft, place)
+        move(draft, place)
         return
     verify(artifact)  # the new manifest must not vouch for damaged files
     (draft / PROGRESS).unlink()  # its content is shared
     unscheduled = progress.model_copy(update={"scheduled": False})
     _publish(draft, place, unscheduled, artifact.manifest.depends_on)
+
+
+def _empty_draft(place: Path) -> Path:
+    draft = place.with_suffix(DRAFT)
+    delete(draft)
+    draft.mkdir(parents=True)
+    return draft
 
 
 def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
@@ -223,7 +228,7 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         aside.mkdir(exist_ok=True)
         names = (aside / f"{path.name}.{number}" for number in count(1))
         place = next(name for name in names if not name.exists())
-        replace_file(path, place)
+        move(path, place)
         sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
     return sentences
 
@@ -260,7 +265,7 @@ def forget_old(directory: Path, keep: int) -> None:
     their moments. Also delete what a kill left of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
-        shutil.rmtree(left)
+        delete(left)
     existing = checkpoints(directory)
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
@@ -271,7 +276,7 @@ def forget_old(directory: Path, keep: int) -> None:
         best = _name(newest.best.step)
         kept += [path for path in scheduled if path.name <= best][-keep:]
     for path in set(existing) - set(kept):
-        _delete(path)
+        discard(path, path.with_suffix(DELETED))
     for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
         if (path / OPTIMIZER).exists():
             with suppress(DamagedError):
@@ -299,13 +304,6 @@ def _may_be_scheduled(path: Path) -> bool:
         return read_progress(path).scheduled
     except DamagedError:
         return True
-
-
-def _delete(path: Path) -> None:
-    """Delete a checkpoint; if this is interrupted, the rest cannot be taken for a damaged one."""
-    deleted = path.with_suffix(DELETED)
-    replace_file(path, deleted)
-    shutil.rmtree(deleted)
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ That is "float32", or "float32, bfloat16 from step 101" if it resumed in another
 
 from pathlib import Path
 
-from nmtkit.files import replace_file
+from nmtkit.files import write_whole
 from nmtkit.store import TEMPORARY
 
 NOTE = "precision.txt"  # in the temporary files of a draft, which has no manifest yet
@@ -22,10 +22,7 @@ def note_precision(draft: Path, precision: str, step: int = 1) -> None:
         kept = [precision]
     elif kept[-1].partition(" ")[0] != precision:
         kept.append(f"{precision} from step {step}")
-    folder = draft / TEMPORARY
-    new = folder / f"{NOTE}.new"
-    new.write_text(", ".join(kept), encoding="utf-8", newline="\n")
-    replace_file(new, folder / NOTE)
+    write_whole(draft / TEMPORARY / NOTE, ", ".join(kept))
 
 
 def noted_precision(draft: Path) -> str | None:

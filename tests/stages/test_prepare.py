@@ -20,7 +20,7 @@ from nmtkit.recipe_file import recipes_dir
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
-from nmtkit.store import MEASUREMENTS
+from nmtkit.store import MEASUREMENTS, TEMPORARY
 
 Pair = tuple[str, str]
 
@@ -222,7 +222,7 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(Killed):
             prepare.run(chain)
     (draft,) = tmp_path.glob("runs/prepare/*.partial")
-    done = Journal(draft, chain.code["prepare"])["tokenized"]["chunks"]
+    done = Journal(draft / TEMPORARY, draft, chain.code["prepare"])["tokenized"]["chunks"]
     assert done >= 4
     seen: list[int] = []
     work = tokenized.Tokenize.__call__

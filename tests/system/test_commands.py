@@ -271,7 +271,7 @@ def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_
 
 
 def test_killed_translation_of_a_file_is_resumed(finished: Finished, tmp_path: Path) -> None:
-    text, out, draft = (tmp_path / name for name in ("in", "out", "out.partial"))
+    text, out, draft = (tmp_path / name for name in ("in", "out", ".out.nmtkit/draft/text"))
     lines = [" ".join(words) for words in product("abcdefg", repeat=4)]  # 2,401
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     expected = done(_translate(finished, b"", "-i", f"{text}")).out
@@ -281,10 +281,10 @@ def test_killed_translation_of_a_file_is_resumed(finished: Finished, tmp_path: P
         process.kill()
         process.wait(PATIENCE_S)
     assert not out.exists()
-    kept = json.loads((tmp_path / "out.partial.json").read_bytes())["n_lines"]
+    kept = json.loads(draft.with_name("journal.json").read_bytes())["parts"]["lines"]
     assert 0 < kept < len(lines)
     ended = done(_translate(finished, b"", *files, "--beam", "1"))
-    assert "out.partial is of another text, model, engine or version" in ended.err
+    assert "was begun with another model, engine or search" in ended.err
     with start(tmp_path, "translate", "--bundle", f"{_bundle(finished)}", *files) as process:
         wait_until(lambda: draft.exists() and draft.stat().st_size > 1_000, process)
         process.kill()
@@ -300,7 +300,7 @@ def test_ctrl_c_promises_nothing_of_a_stream(
     finished: Finished, tmp_path: Path, to_file: bool
 ) -> None:
     out = tmp_path / "out"
-    draft = tmp_path / "out.partial"
+    draft = tmp_path / ".out.nmtkit" / "draft" / "text"
     options = ["-o", str(out)] if to_file else []
     with start(tmp_path, "translate", "--bundle", f"{_bundle(finished)}", *options) as process:
         assert process.stdin is not None

@@ -186,7 +186,7 @@ def test_row_that_another_process_runs_is_left_to_it(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, chains = loaded(place)
-    with chains["base"].store.claim("study", _claim(chains["base"])):
+    with chains["base"].store.lock("study", _claim(chains["base"]), note={}):
         assert run(place) == []
         assert states(place) == {"base": "being made", "A-h1": "finished"}
     assert f"is being made by process {os.getpid()} on " in capfd.readouterr().err

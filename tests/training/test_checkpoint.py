@@ -247,7 +247,9 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
             load_checkpoint(path, *trained())
 
 
-@pytest.mark.parametrize("at", ["write_sealed", "replace_file", "sync"])
+@pytest.mark.parametrize(
+    "at", ["nmtkit.store.replace_sealed", "nmtkit.files.move", "nmtkit.store.sync"]
+)
 def test_kill_while_moments_go_leaves_every_checkpoint_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -258,7 +260,7 @@ def test_kill_while_moments_go_leaves_every_checkpoint_whole(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"nmtkit.store.{at}", killed)
+        patch.setattr(at, killed)
         with pytest.raises(KeyboardInterrupt):
             forget_old(tmp_path, keep=3)
     for path in checkpoints(tmp_path):
