@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pydantic import ConfigDict
 
-from nmtkit.artifacts import Record
 from nmtkit.errors import UserError
+from nmtkit.files import Record
 from nmtkit.recipe_file import recipe_path
 
 # The parts of a checkout that a result depends on.

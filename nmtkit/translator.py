@@ -5,13 +5,14 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
+from nmtkit.store import fingerprint_of
 
 
 class Translator(lines.Translator):
@@ -55,7 +56,7 @@ class Translator(lines.Translator):
                 )
         loaded = load_engine(first, Machine(RUNS, device=device), engine, dtype, rest)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
-        fingerprint = artifacts.fingerprint(
+        fingerprint = fingerprint_of(
             "translator",
             {
                 "bundles": [each.fingerprint for each in bundles],

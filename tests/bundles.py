@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 from models import tiny
 
-from nmtkit import artifacts
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -18,6 +17,7 @@ from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.store import open_directory, publish_directory
 from nmtkit.symbols import BOS_ID, EOS_ID
 
 LINES = ["The well-known cat sat.", "A dog looked, and then it ran away.", "cat!", "Who looked?"]
@@ -88,13 +88,13 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     merges = learn_bpe(words, 8)
     BpeSubword.of_words(merges, words).save(prepared)
     Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
-    artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
-    corpus = PreparedCorpus(artifacts.open_directory(folder / "whole")).files_of_a_bundle()
+    publish_directory(prepared, folder / "whole", {"kind": "prepare"})
+    corpus = PreparedCorpus(open_directory(folder / "whole")).files_of_a_bundle()
     model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
     write_bundle(draft, corpus, Description(config=config, n_rows=N_ROWS), decoding, weights)
-    artifacts.publish_directory(draft, place, {"kind": "average"})
+    publish_directory(draft, place, {"kind": "average"})
     return place
 
 

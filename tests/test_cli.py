@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 import nmtkit
 from nmtkit import __version__, cli
 from nmtkit.__main__ import main
-from nmtkit.artifacts import Artifact, Manifest
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
+from nmtkit.store import Artifact, Manifest
 
 # No field has its default value.
 MACHINE = Machine(

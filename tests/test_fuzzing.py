@@ -24,13 +24,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import tiny
 
-from nmtkit import artifacts
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.corpus.store import Ids, IdsWriter, pack
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
+from nmtkit.files import write_sealed
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
 from nmtkit.recipe_file import load_recipe, recipes_dir
@@ -40,6 +40,7 @@ from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import read_trees
+from nmtkit.store import MEASUREMENTS, differences
 from nmtkit.study import load_study
 from nmtkit.tensors import load_tensors
 from nmtkit.training.metrics import read_metrics
@@ -272,9 +273,9 @@ def _readers(folder: Path) -> dict[str, Reader]:
         **{f"ids, {name}": Reader(_read_ids, ids, name) for name in ids},
         **{f"bundle, {name}": Reader(open_bundle, bundled, name) for name in bundled},
         "difference": Reader(
-            lambda f: list(artifacts.differences(f)),
-            {**bundled, artifacts.MEASUREMENTS: _sealed(folder)},
-            artifacts.MEASUREMENTS,
+            lambda f: list(differences(f)),
+            {**bundled, MEASUREMENTS: _sealed(folder)},
+            MEASUREMENTS,
         ),
         "safetensors": Reader(
             _tensors, {"model.safetensors": bundled["model.safetensors"]}, "model.safetensors"
@@ -295,7 +296,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
 
 def _sealed(folder: Path) -> bytes:
     path = folder / "sealed.json"
-    artifacts.write_sealed(path, {"seconds": 1.5, "measured": {}})
+    write_sealed(path, {"seconds": 1.5, "measured": {}})
     return path.read_bytes()
 
 

@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from nmtkit import artifacts
 from nmtkit.errors import UserError
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import (
@@ -25,6 +24,7 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.tmx import Tmx
+from nmtkit.store import MANIFEST, MEASUREMENTS, TEMPORARY
 
 BUNDLED = [path.stem for path in bundled_recipes()]
 WMT14 = [f"wmt14-{pair}-{size}" for pair in ("en-de", "en-fr") for size in ("base", "big")]
@@ -686,7 +686,7 @@ def test_one_file_of_both_sides_is_found_beside_the_recipe_too(working: Path) ->
 # Names of test sets
 
 
-@pytest.mark.parametrize("name", [artifacts.TEMPORARY, artifacts.MANIFEST, artifacts.MEASUREMENTS])
+@pytest.mark.parametrize("name", [TEMPORARY, MANIFEST, MEASUREMENTS])
 def test_a_test_set_takes_no_name_that_an_artifact_uses(name: str) -> None:
     with pytest.raises(UserError, match=f"a set cannot be called {name}; give it another"):
         load_recipe("demo", [f'test.sets=[{{ src = "{name}" }}]'])

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError, shown_differences
+from nmtkit.files import check_room, read_record, sha256_of, whole_folder
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.continuation import lineage
 from nmtkit.stages.note import read_note
+from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
 from nmtkit.training.averaging import average_weights, check_related
 from nmtkit.training.checkpoint import PROGRESS, Origin, Progress, read_origin
 
@@ -34,7 +34,7 @@ class _Model:
     @property
     def step(self) -> int:
         """Return the step of a checkpoint, whatever the name of its folder."""
-        return artifacts.read_record(self.artifact.file(PROGRESS), Progress).step
+        return read_record(self.artifact.file(PROGRESS), Progress).step
 
 
 def average(folders: Sequence[Path], place: Path) -> Path:
@@ -49,8 +49,8 @@ def average(folders: Sequence[Path], place: Path) -> Path:
     Raises:
         UserError: One of them is damaged, two are the same or not of one model, or `place` exists.
     """
-    with artifacts.draft_of_folder(place) as draft:
-        opened = [artifacts.open_directory(folder) for folder in folders]
+    with whole_folder(place) as draft:
+        opened = [open_directory(folder) for folder in folders]
         _check_different(
             (each.path, each.manifest.files.get(WEIGHTS, each.path)) for each in opened
         )
@@ -64,18 +64,16 @@ def average(folders: Sequence[Path], place: Path) -> Path:
         files = [each.origin.model.verified_weights(each.artifact) for each in models]
         check_related(files)
         weights = average_weights(files)
-        artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
+        check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
         text = first.artifact
         if not first.decoding:
             text = _corpus_of(first.path, ", or name also a bundle of the same model")
         decoding = first.decoding or PAPERS_DECODING
         of_text = PreparedCorpus(text).files_of_a_bundle()
-        artifacts.verify(text, *(path.name for path in of_text))
+        verify(text, *(path.name for path in of_text))
         write_bundle(draft, of_text, first.origin.model, decoding, weights)
-        origins = [artifacts.sha256_of(each.path / artifacts.MANIFEST) for each in models]
-        artifacts.publish_directory(
-            draft, place, {"kind": "average", "depends_on": {"manifests": origins}}
-        )
+        origins = [sha256_of(each.path / MANIFEST) for each in models]
+        write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
     return place
 
 
@@ -125,7 +123,7 @@ def _corpus_of(checkpoint: Path, way_out: str) -> Artifact:
             f"{checkpoint} is not in the folder of its training, which tells its vocabulary; put "
             f"it back there{way_out}"
         ) from None
-    corpus = artifacts.Store(training.parents[1]).find("prepare", fingerprint)
+    corpus = Store(training.parents[1]).find("prepare", fingerprint)
     if corpus is None:
         raise UserError(
             f"the corpus {fingerprint} that {training} was trained on is no longer there; run "

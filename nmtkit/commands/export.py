@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from nmtkit import artifacts
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.errors import UserError
+from nmtkit.files import whole_folder
 
 N_POSITIONS = 2 * MAX_SUBWORDS
 README = "README.md"
@@ -32,7 +32,7 @@ def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
     Raises:
         UserError: `bundle` is none, the format can't express the model, or `folder` exists.
     """
-    with artifacts.draft_of_folder(folder) as draft:
+    with whole_folder(folder) as draft:
         opened = open_bundle(bundle)
         if opened.text.tgt.is_of_trees:
             raise UserError(
@@ -46,7 +46,6 @@ def export(bundle: Path, folder: Path, how: ExportFormat) -> Path:
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
         (draft / README).write_text(page, encoding="utf-8", newline="\n")
-        artifacts.move_folder(draft, folder)
     return folder
 
 

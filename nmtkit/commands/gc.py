@@ -5,8 +5,6 @@ from contextlib import suppress
 from copy import copy
 from pathlib import Path
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Store
 from nmtkit.commands.known_runs import disk_bytes, made, named_chain, recorded_run, upstream_of
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
@@ -15,6 +13,7 @@ from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.reporting.facts import Garbage, Made
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.code import Code
+from nmtkit.store import MANIFEST, Store
 
 Place = tuple[str, str]  # stage and fingerprint
 GONE = "gone"  # of a recipe
@@ -159,7 +158,7 @@ def _needs_of(chain: Chain, codes: Sequence[Code]) -> set[Place]:
 
 def _named(run: str, machine: Machine, codes: Sequence[Code]) -> set[Place]:
     path = Path(run)
-    if (path / artifacts.MANIFEST).is_file():
+    if (path / MANIFEST).is_file():
         return {(path.resolve().parent.name, path.resolve().name)}
     return _needs_of(named_chain(run, machine), codes)
 

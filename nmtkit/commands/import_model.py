@@ -4,16 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
+from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.interchange.fairseq import Dictionary, read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
 from nmtkit.model.description import Description
 from nmtkit.recipe import PAPERS_DECODING
+from nmtkit.store import write_manifest
 
 HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
 
@@ -44,7 +46,7 @@ def import_fairseq(
     Raises:
         UserError: `folder` exists, or a file is damaged or is not one that can be imported.
     """
-    with artifacts.draft_of_folder(folder) as draft:
+    with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
         dictionary = _joined(dictionaries)
         merges = read_merges(codes)
@@ -72,17 +74,13 @@ def import_fairseq(
             )
             for lang in text.langs
         ]
-        artifacts.check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
+        check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
         BpeSubword(merges, dictionary.pieces).save(draft)
         Tokenizations(src=sides[0], tgt=sides[1]).save(draft)
         description = Description(config=model.config, n_rows=model.n_rows)
         write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
-        origin = {
-            path.name: artifacts.sha256_of(path) for path in {checkpoint, codes, *dictionaries}
-        }
-        artifacts.publish_directory(
-            draft, folder, {"kind": "import", "depends_on": {"fairseq": origin}}
-        )
+        origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
+        write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
     return folder
 
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nmtkit import artifacts
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.prepared import Split as SplitName
@@ -37,6 +36,7 @@ from nmtkit.reporting.facts import (
 )
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
+from nmtkit.store import verify
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
 Ints = npt.NDArray[np.int64]
@@ -68,7 +68,7 @@ def inspect(chain: Chain) -> Inspection:
     Raises:
         UserError: The corpus is not prepared yet, or was altered.
     """
-    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
+    prepared = PreparedCorpus(verify(chain.need("prepare")))
     other = other_code(prepared.artifact.manifest)
     return replace(gather(chain.recipe, prepared), other_code=other)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from nmtkit import artifacts
-from nmtkit.artifacts import DamagedError, Store
 from nmtkit.errors import UserError
 from nmtkit.evaluation.scores import read_scores
+from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.recipe_file import load_recipe
@@ -20,6 +19,7 @@ from nmtkit.reporting.code import OtherCode
 from nmtkit.reporting.facts import Made
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.code import other_code
+from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
 
 
 class _Recorded(BaseModel):
@@ -75,9 +75,7 @@ def upstream_of(path: Path) -> dict[str, str]:
     if path.suffix:
         return _note(path).upstream
     with suppress(DamagedError):
-        upstream: dict[str, str] = artifacts.open_directory(path).manifest.depends_on.get(
-            "upstream", {}
-        )
+        upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
         return upstream
     return {}
 
@@ -97,15 +95,15 @@ def _made(store: Store, stage: str, path: Path) -> Made:
         is_locked = store.holder(stage, path.stem) is not None
         run = _note(path).run
         state = {
-            artifacts.DRAFT: "being made" if is_locked else "stopped",
-            artifacts.ASIDE: "set aside",
-            artifacts.DISCARDED: "being freed",
+            DRAFT: "being made" if is_locked else "stopped",
+            ASIDE: "set aside",
+            DISCARDED: "being freed",
         }[path.suffix]
     else:
         recorded = _recorded(path)
         run, published = recorded.run, recorded.published
         try:
-            artifact = artifacts.open_directory(path)
+            artifact = open_directory(path)
             other = other_code(artifact.manifest)
             if stage == "score":
                 scores = read_scores(artifact)
@@ -143,7 +141,7 @@ def disk_bytes(paths: Sequence[Path], *, freed: bool = False) -> int:
 
 def _recorded(path: Path) -> _Recorded:
     with suppress(DamagedError):
-        return artifacts.read_record(path / artifacts.MEASUREMENTS, _Recorded)
+        return read_record(path / MEASUREMENTS, _Recorded)
     return _Recorded()
 
 

@@ -11,11 +11,12 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample, unrepeated
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.errors import UserError
+from nmtkit.files import whole_file, whole_folder
 from nmtkit.languages import Language
 from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.recipe_file import load_recipe, parse_recipe
@@ -211,7 +212,7 @@ def new(
     if any(needed.values()):
         held_out = _held_out(train, langs, survey, [kind for kind in needed if needed[kind]])
         _write_sets(folder, held_out, files)
-    with artifacts.draft_of_file(recipe) as draft:
+    with whole_file(recipe) as draft:
         text = draft_of.text(survey, n_tokens=survey.n_tokens())
         draft.write_text(text, encoding="utf-8", newline="\n")
     return recipe
@@ -309,12 +310,11 @@ def _write_sets(
     folder: Path, held_out: dict[str, list[Chosen]], files: dict[str, FilePair]
 ) -> None:
     """Write a folder with the sets, whole or not at all."""
-    with artifacts.draft_of_folder(folder) as draft:
+    with whole_folder(folder) as draft:
         for kind, some in held_out.items():
             for side, file in enumerate(files[kind].files()):
                 text = "".join(f"{one.pair[side]}\n" for one in some)
                 (draft / file.path.name).write_text(text, encoding="utf-8", newline="\n")
-        artifacts.move_folder(draft, folder)
 
 
 @dataclass(frozen=True)

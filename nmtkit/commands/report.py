@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact, DamagedError, Store
+from nmtkit import progress
 from nmtkit.commands.known_runs import named_chain, recorded_run, split_overrides, upstream_of
 from nmtkit.commands.study import chains_of, table
 from nmtkit.commands.training_cost import cost_of
@@ -19,6 +18,7 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.files import DamagedError, read_record
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.description import Description
@@ -32,6 +32,7 @@ from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.report import Report, RunFacts, StageFacts
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
+from nmtkit.store import MEASUREMENTS, Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -68,7 +69,7 @@ def gather(machine: Machine, names: Sequence[str] = (), studies: Sequence[str] =
     tables = list(_studies(machine, studies))
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
-        made_by=artifacts.versions(),
+        made_by=versions(),
         runs_dir=str(machine.runs_dir),
         runs=sorted(_labelled(runs, tables), key=lambda run: run.label),
         studies=tables,
@@ -114,14 +115,14 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
     facts: dict[str, Any] = {"n_parameters": None, "steps": None, "cost": None, "dev": []}
     here = {stage.stage for stage in stages if stage.is_here}
     if "train" in here:
-        facts = _training(artifacts.open_directory(found["train"]), name)
+        facts = _training(open_directory(found["train"]), name)
     by_length = {}
     lang = Language.named(langs[1])
     if lang and "translate" in here:
         lowercase = bool(recipe.get("scoring", {}).get("lowercase", False))
         by_length = {
             each.name: _by_length(each, lang, lowercase=lowercase)
-            for each in translated_sets(artifacts.open_directory(found["translate"]))
+            for each in translated_sets(open_directory(found["translate"]))
             if each.references and "sacrebleu" in scores.get(each.name, {})
         }
     curves = [*facts.pop("curves", []), *_length_curves(by_length)]
@@ -162,11 +163,11 @@ def _labelled(runs: Sequence[RunFacts], studies: Sequence[StudyTable]) -> Iterat
 
 def _stage(stage: str, path: Path) -> StageFacts:
     try:
-        manifest = artifacts.open_directory(path).manifest
+        manifest = open_directory(path).manifest
     except DamagedError:
         return StageFacts(stage, path.name, str(path), is_here=False)
     try:
-        measured = artifacts.read_record(path / artifacts.MEASUREMENTS, _Measured)
+        measured = read_record(path / MEASUREMENTS, _Measured)
     except DamagedError:
         measured = _Measured()
     run = recorded_run(path)

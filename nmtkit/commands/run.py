@@ -5,16 +5,17 @@ from importlib import import_module
 
 from pydantic import BaseModel
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact, DamagedError, read_record
+from nmtkit import progress
 from nmtkit.commands.estimate import warn_if_long
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import translated_sets
+from nmtkit.files import DamagedError, read_record
 from nmtkit.reporting.facts import Results, Sample, StageResult
 from nmtkit.reporting.tables import print_results
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.code import other_code
+from nmtkit.store import MEASUREMENTS, Artifact
 
 N_SAMPLES = 5
 
@@ -90,9 +91,9 @@ class _Measured(BaseModel):
 
 def _summary(stage: str, artifact: Artifact) -> str:
     try:
-        parts = list(read_record(artifact.path / artifacts.MEASUREMENTS, _Measured).parts())
+        parts = list(read_record(artifact.path / MEASUREMENTS, _Measured).parts())
     except DamagedError:
-        parts = [f"{artifacts.MEASUREMENTS} is damaged"]
+        parts = [f"{MEASUREMENTS} is damaged"]
     if stage == "prepare":
         counts = PreparedCorpus(artifact).counts()
         parts += [f"{counts.sizes['train'].pairs:,} pairs", f"vocabulary {counts.vocabulary:,}"]

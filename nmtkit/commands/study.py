@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import BusyError, DamagedError
+from nmtkit import progress
 from nmtkit.commands.training_cost import cost_of
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.scores import read_scores
+from nmtkit.files import BusyError, DamagedError
 from nmtkit.machine import Machine
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
@@ -24,6 +24,7 @@ from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.stages.average import averaged_steps
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
 from nmtkit.stages.code import other_code
+from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study
 from nmtkit.training.checkpoint import last_step
 from nmtkit.training.divergence import CHECKPOINTS
@@ -74,7 +75,7 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
         chain = chains[row.name]
         of_all = f"study: {row.name} ({number:,} of {len(rows):,})"
         try:
-            with chain.store.claim(CLAIMS, _claim(chain)):
+            with chain.store.lock(CLAIMS, _claim(chain), note={}):
                 if not _run_row(chain, of_all):
                     failed.append(row.name)
         except BusyError as error:
@@ -102,7 +103,7 @@ def _prepare(chain: Chain) -> None:
     is_waiting = False
     while chain.find("prepare") is None:
         try:
-            with chain.store.claim(CLAIMS, chain.fingerprint("prepare")):
+            with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
                 if chain.find("prepare") is None and _nmtkit(
                     "prepare", chain, of_prepare.options()
                 ):
@@ -116,7 +117,7 @@ def _prepare(chain: Chain) -> None:
 
 def _claim(chain: Chain) -> str:
     """Return what names a row among those that processes claim."""
-    return artifacts.fingerprint(CLAIMS, chain.recipe.model_dump(mode="json"))
+    return fingerprint_of(CLAIMS, chain.recipe.model_dump(mode="json"))
 
 
 def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:

@@ -2,10 +2,11 @@
 
 from pydantic import BaseModel
 
-from nmtkit.artifacts import MEASUREMENTS, Artifact, DamagedError, read_record
+from nmtkit.files import DamagedError, read_record
 from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import Description
 from nmtkit.reporting.devices import TrainingCost, training_cost
+from nmtkit.store import MEASUREMENTS, Artifact
 
 
 class _Measured(BaseModel):

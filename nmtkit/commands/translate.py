@@ -1,31 +1,32 @@
 """translate --bundle: a text through a bundle, line by line."""
 
 import hashlib
-import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Event
+from typing import TextIO
 from uuid import uuid4
 
-from nmtkit import artifacts, progress
-from nmtkit.commands.text_draft import text_draft
+from nmtkit import progress
 from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
 from nmtkit.errors import Stopped, UserError
+from nmtkit.files import beside, canonical_json, delete, file_of, move
 from nmtkit.machine import EngineName
 from nmtkit.rooms import hashes
 from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import ROOMS
+from nmtkit.stages.journal import Journal
 from nmtkit.stages.parts import tell_pieces
 from nmtkit.translator import Translator
 
@@ -66,19 +67,14 @@ def translate(
         interactive: Whether to ask for each line at a prompt.
 
     Raises:
-        UserError: A line is not UTF-8, the beam is too narrow for the n-best list, the text is
-            the draft of `target`, or `target` can't be written.
+        UserError: A line is not UTF-8, the beam is too narrow for the n-best list, or `target`
+            can't be written.
     """
     beam_size = translator.decoding.beam_size
     if output.n_best > beam_size:
         raise UserError(
             f"--n-best {output.n_best:,} is more than the beam of {beam_size:,}; add --beam "
             f"{output.n_best}"
-        )
-    if source and target and os.path.realpath(source) == f"{os.path.realpath(target)}.partial":
-        raise UserError(
-            f"--output {target} is written to {target}.partial until it is whole, which is the "
-            "--input; name another --output"
         )
     if target and target.suffix and is_compressed(target.name):
         raise UserError(
@@ -103,12 +99,13 @@ def translate(
         found = _search(translator, output.n_best, parts, is_ahead=is_ahead)
         return _written(translator, output, found, n_done)
 
-    if target is not None:
-        _write_file(written, target, text, _made_from(translator, output, text))
-        return
-    for _, lines in written(0):
-        sys.stdout.write(lines)
-        sys.stdout.flush()
+    if target is None:
+        _write_stream(written(0), sys.stdout)
+    elif file := file_of(target):
+        _write_file(written, file, text, _made_from(translator, output, text))
+    else:  # a device or a pipe
+        with target.open("w", encoding="utf-8", newline="\n") as stream:
+            _write_stream(written(0), stream)
 
 
 @dataclass(frozen=True)
@@ -168,17 +165,14 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
         yield [line]
 
 
-def _made_from(translator: Translator, output: Output, text: _Text) -> str:
-    """Return the fingerprint of what is written. No two texts that are not known have the same."""
-    return artifacts.fingerprint(
-        "translated text",
-        {
-            "text": text.sha256 or uuid4().hex,
-            "translator": translator.fingerprint,
-            "output": asdict(output),
-            "made_by": {**artifacts.versions(), **hashes(ROOMS_OF_TEXT)},
-        },
-    )
+def _made_from(translator: Translator, output: Output, text: _Text) -> dict[str, str]:
+    """Return what determines what is written. No two texts that are not known are the same."""
+    return {
+        "text": text.sha256 or uuid4().hex,
+        "model, engine or search": translator.fingerprint,
+        "format": canonical_json(asdict(output)),
+        **hashes(ROOMS_OF_TEXT),
+    }
 
 
 def _search(
@@ -267,28 +261,55 @@ def _format(
             return as_fairseq(number, translations, details)
 
 
+def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
+    for _, lines in written:
+        stream.write(lines)
+        stream.flush()
+
+
 def _write_file(
-    written: Callable[[int], Iterable[tuple[int, str]]], target: Path, text: _Text, made_from: str
+    written: Callable[[int], Iterable[tuple[int, str]]],
+    file: Path,
+    text: _Text,
+    made_from: Mapping[str, str],
 ) -> None:
-    """Write a file that is whole or not there.
+    """Write a file that is whole or not there; what is stopped is resumed.
 
     Args:
         written: Returns what is written of the lines after so many.
-        target: The file.
+        file: The file.
         text: What is translated.
         made_from: What determines the translation.
     """
-    with (
-        text_draft(target, made_from) as draft,
-        progress.task(f"translate: {target}", unit="lines", total=text.n_lines) as task,
-    ):
-        task.advance(draft.n_lines)
-        try:
-            for n, lines in written(draft.n_lines):
-                draft.append(lines, n)
-                task.advance(n)
-        except KeyboardInterrupt:
-            told = f"stopped; what has been translated is in {draft.path}"
-            if text.n_lines is not None:
-                told += ", and the same command resumes"
-            raise Stopped(told, exit_code=128 + signal.SIGINT) from None
+    with beside(file) as draft:
+        journal = Journal(draft, draft, made_from)
+        path, n_done = draft / "text", journal["lines"] or 0
+        with (
+            progress.task(f"translate: {file}", unit="lines", total=text.n_lines) as task,
+            journal.reopen(path) as out,
+        ):
+            task.advance(n_done)
+            try:
+                for n, lines in written(n_done):
+                    out.write(lines.encode("utf-8"))
+                    out.flush()
+                    n_done += n
+                    journal.commit("lines", n_done, path)
+                    task.advance(n)
+            except BaseException as error:
+                if not n_done:
+                    delete(draft)
+                if isinstance(error, KeyboardInterrupt):
+                    raise _stopped(path if n_done else None, text) from None
+                raise
+        move(path, file)
+        delete(draft)
+
+
+def _stopped(kept: Path | None, text: _Text) -> Stopped:
+    told = "stopped"
+    if kept:
+        told += f"; what has been translated is in {kept}"
+        if text.n_lines is not None:
+            told += ", and the same command resumes"
+    return Stopped(told, exit_code=128 + signal.SIGINT)

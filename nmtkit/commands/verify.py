@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact, DamagedError
+from nmtkit import progress
 from nmtkit.commands.known_runs import recorded_run
 from nmtkit.errors import UserError
+from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import Verified
@@ -14,6 +14,7 @@ from nmtkit.sources.download import find, obtain
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
 from nmtkit.stages.code import other_code
+from nmtkit.store import Artifact, differences, open_directory
 
 
 def verify_recipe(chain: Chain) -> list[Verified]:
@@ -39,7 +40,7 @@ def verify_recipe(chain: Chain) -> list[Verified]:
 def verify_path(path: Path) -> list[Verified]:
     """Verify an artifact, those that it was made from, and the texts that these read."""
     try:
-        upstream = artifacts.open_directory(path).manifest.depends_on.get("upstream", {})
+        upstream = open_directory(path).manifest.depends_on.get("upstream", {})
     except DamagedError:
         upstream = {}
     found: list[Verified] = []
@@ -63,14 +64,14 @@ def verify_path(path: Path) -> list[Verified]:
 
 def _verify_artifact(path: Path, chain: Chain | None) -> Iterator[Verified]:
     progress.say(f"verify: {path}")
-    differences = list(artifacts.differences(path))
+    found = list(differences(path))
     try:
-        artifact = artifacts.open_directory(path)
+        artifact = open_directory(path)
     except DamagedError:
-        yield Verified(path.resolve().parent.name, str(path), differences)
+        yield Verified(path.resolve().parent.name, str(path), found)
         return
     other = other_code(artifact.manifest)
-    yield Verified(path.resolve().parent.name, str(path), differences, other)
+    yield Verified(path.resolve().parent.name, str(path), found, other)
     if chain is not None and artifact.manifest.kind in INPUTS:
         yield Verified("texts", str(path), list(_texts(artifact, chain)))
 

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact, Record
 from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
+from nmtkit.files import Record, read_json, read_record, write_json
 from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.store import Artifact, verify
 from nmtkit.symbols import SPECIALS, UNK_ID
 
 Split = Literal["train", "dev"]
@@ -76,11 +76,11 @@ class PreparedCorpus:
 
     def counts(self) -> Counts:
         """How much was read, dropped and kept, verified."""
-        return artifacts.read_record(self._verified(COUNTS), Counts)
+        return read_record(self._verified(COUNTS), Counts)
 
     def samples(self) -> dict[str, list[dict[str, Any]]]:
         """Raw pairs that were "kept" and "dropped", verified."""
-        samples: dict[str, list[dict[str, Any]]] = artifacts.read_json(self._verified(SAMPLES))
+        samples: dict[str, list[dict[str, Any]]] = read_json(self._verified(SAMPLES))
         return samples
 
     def subword(self) -> Subword:
@@ -102,7 +102,7 @@ class PreparedCorpus:
         return {path.name: files[path.name].sha256 for path in self.files_of_a_bundle()}
 
     def _verified(self, name: str) -> Path:
-        return artifacts.verify(self.artifact, name).file(name)
+        return verify(self.artifact, name).file(name)
 
 
 def ids_writer(
@@ -141,12 +141,12 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     counts = Counts(
         train=tuple(CorpusCounts(**each) for each in train), vocabulary=vocabulary, sizes=sizes
     )
-    artifacts.write_json(folder / COUNTS, counts.model_dump())
+    write_json(folder / COUNTS, counts.model_dump())
 
 
 def write_samples(folder: Path, kept: list[dict[str, Any]], dropped: list[dict[str, Any]]) -> None:
     """Write pairs to look at, with their corpora and lines."""
-    artifacts.write_json(folder / SAMPLES, {"kept": kept, "dropped": dropped})
+    write_json(folder / SAMPLES, {"kept": kept, "dropped": dropped})
 
 
 def _ids(folder: Path, split: Split, side: Side) -> Path:

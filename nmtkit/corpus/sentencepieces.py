@@ -14,8 +14,8 @@ from typing import Self
 
 import sentencepiece
 
-from nmtkit.artifacts import read_bytes
 from nmtkit.errors import UserError
+from nmtkit.files import read_bytes
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 MODEL_FILE = "sentencepiece.model"

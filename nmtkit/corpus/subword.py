@@ -8,10 +8,11 @@ from typing import Protocol, Self
 
 from subword_nmt import apply_bpe
 
-from nmtkit.artifacts import Artifact, read_utf8
 from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
 from nmtkit.errors import UserError, shown
+from nmtkit.files import read_utf8
+from nmtkit.store import Artifact
 from nmtkit.symbols import SPECIALS, UNK_ID
 
 CODES = "codes.bpe"

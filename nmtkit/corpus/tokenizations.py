@@ -3,8 +3,9 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from nmtkit.artifacts import Artifact, Record, read_record, write_json
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.files import Record, read_record, write_json
+from nmtkit.store import Artifact
 
 TOKENIZATION = "tokenization.json"
 

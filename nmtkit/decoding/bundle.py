@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
+from nmtkit.files import read_record, share_file, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
+from nmtkit.store import Artifact, fingerprint_of, open_directory, verify
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +47,7 @@ class Bundle:
         """Return the fingerprint of all its files, wherever it lies."""
         files = self.artifact.manifest.files
         hashes = {name: file.sha256 for name, file in files.items()}
-        return artifacts.fingerprint("bundle", hashes)
+        return fingerprint_of("bundle", hashes)
 
     def reads_as(self, other: "Bundle") -> bool:
         """Return whether both have the same vocabulary and the same tokenization."""
@@ -83,9 +83,9 @@ def write_bundle(
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
-    artifacts.write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
+    write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
     if isinstance(weights, Path):
-        artifacts.share_file(weights / WEIGHTS, folder / WEIGHTS)
+        share_file(weights / WEIGHTS, folder / WEIGHTS)
     else:
         from nmtkit.tensors import save_tensors  # the only need of torch here
 
@@ -98,13 +98,13 @@ def open_bundle(folder: Path) -> Bundle:
     Raises:
         UserError: it is none, or is damaged.
     """
-    artifact = artifacts.open_directory(folder)
+    artifact = open_directory(folder)
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:
             raise UserError(
                 f"{folder} is not a bundle: it has no {name}; give a folder that `average` made"
             )
-    artifacts.verify(artifact, *(artifact.manifest.files.keys() - {WEIGHTS}))
+    verify(artifact, *(artifact.manifest.files.keys() - {WEIGHTS}))
     description = Description.load(folder)
-    decoding = artifacts.read_record(folder / DECODING, DecodingConfig)
+    decoding = read_record(folder / DECODING, DecodingConfig)
     return Bundle(artifact, description, decoding, Text.load(artifact, description.n_rows))

@@ -8,20 +8,18 @@ is among the best `beam_size` continuations of a step, not among twice as many, 
 ranked as our own search does.
 """
 
-import fcntl
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 
 import ctranslate2
 
-from nmtkit import artifacts
+from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import (
     DIVERGED,
@@ -33,12 +31,15 @@ from nmtkit.decoding.engine import (
 )
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
+from nmtkit.files import DamagedError
 from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS, count_parameters
 from nmtkit.recipe import DecodingConfig
+from nmtkit.store import Store, fingerprint_of, verify
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
+KIND = "ctranslate2"
 END = str(EOS_ID)
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
@@ -300,7 +301,7 @@ def cache_folder() -> Path:
     """
     base = os.environ.get("XDG_CACHE_HOME")
     try:
-        return (Path(base) if base else Path.home() / ".cache") / "nmtkit" / "ctranslate2"
+        return (Path(base) if base else Path.home() / ".cache") / "nmtkit"
     except RuntimeError:
         raise OSError("there is no home folder and no XDG_CACHE_HOME") from None
 
@@ -313,34 +314,23 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}
-    place = cache / artifacts.fingerprint("ctranslate2", key)
-    if not _is_intact(place):
-        with _locked(place.with_suffix(".lock")):
-            if not _is_intact(place):  # another process may have made it meanwhile
-                draft = place.with_suffix(".partial")
-                for rest in (draft, place):  # half-written or damaged
-                    _delete(rest)
-                draft.mkdir()
-                _convert(bundle, dtype, draft)
-                artifacts.publish_directory(draft, place, {"kind": "ctranslate2"})
-    return place
+    store, fingerprint = Store(cache), fingerprint_of(KIND, key)
+    if intact := _intact(store, fingerprint):
+        return intact
+    with store.draft(KIND, fingerprint, say=progress.say) as draft:
+        if intact := _intact(store, fingerprint):  # another process made it meanwhile
+            return intact
+        store.free(store.place(KIND, fingerprint))  # damaged
+        _convert(bundle, dtype, draft)
+        return store.publish(KIND, fingerprint, depends_on=key, measurements={}).path
 
 
-def _is_intact(place: Path) -> bool:
-    """Return whether a conversion is there, every byte as it was written."""
-    try:
-        artifacts.verify(artifacts.open_directory(place))
-    except artifacts.DamagedError:
-        return False
-    return True
-
-
-def _delete(place: Path) -> None:
-    """Delete whatever is at `place`; of a link, only the link."""
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
-    else:
-        place.unlink(missing_ok=True)
+def _intact(store: Store, fingerprint: str) -> Path | None:
+    """Return a conversion if it is there, every byte as it was written."""
+    with suppress(DamagedError):
+        if found := store.find(KIND, fingerprint):
+            return verify(found).path
+    return None
 
 
 def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
@@ -352,12 +342,3 @@ def _convert(bundle: Bundle, dtype: str, folder: Path) -> None:
     model = load_model(bundle, torch.device("cpu"))
     names = [str(id_) for id_ in range(bundle.description.n_rows)]
     write_model(folder, model, names, dtype, N_POSITIONS)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; the system releases it when the process ends, however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

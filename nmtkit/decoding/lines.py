@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization
@@ -13,6 +12,7 @@ from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.errors import UserError
 from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.store import Artifact
 from nmtkit.symbols import EOS_ID
 from nmtkit.visible import is_blank
 

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact
+from nmtkit.files import read_json, write_json
+from nmtkit.store import Artifact, verify
 
 SCORES = "scores.json"
 
 
 def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the scores of each test set, by its name."""
-    artifacts.write_json(folder / SCORES, scores)
+    write_json(folder / SCORES, scores)
 
 
 def read_scores(artifact: Artifact) -> dict[str, Any]:
@@ -21,5 +21,5 @@ def read_scores(artifact: Artifact) -> dict[str, Any]:
     Raises:
         DamagedError: It is not what was published.
     """
-    scores: dict[str, Any] = artifacts.read_json(artifacts.verify(artifact, SCORES).file(SCORES))
+    scores: dict[str, Any] = read_json(verify(artifact, SCORES).file(SCORES))
     return scores

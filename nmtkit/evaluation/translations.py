@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact
+from nmtkit.files import read_json, write_json
 from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.store import Artifact, verify
 
 SOURCE, HYPOTHESES = "source.txt", "hypotheses.txt"
 RATINGS = "ratings.json"
@@ -30,7 +30,7 @@ class TranslatedSet:
 
     def repairs(self) -> list[list[str]]:
         """Return how each output of a parser had to be repaired."""
-        return [rating.get("repairs", []) for rating in artifacts.read_json(self.ratings)]
+        return [rating.get("repairs", []) for rating in read_json(self.ratings)]
 
     def read(self) -> tuple[list[str], list[str], list[list[str]]]:
         """Return the lines of the source, of the hypotheses, and of each reference."""
@@ -45,7 +45,7 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
     Raises:
         DamagedError: A file is not what was published.
     """
-    artifacts.verify(artifact)
+    verify(artifact)
     files = artifact.manifest.files
     return [
         TranslatedSet(
@@ -83,4 +83,4 @@ def write_set(
     for file, lines in zip(files, (src, hyps, *references), strict=True):
         text = "".join(f"{line}\n" for line in lines)
         (place / file).write_text(text, encoding="utf-8", newline="\n")
-    artifacts.write_json(place / RATINGS, ratings)
+    write_json(place / RATINGS, ratings)

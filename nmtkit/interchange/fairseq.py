@@ -15,10 +15,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from nmtkit.artifacts import DamagedError, first_problem, read_utf8
 from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.subword import VERSION_LINE, read_codes
 from nmtkit.errors import UserError, shown
+from nmtkit.files import DamagedError, first_problem, read_utf8
 from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from nmtkit import artifacts
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.errors import UserError
+from nmtkit.files import share_file, write_json
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
@@ -89,7 +89,7 @@ def write_model(
         **sides,
         **symbols,
     }
-    artifacts.write_json(folder / "config.json", described)
+    write_json(folder / "config.json", described)
     generation = {
         "length_penalty": decoding.length_penalty,
         "max_length": n_positions,
@@ -97,7 +97,7 @@ def write_model(
         "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)],
         **symbols,
     }
-    artifacts.write_json(folder / "generation_config.json", generation)
+    write_json(folder / "generation_config.json", generation)
     weights = {name: tensor.contiguous() for name, tensor in _weights(model, n_positions)}
     save_tensors(weights, folder / "model.safetensors", {"format": "pt"})
 
@@ -115,9 +115,9 @@ def write_tokenizer(
     """
     (model,) = subword.save(folder)
     for name in ("source.spm", "target.spm"):
-        artifacts.share_file(model, folder / name)
+        share_file(model, folder / name)
     pieces = subword.pieces(range(subword.n_tokens))
-    artifacts.write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
+    write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
     described = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": langs[0],
@@ -128,7 +128,7 @@ def write_tokenizer(
         "pad_token": SPECIALS[PAD_ID],
         "unk_token": SPECIALS[UNK_ID],
     }
-    artifacts.write_json(folder / "tokenizer_config.json", described)
+    write_json(folder / "tokenizer_config.json", described)
 
 
 @torch.no_grad()

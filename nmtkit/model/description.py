@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact, Record, read_record, write_json
+from nmtkit.files import Record, read_record, write_json
 from nmtkit.model.weights import WEIGHTS, check_header
 from nmtkit.recipe import ModelConfig
+from nmtkit.store import Artifact, verify
 
 MODEL = "model.json"
 
@@ -36,7 +36,7 @@ class Description(Record):
         Raises:
             UserError: It is damaged, or holds other weights than the description says.
         """
-        path = artifacts.verify(folder, WEIGHTS).file(WEIGHTS)
+        path = verify(folder, WEIGHTS).file(WEIGHTS)
         check_header(path, self.config, self.n_rows)
         return path
 

@@ -9,10 +9,11 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from nmtkit.artifacts import Record, versions
+from nmtkit.files import Record
 from nmtkit.reporting.exhibit import Drawing, Exhibit
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.rooms import hashes
+from nmtkit.store import versions
 from nmtkit.visible import visible
 
 Kind = Literal["encoder", "decoder", "cross"]

@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 from typing import Literal, get_args
 
-from nmtkit.artifacts import Record, read_record, replace_file, write_json
+from nmtkit.files import Record, canonical_json, read_record, write_whole
 from nmtkit.reporting.inspection import Grid
 
 FOLDER = "report"
@@ -60,9 +60,7 @@ def write_exhibit(runs_dir: Path, key: Key, exhibit: Exhibit) -> Path:
     """Write what `read_exhibit` reads, whole or not at all, and return its path."""
     place = runs_dir / FOLDER / f"{key}.json"
     place.parent.mkdir(parents=True, exist_ok=True)
-    draft = place.with_suffix(".partial")
-    write_json(draft, exhibit.model_dump(mode="json"))
-    replace_file(draft, place)
+    write_whole(place, canonical_json(exhibit.model_dump(mode="json")))
     return place
 
 

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
-from nmtkit.artifacts import Record, versions
+from nmtkit.files import Record
 from nmtkit.reporting.chart import LogChart
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel
 from nmtkit.reporting.inspection import Grid
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.rooms import hashes
+from nmtkit.store import versions
 
 POOR_FIT = 0.95  # R²
 

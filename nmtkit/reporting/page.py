@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from nmtkit.files import whole_file
 from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.code import code_note
 from nmtkit.reporting.facts import Histogram, Inspection
@@ -36,20 +37,9 @@ def write_page(inspection: Inspection, path: Path) -> None:
 
 
 def replace_page(path: Path, page: str) -> None:
-    """Write a page to `path`, whole or not at all.
-
-    A link is followed; a device or a pipe is written directly.
-    """
-    if path.exists() and not path.is_file():
-        path.write_text(page, encoding="utf-8", newline="\n")
-        return
-    path = path.resolve()
-    draft = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
+    """Write a page to `path`, whole or not at all, as `whole_file` does."""
+    with whole_file(path) as draft:
         draft.write_text(page, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def render_page(inspection: Inspection) -> str:

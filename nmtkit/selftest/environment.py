@@ -1,11 +1,8 @@
 """What nmtkit finds on this machine: versions, devices, memory, and a disk that keeps its word."""
 
-import fcntl
 import os
 import platform
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import metadata
@@ -14,20 +11,13 @@ from pathlib import Path
 import torch
 
 from nmtkit import __version__
+from nmtkit.errors import UserError
+from nmtkit.files import holder_of, locked, move
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import Check
 
 CONSTRAINTS = "constraints.txt"
 LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
-# Tries to lock a file, as a second process on the same artifact does.
-TRY_TO_LOCK = """
-import fcntl, sys
-with open(sys.argv[1], "rb") as file:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(3)
-"""
 
 
 def examine(machine: Machine) -> Iterator[Check]:
@@ -105,15 +95,11 @@ def _disk(runs_dir: Path) -> Iterator[Check]:
 
 
 def _commits(folder: Path) -> Check:
-    """Check that a folder is renamed to a name that was taken by none, and files share content."""
+    """Check that a folder is moved to a name that was taken by none, and files share content."""
     draft, place = folder / "a.partial", folder / "a"
     draft.mkdir()
     (draft / "file").write_bytes(b"content")
-    for path in (draft / "file", draft):
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-    draft.rename(place)
+    move(draft, place)
     if (place / "file").read_bytes() != b"content" or draft.exists():
         return Check("commits", "failed", f"a renamed folder in {folder.parent} lost its file")
     try:
@@ -124,12 +110,15 @@ def _commits(folder: Path) -> Check:
 
 
 def _locks(folder: Path) -> Check:
+    """Check that a lock is seen by who opens the file again, as another process does."""
     path = folder / "lock"
-    with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        while_held = _try_to_lock(path)
-    freed = _try_to_lock(path)
-    if (while_held, freed) == (3, 0):
+    try:
+        with locked(path, "a lock is tried", note={}):
+            while_held = holder_of(path)
+        freed = holder_of(path)
+    except UserError as error:
+        return Check("locks", "failed", str(error))
+    if while_held and not freed:
         return Check("locks", "held", "a second process sees them")
     return Check(
         "locks",
@@ -137,8 +126,3 @@ def _locks(folder: Path) -> Check:
         f"the file system of {folder.parent} does not lock files for other processes (flock); "
         "run one nmtkit at a time there, or choose another --runs-dir",
     )
-
-
-def _try_to_lock(path: Path) -> int:
-    command = [sys.executable, "-c", TRY_TO_LOCK, str(path)]
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - nothing from outside

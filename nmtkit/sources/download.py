@@ -1,6 +1,5 @@
 """Downloads: resumed after an interruption, and never used before their bytes are verified."""
 
-import fcntl
 import hashlib
 import http.client
 from collections.abc import Callable, Iterator
@@ -11,8 +10,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from nmtkit.artifacts import check_room, replace_file
 from nmtkit.errors import UserError
+from nmtkit.files import check_room, locked, move
 from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
@@ -40,7 +39,7 @@ def obtain(
         mirror: a folder that holds files as HOST/PATH of their URLs, in place of the network.
         progress: called with the number of bytes that are present or arrive; the number is
             negative if some have to be discarded.
-        say: told why and when it will be tried again, a sentence each time.
+        say: told why and when it will be tried again, and what is waited for, a sentence each time.
 
     Raises:
         UserError: the file is not available, has other bytes than expected, or does not fit on
@@ -54,7 +53,7 @@ def obtain(
         _verify(mirrored, file)
         progress(_size(mirrored))
         return mirrored
-    with _lock(path):
+    with _locked(path, file, say):
         if path.exists():
             _verify(path, file)
             progress(_size(path))
@@ -69,11 +68,11 @@ def obtain(
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Wait for the lock on the folder of `path`; the lock of a killed process is released."""
+def _locked(path: Path, file: RemoteFile, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other process downloads or reads the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with (path.parent / "lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = path.with_name(f"{path.name}.lock")
+    with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
         yield
 
 
@@ -171,7 +170,7 @@ def _download(
             say(f"download {file.url}: {reason}; {attempt}")
             sleep(pause)
     part.version_path.unlink(missing_ok=True)  # first: nothing would clean it up afterwards
-    replace_file(part.path, path)
+    move(part.path, path)
 
 
 def _by_hand(file: RemoteFile) -> str:

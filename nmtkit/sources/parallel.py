@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from nmtkit import artifacts
 from nmtkit.errors import UserError
+from nmtkit.files import sha256_of
 from nmtkit.languages import Language
 from nmtkit.sources.catalog import CatalogText, RemoteFile, load_catalog
 from nmtkit.sources.download import known_bytes
@@ -142,7 +142,7 @@ class Corpus:
         for path in paths:
             if not path.is_file():
                 raise UserError(f"there is no file {path}; correct the recipe")
-        return {path: artifacts.sha256_of(path) for path in paths}
+        return {path: sha256_of(path) for path in paths}
 
 
 def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:

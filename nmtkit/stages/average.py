@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact, DamagedError, Record
+from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
+from nmtkit.files import DamagedError, Record, check_room, read_record, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
+from nmtkit.store import Artifact, open_directory, verify
 from nmtkit.training.averaging import average_weights, to_average
 from nmtkit.training.checkpoint import read_progress
 from nmtkit.training.divergence import CHECKPOINTS
@@ -28,13 +29,13 @@ class _Averaged(Record):
 
 def averaged_steps(bundle: Artifact) -> list[int]:
     """Return the steps whose checkpoints are averaged in a bundle that `run` published."""
-    artifacts.verify(bundle, AVERAGED)
-    return artifacts.read_record(bundle.file(AVERAGED), _Averaged).steps
+    verify(bundle, AVERAGED)
+    return read_record(bundle.file(AVERAGED), _Averaged).steps
 
 
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:
-    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
-    trained = artifacts.verify(chain.need("train"), MODEL).path
+    prepared = PreparedCorpus(verify(chain.need("prepare")))
+    trained = verify(chain.need("train"), MODEL).path
     model = Description.load(trained)
     try:
         chosen = to_average(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
@@ -42,7 +43,7 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
         twin = _same_weights(chain)
         shown = f"steps {', '.join(f'{step:,}' for step in steps)}"
         progress.say(f"average: checkpoints of {shown}" + (f", as in {twin}" if twin else ""))
-        files = (model.verified_weights(artifacts.open_directory(path)) for path in chosen)
+        files = (model.verified_weights(open_directory(path)) for path in chosen)
         weights = twin or average_weights(list(files))
     except DamagedError as damage:
         raise UserError(
@@ -50,10 +51,10 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
             f"copy, or delete {trained} to train again"
         ) from None
     if not isinstance(weights, Path):
-        artifacts.check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
+        check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
     text = prepared.files_of_a_bundle()
     write_bundle(draft, text, model, chain.recipe.decoding, weights)
-    artifacts.write_json(draft / AVERAGED, {"steps": steps})
+    write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
 
 
@@ -64,5 +65,5 @@ def _same_weights(chain: Chain) -> Path | None:
     for artifact in chain.store.all("average"):
         is_same = {**artifact.manifest.depends_on, "decoding": None} == wanted
         if is_same and artifact.manifest.code == code:
-            return artifacts.verify(artifact).path
+            return verify(artifact).path
     return None

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact, Store
+from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, seed
+from nmtkit.files import DRAFT
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
@@ -23,6 +23,7 @@ from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, other_code, present_code
 from nmtkit.stages.note import Note, read_note
 from nmtkit.stages.parent import open_parent
+from nmtkit.store import MANIFEST, NAMES, Artifact, Store, fingerprint_of
 from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
@@ -136,14 +137,14 @@ class Chain:
         if upstream := _before(stage):
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
         with_code = {**depends, "code": self.code.get(stage)}
-        is_remade = self.store.place(stage, artifacts.fingerprint(stage, with_code)).is_dir()
+        is_remade = self.store.place(stage, fingerprint_of(stage, with_code)).is_dir()
         return with_code if is_remade or self._remakes(stage, depends) else depends
 
     def _remakes(self, stage: str, depends_on: Mapping[str, Any]) -> bool:
         """Return whether other code made the artifact, or began it, and it is to be made again."""
         if stage not in self.remake:
             return False
-        fingerprint = artifacts.fingerprint(stage, depends_on)
+        fingerprint = fingerprint_of(stage, depends_on)
         made = self.store.find(stage, fingerprint)
         if made is None:
             draft = self.store.draft_place(stage, fingerprint)  # others begin anew by themselves
@@ -187,14 +188,14 @@ class Chain:
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""
-        return artifacts.fingerprint(stage, self.depends_on(stage))
+        return fingerprint_of(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
         """Return the artifact of `stage`, if it exists."""
         return self.store.find(stage, self.fingerprint(stage))
 
     def need(self, stage: str) -> Artifact:
-        """Return the artifact of `stage`; `artifacts.verify` also hashes its files.
+        """Return the artifact of `stage`; `verify` also hashes its files.
 
         Raises:
             UserError: it does not exist yet, or a file is missing or has another size.
@@ -306,9 +307,9 @@ def states(chain: Chain) -> list[State]:
         if artifact is not None:
             state, other = "fresh", other_code(artifact.manifest)
             why = marked("nothing to do", other)
-        elif why_not := why_diverged(chain, place.with_suffix(artifacts.DRAFT)):
+        elif why_not := why_diverged(chain, place.with_suffix(DRAFT)):
             state, why = "diverged", why_not
-        elif place.with_suffix(artifacts.DRAFT).is_dir():
+        elif place.with_suffix(DRAFT).is_dir():
             state, why = "partial", "begun but not finished; the next run resumes it"
         else:
             state, why = "missing", _why_missing(chain, stage)
@@ -318,11 +319,7 @@ def states(chain: Chain) -> list[State]:
 
 def _why_missing(chain: Chain, stage: str) -> str:
     folder = chain.machine.runs_dir / stage
-    others = (
-        [path.parent for path in folder.glob(f"{artifacts.NAMES}/{artifacts.MANIFEST}")]
-        if folder.is_dir()
-        else []
-    )
+    others = [path.parent for path in folder.glob(f"{NAMES}/{MANIFEST}")] if folder.is_dir() else []
     sections = " and ".join(f"[{name}]" for name in STAGES[stage])
     if others:
         return f"none of the {len(others)} made so far has this {sections} and what is before it"

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from functools import cache
 
-from nmtkit.artifacts import Manifest
 from nmtkit.reporting.code import OtherCode
 from nmtkit.rooms import hashes
+from nmtkit.store import Manifest
 
 Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nmtkit import artifacts, progress
+from nmtkit import progress
 from nmtkit.errors import UserError
+from nmtkit.files import DRAFT
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import Note, read_note, write_note
+from nmtkit.store import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
 from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.metrics import METRICS, copy_metrics
@@ -61,16 +63,17 @@ def lineage(depends_on: Mapping[str, Any]) -> str:
     """Return a hash of all that a training depends on but the number of its steps."""
     training = {**depends_on["training"]}
     del training["max_steps"]
-    return artifacts.fingerprint("train", {**depends_on, "training": training})
+    return fingerprint_of("train", {**depends_on, "training": training})
 
 
 def _find(chain: Chain) -> Iterator[Shorter]:
-    places = [(artifact.path.name, artifact.path) for artifact in chain.store.all("train")]
-    for fingerprint, place in [*places, *chain.store.drafts("train")]:
+    for place in chain.store.folders("train"):
+        if place.suffix not in ("", DRAFT):
+            continue
         with suppress(UserError):
             note = read_note(place)
             if note and (max_steps := _smaller_max_steps(note.depends_on, chain)):
-                yield Shorter(place, fingerprint, max_steps, note)
+                yield Shorter(place, place.stem, max_steps, note)
 
 
 def _smaller_max_steps(depends_on: dict[str, Any], chain: Chain) -> int | None:

@@ -1,128 +1,134 @@
-"""How far a stage has come, recorded beside its files, so that a killed run can be resumed."""
+"""How far a long work has come, recorded beside its files, so that a killed run can be resumed.
+
+The stages prepare and translate have a journal, and so has the translation of a user's file.
+"""
 
 import hashlib
-import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from nmtkit import artifacts, progress
+from nmtkit import progress
+from nmtkit.corpus.store import reopen
+from nmtkit.files import (
+    DamagedError,
+    Record,
+    check_seal,
+    delete,
+    read_record,
+    replace_sealed,
+    sync,
+)
+from nmtkit.store import File, versions
 
 JOURNAL = "journal.json"
+MAX_BYTES = 2**28  # of a journal
 BLOCK_BYTES = 2**20
 
 
-class _Span(BaseModel):
-    """Some bytes of a file, behind those of the span before."""
+class _Content(Record):
+    """What the journal's file holds."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    n_bytes: Annotated[int, Field(ge=0)]
-    sha256: str
-
-
-class _Content(BaseModel):
-    """What the journal's file holds; its hash stands in the line below."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    made_by: dict[str, str]  # versions, and the code of nmtkit
+    made_by: dict[str, str]  # versions, and what else the files are made from
     parts: dict[str, Any]
-    files: dict[str, list[_Span]]  # by their names in the draft: what was committed of each
+    files: dict[str, File]  # what was committed of each, by its name in the draft
+    sha256: str  # of the other keys
+
+
+@dataclass
+class _Beginning:
+    """The beginning of a file that was read."""
+
+    n_bytes: int = 0
+    sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+
+    def extend(self, path: Path, n_bytes: int) -> None:
+        """Read on up to the first `n_bytes`, or what there is of them."""
+        with path.open("rb") as file:
+            file.seek(self.n_bytes)
+            while block := file.read(min(n_bytes - self.n_bytes, BLOCK_BYTES)):
+                self.sha256.update(block)
+                self.n_bytes += len(block)
+
+    def entry(self) -> File:
+        return File(bytes=self.n_bytes, sha256=self.sha256.hexdigest())
 
 
 class Journal:
     """The committed parts of a draft, and the files that they filled.
 
-    What is resumed is what was committed, byte for byte: a draft that another version of the code
-    began, or that disagrees with its journal, is emptied.
+    What is resumed is what was committed, byte for byte: a draft that was begun from something else
+    or by another version, or that disagrees with its journal, is emptied.
     """
 
-    def __init__(self, draft: Path, code: Mapping[str, str]) -> None:
-        """Open the journal of `draft`, which this `code` is to finish."""
-        self.folder = draft / artifacts.TEMPORARY
-        self._draft = draft
-        self._path = self.folder / JOURNAL
-        made_by = {**artifacts.versions(), **code}
-        self._content = _Content(made_by=made_by, parts={}, files={})
+    def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str]) -> None:
+        """Open the journal in `folder`, which is `draft` or lies in it.
+
+        Args:
+            made_by: what the files are made from, besides versions. Where it was another, its keys
+                are told.
+        """
+        self.folder = folder
+        self._draft, self._path = draft, folder / JOURNAL
+        self._made_by = {**versions(), **made_by}
+        self._parts: dict[str, Any] = {}
+        self._files: dict[str, _Beginning] = {}
         if self._path.is_file():
             try:
-                self._content = _read(draft, self._path, made_by)
+                self._resume()
                 return
             except _RefusedError as refused:
-                progress.say(f"{refused}; starting {draft.name} anew")
+                progress.say(f"{refused}; starting anew")
+            self._parts, self._files = {}, {}
             self._path.unlink()  # first: no journal may tell of files that are gone
-        shutil.rmtree(draft)
-        self.folder.mkdir(parents=True)
+        delete(draft)
+        folder.mkdir(parents=True)
 
     def __getitem__(self, part: str) -> Any:
         """What was committed of a part, or None."""
-        return self._content.parts.get(part)
+        return self._parts.get(part)
 
-    def n_bytes(self, path: Path) -> int:
-        """How much of a file was committed; what follows is of a run that was killed."""
-        return sum(span.n_bytes for span in self._spans(path))
+    def reopen(self, path: Path) -> IO[bytes]:
+        """Open a file to write after what was committed; what follows is of a killed run."""
+        return reopen(path, self._file(path).n_bytes)
 
     def commit(self, part: str, state: object, *files: Path) -> None:
         """Record how far a part is, once `files`, which it wrote or appended to, are on disk."""
         for path in files:
-            artifacts.sync(path)
-            done = self.n_bytes(path)
-            with path.open("rb") as file:
-                file.seek(done)
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                self._spans(path).append(_Span(n_bytes=file.tell() - done, sha256=sha256))
-        self._content.parts[part] = state
-        text = artifacts.canonical_json(self._content.model_dump())
-        sha256 = hashlib.sha256(text.encode("utf-8")).hexdigest()
-        new = self._path.with_suffix(".new")
-        new.write_text(f"{text}{sha256}\n", encoding="utf-8", newline="\n")
-        artifacts.replace_file(new, self._path)
+            sync(path)
+            self._file(path).extend(path, path.stat().st_size)
+        self._parts[part] = state
+        content = {
+            "made_by": self._made_by,
+            "parts": self._parts,
+            "files": {name: file.entry().model_dump() for name, file in self._files.items()},
+        }
+        replace_sealed(self._path, content)
 
-    def _spans(self, path: Path) -> list[_Span]:
-        return self._content.files.setdefault(path.relative_to(self._draft).as_posix(), [])
+    def _file(self, path: Path) -> _Beginning:
+        return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
+
+    def _resume(self) -> None:
+        """Take over what the journal tells of the draft, all of which is as it was committed."""
+        try:
+            check_seal(self._path, MAX_BYTES)
+            told = read_record(self._path, _Content, MAX_BYTES)
+        except DamagedError as error:
+            raise _RefusedError(error.reason) from None
+        keys = {**self._made_by, **told.made_by}
+        if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
+            raise _RefusedError(f"{self._draft} was begun with another {', '.join(others)}")
+        for name, committed in told.files.items():
+            path, file = self._draft / name, _Beginning()
+            if not path.is_file():
+                raise _RefusedError(f"{path} is missing")
+            file.extend(path, committed.bytes)
+            if file.entry() != committed:
+                raise _RefusedError(f"{path} was changed since it was written")
+            self._files[name] = file
+        self._parts = told.parts
 
 
 class _RefusedError(Exception):
     """Why a draft is not resumed."""
-
-
-def _read(draft: Path, path: Path, made_by: dict[str, str]) -> _Content:
-    """What the journal at `path` tells of `draft`, all of which is as it was committed."""
-    text, _, sha256 = path.read_bytes().removesuffix(b"\n").rpartition(b"\n")
-    content = text + b"\n"
-    if hashlib.sha256(content).hexdigest().encode() != sha256:
-        raise _RefusedError(f"{path} is damaged")
-    try:
-        told = _Content.model_validate_json(content)
-    except ValidationError:
-        raise _RefusedError(f"{path} is not in the form of this version of nmtkit") from None
-    if told.made_by != made_by:
-        raise _RefusedError(f"{path} was begun by another version of nmtkit or of a library")
-    _check(draft, told)
-    return told
-
-
-def _check(draft: Path, content: _Content) -> None:
-    """Compare every committed byte with what the journal says of it."""
-    for name, spans in content.files.items():
-        path = draft / name
-        if not path.is_file():
-            raise _RefusedError(f"{path} is missing")
-        with path.open("rb") as file:
-            for span in spans:
-                begin = file.tell()
-                if _hash(file, span.n_bytes) != span.sha256:
-                    where = f"bytes {begin:,} to {begin + span.n_bytes:,}"
-                    raise _RefusedError(f"{path} is damaged ({where})")
-
-
-def _hash(file: IO[bytes], n_bytes: int) -> str:
-    """Hash the next `n_bytes`, or what there is of them."""
-    sha256 = hashlib.sha256()
-    while block := file.read(min(n_bytes, BLOCK_BYTES)):
-        sha256.update(block)
-        n_bytes -= len(block)
-    return sha256.hexdigest()

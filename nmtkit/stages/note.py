@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Record
+from nmtkit.files import Record, canonical_json, read_record, write_whole
+from nmtkit.store import MANIFEST, TEMPORARY, open_directory
 
 NOTE = "note.json"  # in the temporary files of a draft
 UNKNOWN = "unknown"  # in place of a precision or a hash: an older version of nmtkit noted none
@@ -42,11 +42,9 @@ class Note(Record):
 
 def write_note(draft: Path, note: Note) -> None:
     """Write or replace the note of a draft."""
-    place = draft / artifacts.TEMPORARY / NOTE
+    place = draft / TEMPORARY / NOTE
     place.parent.mkdir(exist_ok=True)
-    new = place.with_suffix(".new")
-    artifacts.write_json(new, note.model_dump())
-    artifacts.replace_file(new, place)
+    write_whole(place, canonical_json(note.model_dump()))
 
 
 def read_note(training: Path) -> Note | None:
@@ -55,11 +53,11 @@ def read_note(training: Path) -> Note | None:
     Raises:
         DamagedError: it cannot be trusted.
     """
-    if (training / artifacts.TEMPORARY / NOTE).is_file():
-        return artifacts.read_record(training / artifacts.TEMPORARY / NOTE, Note)
-    if not (training / artifacts.MANIFEST).is_file():
+    if (training / TEMPORARY / NOTE).is_file():
+        return read_record(training / TEMPORARY / NOTE, Note)
+    if not (training / MANIFEST).is_file():
         return None
-    manifest = artifacts.open_directory(training).manifest
+    manifest = open_directory(training).manifest
     return Note(
         depends_on=manifest.depends_on,
         precision=manifest.made_by.get("precision", UNKNOWN),

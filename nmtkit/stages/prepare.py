@@ -15,8 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact
+from nmtkit import progress
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
@@ -40,12 +39,14 @@ from nmtkit.corpus.tokenized import (
     words_of,
 )
 from nmtkit.errors import UserError
+from nmtkit.files import check_room
 from nmtkit.languages import Language
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig, SentencePieceConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
+from nmtkit.store import TEMPORARY, Artifact
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
@@ -104,7 +105,7 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
-    journal = Journal(draft, chain.code["prepare"])
+    journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
     _check_room(chain, draft)
     begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
@@ -135,7 +136,7 @@ def _check_room(chain: Chain, draft: Path) -> None:
     corpora = chain.corpora["train"]
     needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    artifacts.check_room(draft, needed - written, "preparing the training text")
+    check_room(draft, needed - written, "preparing the training text")
 
 
 def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
@@ -264,8 +265,8 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
             *files, [{"corpus": c.name, "pairs": 0, "kept": 0, "dropped": {}} for c in corpora]
         )
     with (
-        store.reopen(clean.src, journal.n_bytes(clean.src)) as src,
-        store.reopen(clean.tgt, journal.n_bytes(clean.tgt)) as tgt,
+        journal.reopen(clean.src) as src,
+        journal.reopen(clean.tgt) as tgt,
     ):
 
         def commit() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.artifacts import Artifact
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import TextTools, count_scores
@@ -17,6 +16,7 @@ from nmtkit.evaluation.scores import write_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.languages import Language
 from nmtkit.stages.chain import Chain
+from nmtkit.store import Artifact
 
 
 def run(chain: Chain) -> Artifact:

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from nmtkit import artifacts, progress
-from nmtkit.artifacts import Artifact
+from nmtkit import progress
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus, Split
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
@@ -18,6 +17,7 @@ from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.fast.peak import measured_peak
+from nmtkit.files import check_room, move
 from nmtkit.machine import OF_PREPARE, Precision
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
@@ -30,6 +30,7 @@ from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
+from nmtkit.store import ASIDE, Artifact, verify
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
@@ -126,7 +127,7 @@ def say_faster_ways(chain: Chain, setup: Setup) -> None:
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     """Train as one process of `group`; only the first one writes to `draft`."""
     recipe, machine = chain.recipe, chain.machine
-    prepared = PreparedCorpus(artifacts.verify(chain.need("prepare")))
+    prepared = PreparedCorpus(verify(chain.need("prepare")))
     n_tokens = prepared.counts().vocabulary
     description = Description(config=recipe.model, n_rows=recipe.model.rows_for(n_tokens))
     setup = setup_of(chain, group)
@@ -159,7 +160,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                     text=prepared.hashes_of_text(),
                     training=lineage(chain.depends_on("train")),
                 ),
-                aside=draft.with_suffix(artifacts.ASIDE),
+                aside=draft.with_suffix(ASIDE),
                 evaluate=_evaluation(chain, prepared),
                 report=report,
                 say=progress.say,
@@ -175,7 +176,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         )
     if not group.is_first:
         return {}
-    (draft / CHECKPOINTS / METRICS).rename(draft / METRICS)
+    move(draft / CHECKPOINTS / METRICS, draft / METRICS)
     return {
         "device": str(group.device),
         "device_name": device_name(group.device),
@@ -217,10 +218,10 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
     n_parameters = count_parameters(model.config, model.n_rows).total
     there = sum(file.stat().st_size for file in draft.glob(f"{CHECKPOINTS}/*/*.safetensors"))
     needed = checkpoints_bytes(training, n_parameters) - there
-    artifacts.check_room(draft, needed, "train")
+    check_room(draft, needed, "train")
     model.save(draft)
     if (draft / METRICS).exists():  # killed between its last step and publishing
-        (draft / METRICS).rename(draft / CHECKPOINTS / METRICS)
+        move(draft / METRICS, draft / CHECKPOINTS / METRICS)
 
 
 def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer], DevScore]:

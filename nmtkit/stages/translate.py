@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.artifacts import Artifact
-from nmtkit.corpus import store
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 from nmtkit.stages.parts import tell_pieces
+from nmtkit.store import TEMPORARY, Artifact
 
 
 def run(chain: Chain) -> Artifact:
@@ -29,7 +28,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     device = chain.machine.torch_device()
     bundle = open_bundle(chain.need("average").path)
     translator = bundle.translator(TorchEngine.load(bundle, device))
-    journal = Journal(draft, chain.code["translate"])
+    journal = Journal(draft / TEMPORARY, draft, chain.code["translate"])
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
         src, *references = map(list, zip(*corpus.rows(chain.fetch), strict=True))
@@ -85,7 +84,7 @@ def _translate_in_parts(
     begin = time.monotonic() - told["seconds"]
     with (
         progress.task(f"translate: {name}", unit="sentences", total=len(lines)) as task,
-        store.reopen(path, journal.n_bytes(path)) as file,
+        journal.reopen(path) as file,
     ):
         task.advance(told["lines"])
         for start in range(told["lines"], len(lines), size):

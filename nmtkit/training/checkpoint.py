@@ -9,7 +9,6 @@ not complete, it was damaged; it is never deleted for that reason.
 """
 
 import math
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,20 +20,31 @@ import torch
 from pydantic import AfterValidator, Field, ValidationError
 from torch import Tensor, nn
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Artifact, DamagedError, Record
 from nmtkit.errors import UserError
+from nmtkit.files import (
+    DRAFT,
+    DamagedError,
+    Record,
+    delete,
+    discard,
+    first_problem,
+    move,
+    read_record,
+    share_file,
+    write_json,
+)
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, check_same, load_weights
 from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
+from nmtkit.store import MANIFEST, Artifact, open_directory, publish_directory, verify, withdraw
 from nmtkit.tensors import load_tensors, save_tensors
 
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
 N_WITH_MOMENTS = 2  # checkpoints, the last ones
 NAMES = "step-" + 8 * "[0-9]"
-DRAFT, DELETED = ".partial", ".deleted"  # suffixes of what a kill may leave; not needed
+DELETED = ".deleted"  # suffix of what is not deleted completely
 
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -93,9 +103,7 @@ class Snapshot:
     def publish(self, directory: Path, origin: Origin | None = None) -> Path:
         """Publish `step-N` in `directory` and return its path."""
         place = directory / _name(self.progress.step)
-        draft = place.with_suffix(DRAFT)
-        shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir(parents=True)
+        draft = _empty_draft(place)
         save_tensors(self.weights, draft / WEIGHTS)
         save_tensors(self.moments, draft / OPTIMIZER)
         told = origin.model_dump(mode="json", exclude_defaults=True) if origin else {}
@@ -112,26 +120,31 @@ def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     Raises:
         DamagedError: its files cannot be trusted.
     """
-    artifact, progress = artifacts.open_directory(path), read_progress(path)
+    artifact, progress = open_directory(path), read_progress(path)
     place = directory / path.name
-    draft = place.with_suffix(DRAFT)
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    draft = _empty_draft(place)
     for name in artifact.manifest.files:
-        artifacts.share_file(path / name, draft / name)
+        share_file(path / name, draft / name)
     if scheduled or not progress.scheduled:
-        artifacts.share_file(path / artifacts.MANIFEST, draft / artifacts.MANIFEST)
-        artifacts.replace_file(draft, place)
+        share_file(path / MANIFEST, draft / MANIFEST)
+        move(draft, place)
         return
-    artifacts.verify(artifact)  # the new manifest must not vouch for damaged files
+    verify(artifact)  # the new manifest must not vouch for damaged files
     (draft / PROGRESS).unlink()  # its content is shared
     unscheduled = progress.model_copy(update={"scheduled": False})
     _publish(draft, place, unscheduled, artifact.manifest.depends_on)
 
 
+def _empty_draft(place: Path) -> Path:
+    draft = place.with_suffix(DRAFT)
+    delete(draft)
+    draft.mkdir(parents=True)
+    return draft
+
+
 def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
-    artifacts.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
-    artifacts.publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
+    write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
+    publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
 
 def read_origin(checkpoint: Artifact) -> Origin | None:
@@ -146,7 +159,7 @@ def read_origin(checkpoint: Artifact) -> Origin | None:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
         raise DamagedError(
-            f"{checkpoint.path / artifacts.MANIFEST} is damaged ({artifacts.first_problem(error)})",
+            f"{checkpoint.path / MANIFEST} is damaged ({first_problem(error)})",
             "restore it from a copy",
         ) from None
 
@@ -186,7 +199,7 @@ def verify_resumable(path: Path) -> Progress:
     Raises:
         DamagedError: it is not what was saved, or has no moments.
     """
-    artifacts.verify(artifacts.open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
+    verify(open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
     return read_progress(path)
 
 
@@ -219,7 +232,7 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         aside.mkdir(exist_ok=True)
         names = (aside / f"{path.name}.{number}" for number in count(1))
         place = next(name for name in names if not name.exists())
-        artifacts.replace_file(path, place)
+        move(path, place)
         sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
     return sentences
 
@@ -230,7 +243,7 @@ def read_progress(path: Path) -> Progress:
     Raises:
         DamagedError: its file cannot be read, or is that of another step.
     """
-    progress = artifacts.read_record(path / PROGRESS, Progress)
+    progress = read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         raise DamagedError(
             f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
@@ -256,22 +269,22 @@ def forget_old(directory: Path, keep: int) -> None:
     their moments. Also delete what a kill left of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
-        shutil.rmtree(left)
+        delete(left)
     existing = checkpoints(directory)
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
-    artifacts.open_directory(existing[-1])
+    open_directory(existing[-1])
     scheduled = [path for path in existing if _may_be_scheduled(path)]
     kept = scheduled[-keep:]
     if newest.best is not None:
         best = _name(newest.best.step)
         kept += [path for path in scheduled if path.name <= best][-keep:]
     for path in set(existing) - set(kept):
-        _delete(path)
+        discard(path, path.with_suffix(DELETED))
     for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
         if (path / OPTIMIZER).exists():
             with suppress(DamagedError):
-                artifacts.withdraw(path, OPTIMIZER)
+                withdraw(path, OPTIMIZER)
 
 
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
@@ -293,13 +306,6 @@ def _may_be_scheduled(path: Path) -> bool:
         return read_progress(path).scheduled
     except DamagedError:
         return True
-
-
-def _delete(path: Path) -> None:
-    """Delete a checkpoint; if this is interrupted, the rest cannot be taken for a damaged one."""
-    deleted = path.with_suffix(DELETED)
-    artifacts.replace_file(path, deleted)
-    shutil.rmtree(deleted)
 
 
 def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

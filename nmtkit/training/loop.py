@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nmtkit import artifacts
 from nmtkit.errors import DivergedError, UserError
+from nmtkit.files import sync
 from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
@@ -239,7 +239,7 @@ def _save(
     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
 
     def publish() -> None:
-        artifacts.sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
+        sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
         snapshot.publish(directory, origin)
         forget_old(directory, trainer.config.keep_checkpoints)
 

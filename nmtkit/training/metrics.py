@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from nmtkit import artifacts
+from nmtkit.files import write_whole
 from nmtkit.perplexity import bounded
 from nmtkit.training.distributed import Group
 
@@ -98,10 +98,7 @@ def copy_metrics(source: Path, place: Path, is_due: Callable[[int], bool]) -> No
 def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
     """Write the file anew; a kill leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".partial")
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    draft.write_text(text, encoding="utf-8", newline="\n")
-    artifacts.replace_file(draft, path)
+    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 @contextmanager

@@ -17,7 +17,6 @@ from safetensors.torch import load_file, save_file
 from system.command import done, nmtkit, sentence
 from torch import Tensor
 
-from nmtkit import artifacts
 from nmtkit.commands.average import average
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
@@ -27,6 +26,7 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
+from nmtkit.store import publish_directory
 
 WEIGHTS = "model.safetensors"
 
@@ -52,7 +52,7 @@ def sibling_of(bundle: Path, place: Path, sibling: int = 3, **changes: Any) -> P
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
     description = Description(config=config, n_rows=N_ROWS)
     write_bundle(draft, text, description, decoding, weights_of(config, 1, sibling))
-    artifacts.publish_directory(draft, place, {"kind": "average"})
+    publish_directory(draft, place, {"kind": "average"})
     return place
 
 
@@ -164,7 +164,7 @@ def rewrite(folder: Path, files: dict[str, bytes], **changes: Any) -> None:
         (folder / name).write_bytes(content)
     kept = {key: manifest[key] for key in ("kind", "depends_on", "fingerprint") if key in manifest}
     draft = folder.rename(folder.with_name(f"{folder.name}-draft"))
-    artifacts.publish_directory(draft, folder, {**kept, **changes})
+    publish_directory(draft, folder, {**kept, **changes})
 
 
 def test_models_that_were_drawn_independently_are_refused(
@@ -196,10 +196,10 @@ def test_a_model_that_is_named_twice_is_refused(
 def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already"):
         average(bundles, tmp_path)
-    own = tmp_path / "mean.partial" / "notes"
+    own = tmp_path / ".mean.nmtkit" / "notes"
     own.parent.mkdir()
     own.touch()
-    with pytest.raises(UserError, match=r"mean\.partial, .* is not nmtkit's; move it away"):
+    with pytest.raises(UserError, match=r"\.mean\.nmtkit, .* is not nmtkit's; move it away"):
         average(bundles, tmp_path / "mean")
     assert own.exists()
     assert not (tmp_path / "mean").exists()

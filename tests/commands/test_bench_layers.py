@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from nmtkit.artifacts import read_record
 from nmtkit.commands import bench_layers as bench
 from nmtkit.commands.layer_types import LAYER_TYPES, LayerType, Sizes
+from nmtkit.files import read_record
 from nmtkit.machine import Machine
 from nmtkit.reporting.exhibit import read_exhibit, write_exhibit
 from nmtkit.reporting.layers import LayerTable, costs_grid, layers_exhibit, steps_grid, write_plot

@@ -7,12 +7,13 @@ from bundles import LINES
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 from system.command import done, nmtkit, sentence
 
-from nmtkit.artifacts import open_directory, sha256_of
 from nmtkit.commands.import_model import TextOptions, import_fairseq
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
+from nmtkit.files import sha256_of
 from nmtkit.languages import Language
+from nmtkit.store import open_directory
 from nmtkit.symbols import EOS_ID
 
 EN_DE = TextOptions(Language.pair_of("en-de"))
@@ -80,10 +81,10 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     codes = checkpoint.with_name("bpecodes")
     with pytest.raises(UserError, match="is there already"):
         import_fairseq(checkpoint, tmp_path, None, codes, EN_DE)
-    own = tmp_path / "own.partial" / "notes"
+    own = tmp_path / ".own.nmtkit" / "notes"
     own.parent.mkdir()
     own.touch()
-    with pytest.raises(UserError, match=r"own\.partial, .* is not nmtkit's; move it away"):
+    with pytest.raises(UserError, match=r"\.own\.nmtkit, .* is not nmtkit's; move it away"):
         import_fairseq(checkpoint, tmp_path / "own", None, codes, EN_DE)
     assert own.exists()
     with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):

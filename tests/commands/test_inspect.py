@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmtkit import artifacts
 from nmtkit.commands import inspect as stage
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.moses import Tokenization
@@ -24,6 +23,7 @@ from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import Inspection
+from nmtkit.store import open_directory, publish_directory
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 from nmtkit.training.batches import Pairs, updates
 
@@ -91,8 +91,8 @@ class Corpus:
         ]
         prepared.write_counts(draft, counts, n_tokens)
         prepared.write_samples(draft, self.samples["kept"], self.samples["dropped"])
-        artifacts.publish_directory(draft, self.folder, {"kind": "prepare"})
-        return PreparedCorpus(artifacts.open_directory(self.folder))
+        publish_directory(draft, self.folder, {"kind": "prepare"})
+        return PreparedCorpus(open_directory(self.folder))
 
     def ids(self, split: str, side: str) -> list[list[int]]:
         return [[*self.subword.encode(" ".join(line)), EOS_ID] for line in self.text[split, side]]
@@ -179,7 +179,7 @@ def test_size_of_chunks_makes_no_difference(
     whole = inspect(corpus)
     monkeypatch.setattr(stage, "PAIRS_PER_CHUNK", 7)
     monkeypatch.setattr(store, "IDS_PER_CHUNK", 11)
-    again = PreparedCorpus(artifacts.open_directory(corpus.folder))
+    again = PreparedCorpus(open_directory(corpus.folder))
     assert stage.gather(recipe_of(), again) == whole
 
 

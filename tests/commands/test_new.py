@@ -109,11 +109,11 @@ def test_nothing_is_overwritten() -> None:
     assert [path.name for path in sorted(Path().iterdir())] == [
         *("mine", "mine.toml", "train.de.gz", "train.en.gz")
     ]
-    Path("yours.partial").mkdir()
-    Path("yours.partial/dev.en").touch()
-    with pytest.raises(UserError, match=r"^yours\.partial, .* is not nmtkit's; move it away"):
+    Path(".yours.nmtkit").mkdir()
+    Path(".yours.nmtkit/dev.en").touch()
+    with pytest.raises(UserError, match=r"^\.yours\.nmtkit, .* is not nmtkit's; move it away"):
         new("yours", *FILES)
-    assert not Path("yours.partial/dev.en").stat().st_size
+    assert not Path(".yours.nmtkit/dev.en").stat().st_size
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import Artifact, DamagedError, Store, canonical_json
 from nmtkit.commands.run import _summary
 from nmtkit.corpus.prepared import SPLITS
+from nmtkit.files import DamagedError, canonical_json
+from nmtkit.store import Artifact, Store
 
 TRAINED = {"seconds": 61.25, "steps": 40, "timed_steps": 40, "tgt_tokens_per_second": 1234.5}
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 
-from nmtkit.artifacts import Artifact, open_directory, publish_directory
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.subword import (
@@ -21,6 +20,7 @@ from nmtkit.corpus.subword import (
     read_codes,
 )
 from nmtkit.errors import UserError
+from nmtkit.store import Artifact, open_directory, publish_directory
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 
 ALPHABET = "abcdeßñ\U0001f600"

@@ -23,7 +23,6 @@ from models import tiny
 from safetensors.torch import load_file, save, save_file
 from system.command import done, nmtkit, sentence
 
-from nmtkit import artifacts
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -34,10 +33,12 @@ from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
+from nmtkit.files import read_record, sha256_of
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import WEIGHTS, count_parameters
 from nmtkit.recipe import DecodingConfig
+from nmtkit.store import MANIFEST, open_directory, publish_directory
 from nmtkit.symbols import EOS_ID, SPECIALS
 
 CPU = torch.device("cpu")
@@ -77,11 +78,11 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.output_matrix.data[EOS_ID] = 0  # some other token is always more probable
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     description = Description(config=CONFIG, n_rows=n_rows)
-    artifacts.publish_directory(prepared, folder / "whole", {"kind": "prepare"})
-    corpus = PreparedCorpus(artifacts.open_directory(folder / "whole"))
+    publish_directory(prepared, folder / "whole", {"kind": "prepare"})
+    corpus = PreparedCorpus(open_directory(folder / "whole"))
     write_bundle(draft, corpus.files_of_a_bundle(), description, DECODING, weights)
     shutil.rmtree(corpus.path)
-    artifacts.publish_directory(draft, place, {"kind": "average"})
+    publish_directory(draft, place, {"kind": "average"})
     return place
 
 
@@ -104,7 +105,7 @@ def translate(folder: Path) -> list[str]:
 def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
     names = {path.name for path in bundle.iterdir()}
     subwords = {"codes.bpe", "vocabulary.tsv"}
-    described = {MODEL, TOKENIZATION, "decoding.json", artifacts.MANIFEST}
+    described = {MODEL, TOKENIZATION, "decoding.json", MANIFEST}
     assert names == {WEIGHTS, *described, *subwords}
 
 
@@ -193,8 +194,8 @@ def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> No
     }.items():
         shutil.copytree(bundle, draft)
         (draft / missing).unlink()
-        (draft / artifacts.MANIFEST).unlink()
-        artifacts.publish_directory(draft, other, {"kind": "train"})
+        (draft / MANIFEST).unlink()
+        publish_directory(draft, other, {"kind": "train"})
         with pytest.raises(UserError, match=f"other {says}"):
             open_bundle(other)
         shutil.rmtree(other)
@@ -236,7 +237,7 @@ def put(name: str, content: bytes) -> Callable[[Path], None]:
 def relist(bundle: Path, name: str, file: str) -> None:
     """List `name` with the size and the hash that `file` has."""
     path = bundle / file
-    entry = {"bytes": path.stat().st_size, "sha256": artifacts.sha256_of(path)}
+    entry = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     manifest_with(lambda manifest: manifest["files"].update({name: entry}))(bundle)
 
 
@@ -260,10 +261,10 @@ def manifest_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
     """Edit what the manifest says, except of itself."""
 
     def spoil(bundle: Path) -> None:
-        manifest = json.loads((bundle / artifacts.MANIFEST).read_bytes())
+        manifest = json.loads((bundle / MANIFEST).read_bytes())
         manifest.pop("sha256", None)
         edit(manifest)
-        (bundle / artifacts.MANIFEST).write_bytes(json.dumps(manifest).encode())
+        (bundle / MANIFEST).write_bytes(json.dumps(manifest).encode())
 
     return spoil
 
@@ -346,7 +347,7 @@ def header_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
 def many_layers(bundle: Path) -> None:
     """As many weights as the model has, in one tensor."""
     model_with(n_layers=10_000, tie_embeddings=True)(bundle)
-    described = artifacts.read_record(bundle / MODEL, Description)
+    described = read_record(bundle / MODEL, Description)
     n_weights = count_parameters(described.config, described.n_rows).total
     with (bundle / WEIGHTS).open("wb") as file:
         entry = {"dtype": "F32", "shape": [n_weights], "data_offsets": [0, 4 * n_weights]}
@@ -390,7 +391,7 @@ def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | Non
 
 def put_raw(name: str, content: bytes) -> Callable[[Path], None]:
     """Put a file into a bundle, listed if it is not the list itself."""
-    return put(name, content) if name != artifacts.MANIFEST else stray(name, content)
+    return put(name, content) if name != MANIFEST else stray(name, content)
 
 
 def stray(name: str, content: bytes) -> Callable[[Path], None]:
@@ -405,7 +406,7 @@ def stray(name: str, content: bytes) -> Callable[[Path], None]:
 OUTSIDE = "does not name a file inside the folder"
 # What is done to a bundle, and the sentence that opening or using it ends in; None: it works.
 HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
-    **read_of_json(artifacts.MANIFEST),
+    **read_of_json(MANIFEST),
     **read_of_json(MODEL),
     **read_of_json(TOKENIZATION),
     "name: upwards": (listing("../secret"), OUTSIDE),
@@ -423,9 +424,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "link to a folder": (linked_folder, "sub/file is a link or not a regular file"),
     "pipe": (pipe("codes.bpe"), "is a link or not a regular file"),
     "folder": (folder_in_the_place_of_a_file, "is a link or not a regular file"),
-    "manifest is a device": (linked(artifacts.MANIFEST, "/dev/zero"), "not a finished artifact"),
-    "manifest is a link": (linked(artifacts.MANIFEST, "/etc/passwd"), "not a finished artifact"),
-    "manifest is a pipe": (pipe(artifacts.MANIFEST), "not a finished artifact"),
+    "manifest is a device": (linked(MANIFEST, "/dev/zero"), "not a finished artifact"),
+    "manifest is a link": (linked(MANIFEST, "/etc/passwd"), "not a finished artifact"),
+    "manifest is a pipe": (pipe(MANIFEST), "not a finished artifact"),
     "stray device": (linked("sentencepiece.model", "/dev/zero"), None),
     "stray model": (stray("sentencepiece.model", b"stray"), None),
     "no vocabulary listed": (unlisted("vocabulary.tsv"), "published without vocabulary.tsv"),
@@ -545,7 +546,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     return [place for key in value for place in ((value, key), *places(value[key]))]
 
 
-@given(name=st.sampled_from([artifacts.MANIFEST, MODEL, TOKENIZATION]), data=st.data())
+@given(name=st.sampled_from([MANIFEST, MODEL, TOKENIZATION]), data=st.data())
 def test_json_with_anything_in_any_place_ends_in_one_sentence_or_works(
     original: Path, tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:

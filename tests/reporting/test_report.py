@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import DamagedError
+from nmtkit.files import DamagedError
 from nmtkit.reporting.chart import Curve
 from nmtkit.reporting.devices import training_cost
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel, read_exhibit, write_exhibit

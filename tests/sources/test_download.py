@@ -266,7 +266,7 @@ class Site(NamedTuple):
     def kept(self) -> dict[str, int]:
         """Return names and sizes of what lies in the downloads, locks left out."""
         files = [path for path in self.downloads.rglob("*") if path.is_file()]
-        return {path.name: path.stat().st_size for path in files if path.name != "lock"}
+        return {path.name: path.stat().st_size for path in files if path.suffix != ".lock"}
 
     def mirrored(self, folder: Path, content: bytes) -> Path:
         path = folder / f"127.0.0.1:{self.server.server_port}" / "wmt" / "corpus.tgz"

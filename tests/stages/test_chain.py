@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from nmtkit.artifacts import Store
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.machine import Machine
@@ -16,6 +15,7 @@ from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages.chain import STAGES, Chain, states
+from nmtkit.store import Store
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
     ("corpus.lowercase=true", "prepare"),
@@ -146,7 +146,7 @@ def test_fingerprints_of_the_bundled_recipes_are_frozen(
 
     A key that is new to recipes must leave them as they are: a recipe that does not set it means
     what it meant before. Change the table only in a commit that changes a value of the recipe, the
-    text that it names, or `artifacts.FORMAT`.
+    text that it names, or `FORMAT`.
     """
     monkeypatch.delenv(SEED, raising=False)
     found = {

@@ -6,15 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.artifacts import Manifest
 from nmtkit.reporting.code import all_of, code_note, marked
 from nmtkit.rooms import PACKAGE, hashes
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import ROOMS, other_code, present_code
+from nmtkit.store import Manifest
 
 # What only checks, finds, shows or measures changes no result.
 NEUTRAL = {
-    *("artifacts", "rooms", "errors", "visible", "duration", "progress", "machine", "provenance"),
+    *(
+        "files",
+        "store",
+        "rooms",
+        "errors",
+        "visible",
+        "duration",
+        "progress",
+        "machine",
+        "provenance",
+    ),
     *("reporting", "stages", "__version__"),
     "recipe",  # its values are in the fingerprint; only train computes with it
     "interchange",  # of other tools' models

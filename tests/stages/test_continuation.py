@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from chains import tiny_chain
 
-from nmtkit.artifacts import Artifact
 from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import NOTE, Note
+from nmtkit.store import Artifact
 from nmtkit.training.checkpoint import share_checkpoint
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.trainer import Trainer, Work

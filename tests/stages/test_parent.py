@@ -11,8 +11,8 @@ import torch
 from chains import tiny_chain
 from safetensors.torch import load_file
 
-from nmtkit import artifacts
 from nmtkit.errors import UserError
+from nmtkit.files import sha256_of
 from nmtkit.languages import Language
 from nmtkit.recipe import BundleConfig, SentencePieceConfig
 from nmtkit.recipe_file import load_recipe
@@ -108,7 +108,7 @@ def test_content_of_the_bundle_decides_and_not_its_place(parent: Chain, tmp_path
     manifest = json.dumps([chains[0].depends_on(stage) for stage in STAGES])
     assert str(bundle) not in manifest
     hashes = chains[0].depends_on("train")["bundle"]
-    assert hashes["model.safetensors"] == artifacts.sha256_of(bundle / "model.safetensors")
+    assert hashes["model.safetensors"] == sha256_of(bundle / "model.safetensors")
 
 
 def test_recipe_without_a_parent_depends_on_none(parent: Chain) -> None:

@@ -248,7 +248,7 @@ def test_ctrl_c_promises_nothing_of_a_stream(
     finished: Finished, tmp_path: Path, to_file: bool
 ) -> None:
     out = tmp_path / "out"
-    draft = tmp_path / "out.partial"
+    draft = tmp_path / ".out.nmtkit" / "draft" / "text"
     options = ["-o", str(out)] if to_file else []
     with start(tmp_path, "translate", "--bundle", f"{_bundle(finished)}", *options) as process:
         assert process.stdin is not None

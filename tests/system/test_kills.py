@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit import artifacts
 from nmtkit.corpus import tokenized
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
@@ -23,6 +22,7 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.stages import prepare
 from nmtkit.stages.code import present_code
+from nmtkit.store import versions
 from system import kills
 from system.command import RECIPE, artifact, import_everything
 from system.conftest import TOML, write_texts
@@ -107,22 +107,17 @@ def stage(name: str, *options: str) -> Work:
 
 
 def convert(folder: Path) -> None:
-    """Convert the bundle, unless that is done and what surrounded the draft is all that is left."""
+    """Convert the bundle, unless that is done and the mark of its draft is all that is left."""
     if not (folder / "runs" / "ctranslate2").exists():
         bundle = str(artifact(folder, "average"))
         command("export", bundle, "runs/ctranslate2", "--format=ctranslate2")(folder)
-    elif (left := folder / "runs" / "ctranslate2.partial").exists():
-        (left / artifacts.DRAFT_MARK).unlink(missing_ok=True)
-        left.rmdir()
 
 
 def translate_a_file(folder: Path) -> None:
-    """Translate into a file, unless that is done and only the record of its draft is left."""
+    """Translate into a file by our engine."""
     TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
-    if not (folder / "runs" / "text").exists():
-        files = ("-i", "test.en", "-o", "runs/text")
-        command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
-    (folder / "runs" / "text.partial.json").unlink(missing_ok=True)
+    files = ("-i", "test.en", "-o", "runs/text", "--engine=torch")
+    command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
 
 
 def translate_by_ctranslate2(folder: Path) -> None:
@@ -169,7 +164,7 @@ class Steps:
 def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     # Once, and not in each fork.
     import_everything()
-    artifacts.versions()
+    versions()
     present_code()
     folder = tmp_path_factory.mktemp("steps")
     start = folder / "start"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import nmtkit as package
-from nmtkit import artifacts
+from nmtkit.files import write_sealed
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.stages.chain import STAGES
+from nmtkit.store import open_directory
 from system.command import RECIPE, Outcome, artifact, contents, done, environment, nmtkit
 from system.conftest import TOML, Finished, write_texts
 
@@ -123,8 +124,8 @@ def test_stage_says_that_other_code_made_what_it_takes(
         shutil.rmtree(complete / "runs" / stage)
     ended = done(nmtkit(complete, "translate", RECIPE, env=schedule))
     assert len(list(lines_of(ended))) == 1
-    taken = artifacts.open_directory(artifact(complete, "average")).manifest.code
-    made = artifacts.open_directory(artifact(complete, "translate")).manifest.code
+    taken = open_directory(artifact(complete, "average")).manifest.code
+    made = open_directory(artifact(complete, "translate")).manifest.code
     assert {stage: made[stage] for stage in taken} == taken
 
 
@@ -144,7 +145,7 @@ def test_results_without_a_record_are_said_once_and_not_marked(complete: Path) -
         content = json.loads(path.read_bytes())
         del content["sha256"], content["code"]
         content["made_by"]["code"] = "0" * 16
-        artifacts.write_sealed(path, content)
+        write_sealed(path, content)
     for command in (["status", RECIPE], ["runs"], ["run", RECIPE], ["verify", RECIPE]):
         ended = done(nmtkit(complete, *command))
         assert "other code" not in ended.out + ended.err

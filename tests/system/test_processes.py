@@ -16,13 +16,14 @@ import pytest
 import sacrebleu
 import torch.distributed as dist
 
-from nmtkit.artifacts import open_directory, read_json
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.files import read_json
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.store import open_directory
 from nmtkit.training.metrics import read_metrics
 from nmtkit.training.signals import SAME_SIGNAL_S
 from system.command import (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.artifacts import DamagedError
 from nmtkit.commands.report import gather
 from nmtkit.errors import UserError
+from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
 from nmtkit.stages.chain import STAGES
 from system.command import RECIPE, artifact, done, flip_byte, nmtkit, traces

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit import artifacts
-from nmtkit.artifacts import Store
 from nmtkit.commands import gc, verify
 from nmtkit.commands.known_runs import made
 from nmtkit.errors import UserError
+from nmtkit.files import sha256_of, write_sealed
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.store import Store, differences
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 from system.kills import BeforeOperation, attempt, command
@@ -30,7 +30,7 @@ def complete(complete: Path) -> Path:
         content = json.loads(path.read_bytes())
         del content["sha256"]
         content["run"]["recipe"] = str(complete / RECIPE)
-        artifacts.write_sealed(path, content)
+        write_sealed(path, content)
     return complete
 
 
@@ -89,7 +89,7 @@ def test_measurements_name_the_recipe_and_manifests_do_not(finished: Finished) -
         run = json.loads((path / "measurements.json").read_bytes())["run"]
         assert run["name"] == "tiny"
         assert run["recipe"] == str(finished.folder / RECIPE)
-        assert run["sha256"] == artifacts.sha256_of(finished.folder / RECIPE)
+        assert run["sha256"] == sha256_of(finished.folder / RECIPE)
         assert str(finished.folder) not in (path / "manifest.json").read_text(encoding="utf-8")
 
 
@@ -141,11 +141,11 @@ def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
                 changed = bytearray(content)
                 changed[place] ^= 1
                 file.write_bytes(changed)
-                found = list(artifacts.differences(path))
+                found = list(differences(path))
                 assert found, f"{file}, byte {place}"
                 assert any(str(file) in each or file.name == "measurements.json" for each in found)
             file.write_bytes(content)
-        assert list(artifacts.differences(path)) == []
+        assert list(differences(path)) == []
     assert n_files > 40
 
 
@@ -270,11 +270,11 @@ def test_nothing_is_freed_while_a_stage_works_nor_made_while_something_is_freed(
     store = Store(complete / "runs")
     with store.draft("train", 16 * "a"):
         process = f"process {os.getpid()} on "
-        assert f"nothing is freed while {process}" in sentence(nmtkit(complete, "gc", "--yes"))
+        assert f"being made by {process}" in sentence(nmtkit(complete, "gc", "--yes"))
     with store.freeing():
-        with pytest.raises(UserError, match="space is being freed"), store.draft("train", "b"):
+        with pytest.raises(UserError, match="is being freed by"), store.draft("train", "b"):
             pytest.fail("made")
-        assert "another process works in" in sentence(nmtkit(complete, "gc", "--yes"))
+        assert "is being used by another process" in sentence(nmtkit(complete, "gc", "--yes"))
     assert f"train/{artifact(complete, 'train').name}" in folders(complete)
 
 

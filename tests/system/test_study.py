@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.artifacts import Store
 from nmtkit.commands.run import run_all
 from nmtkit.commands.study import _claim, chains_of, run_rows, table
 from nmtkit.errors import UserError
@@ -21,6 +20,7 @@ from nmtkit.reporting.facts import StudyRow
 from nmtkit.reporting.study import study_notes
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
+from nmtkit.store import Store
 from nmtkit.study import Study, load_study
 from nmtkit.training.divergence import forget_divergence
 from system.command import RECIPE, Outcome, done, nmtkit, outcome, sentence, start, traces
@@ -186,7 +186,7 @@ def test_row_that_another_process_runs_is_left_to_it(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, chains = loaded(place)
-    with chains["base"].store.claim("study", _claim(chains["base"])):
+    with chains["base"].store.lock("study", _claim(chains["base"]), note={}):
         assert run(place) == []
         assert states(place) == {"base": "being made", "A-h1": "finished"}
     assert f"is being made by process {os.getpid()} on " in capfd.readouterr().err

@@ -16,10 +16,10 @@ import pytest
 from sacremoses import MosesTokenizer
 
 import nmtkit as package
-from nmtkit.artifacts import open_directory
 from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
+from nmtkit.store import open_directory
 from system.command import Outcome, artifact, contents, done, outcome, start
 
 RECIPE = "wmt14-en-de-base"

@@ -14,11 +14,12 @@ import torch
 from models import tiny
 from torch import nn
 
-from nmtkit import artifacts
 from nmtkit.errors import UserError
+from nmtkit.files import DamagedError, write_sealed
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe_file import load_recipe
+from nmtkit.store import MANIFEST, open_directory, verify
 from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import (
     MOMENTS,
@@ -235,18 +236,20 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
     assert with_moments(tmp_path) == [4, 5]
     for step, path in zip((2, 3), checkpoints(tmp_path), strict=False):
         after = contents(path)
-        assert after.keys() == {WEIGHTS, PROGRESS, artifacts.MANIFEST}
-        manifest = json.loads(before[step].pop(artifacts.MANIFEST))
+        assert after.keys() == {WEIGHTS, PROGRESS, MANIFEST}
+        manifest = json.loads(before[step].pop(MANIFEST))
         del manifest["files"][OPTIMIZER], manifest["sha256"]
-        assert json.loads(after.pop(artifacts.MANIFEST)).items() > manifest.items()
+        assert json.loads(after.pop(MANIFEST)).items() > manifest.items()
         assert after.items() < before[step].items()
-        artifacts.verify(artifacts.open_directory(path))
+        verify(open_directory(path))
         load_weights(trained()[0], path / WEIGHTS)
         with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
             load_checkpoint(path, *trained())
 
 
-@pytest.mark.parametrize("at", ["write_sealed", "replace_file", "sync"])
+@pytest.mark.parametrize(
+    "at", ["nmtkit.store.replace_sealed", "nmtkit.files.move", "nmtkit.store.sync"]
+)
 def test_kill_while_moments_go_leaves_every_checkpoint_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -257,15 +260,15 @@ def test_kill_while_moments_go_leaves_every_checkpoint_whole(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(artifacts, at, killed)
+        patch.setattr(at, killed)
         with pytest.raises(KeyboardInterrupt):
             forget_old(tmp_path, keep=3)
     for path in checkpoints(tmp_path):
-        artifacts.verify(artifacts.open_directory(path))
+        verify(open_directory(path))
     assert with_moments(tmp_path)[-2:] == [2, 3]
     forget_old(tmp_path, keep=3)
     assert with_moments(tmp_path) == [2, 3]
-    assert names(tmp_path / "step-00000001") == sorted([WEIGHTS, PROGRESS, artifacts.MANIFEST])
+    assert names(tmp_path / "step-00000001") == sorted([WEIGHTS, PROGRESS, MANIFEST])
 
 
 def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> None:
@@ -302,11 +305,11 @@ def test_checkpoint_tells_what_it_is_of_also_where_it_is_shared(
     (tmp_path / "b").mkdir()
     share_checkpoint(path, tmp_path / "b", scheduled=scheduled)
     for folder in ("a", "b"):
-        found = artifacts.open_directory(tmp_path / folder / path.name)
+        found = open_directory(tmp_path / folder / path.name)
         assert read_origin(found) == origin
         assert found.manifest.depends_on["model"]["config"]["layer_norm_epsilon"] == 1e-5
     assert read_progress(tmp_path / "b" / path.name).scheduled == scheduled
-    assert read_origin(artifacts.open_directory(save(tmp_path, 2))) is None
+    assert read_origin(open_directory(save(tmp_path, 2))) is None
 
 
 # Damaged
@@ -326,7 +329,7 @@ def overwrite(file: Path) -> None:
     file.write_bytes(b"{" * file.stat().st_size)
 
 
-FILES = (WEIGHTS, OPTIMIZER, PROGRESS, artifacts.MANIFEST)
+FILES = (WEIGHTS, OPTIMIZER, PROGRESS, MANIFEST)
 DAMAGE = [(how, name) for how in (cut, flip, overwrite, Path.unlink) for name in FILES]
 
 
@@ -365,7 +368,7 @@ def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
     assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, artifacts.MANIFEST])
+@pytest.mark.parametrize("name", [WEIGHTS, MANIFEST])
 def test_no_whole_checkpoint_is_an_error_that_moves_nothing(tmp_path: Path, name: str) -> None:
     directory = tmp_path / "checkpoints"
     for step in (1, 2):
@@ -408,7 +411,7 @@ def test_without_checkpoints_nothing_is_set_aside(tmp_path: Path) -> None:
 def forge(path: Path, name: str, content: bytes) -> None:
     """Give a checkpoint another file, and a manifest that says it is right."""
     (path / name).write_bytes(content)
-    manifest = json.loads((path / artifacts.MANIFEST).read_text(encoding="utf-8"))
+    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     seen = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     manifest["files"][name] = seen
     rewrite(path, manifest)
@@ -416,7 +419,7 @@ def forge(path: Path, name: str, content: bytes) -> None:
 
 def rewrite(path: Path, manifest: dict[str, Any]) -> None:
     del manifest["sha256"]
-    artifacts.write_sealed(path / artifacts.MANIFEST, manifest)
+    write_sealed(path / MANIFEST, manifest)
 
 
 GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True, "skipped": 0}
@@ -452,7 +455,7 @@ GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True,
 def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = save(tmp_path, 2)
     forge(path, PROGRESS, content)
-    with pytest.raises(artifacts.DamagedError, match=message) as caught:
+    with pytest.raises(DamagedError, match=message) as caught:
         load_checkpoint(path, *trained())
     assert f"{PROGRESS} " in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -500,7 +503,7 @@ def test_forged_tensors_are_refused(tmp_path: Path, content: bytes, name: str) -
 
 def test_manifest_that_leaves_out_a_file_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, 2)
-    manifest = json.loads((path / artifacts.MANIFEST).read_text(encoding="utf-8"))
+    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     del manifest["files"][OPTIMIZER]
     rewrite(path, manifest)
     with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
@@ -516,4 +519,4 @@ def test_tensors_have_the_permissions_of_other_files(tmp_path: Path, umask: int,
         os.umask(before)
     assert {
         file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()
-    } == dict.fromkeys((WEIGHTS, OPTIMIZER, PROGRESS, artifacts.MANIFEST), mode)
+    } == dict.fromkeys((WEIGHTS, OPTIMIZER, PROGRESS, MANIFEST), mode)

@@ -23,12 +23,12 @@ import torch
 from models import tiny
 from torch import Tensor
 
-from nmtkit import artifacts
 from nmtkit.errors import DivergedError, UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
+from nmtkit.store import publish_directory
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.tensors import save_tensors
 from nmtkit.training import acceleration, loop
@@ -279,7 +279,7 @@ def test_checkpoint_that_cannot_be_written_ends_training(
     bad_step: int,
     n_steps: int,
 ) -> None:
-    genuine, is_full = artifacts.publish_directory, threading.Event()
+    genuine, is_full = publish_directory, threading.Event()
 
     def publish(draft: Path, place: Path, *rest: Any) -> None:
         if place.name == f"step-{bad_step:08d}":
@@ -293,7 +293,7 @@ def test_checkpoint_that_cannot_be_written_ends_training(
             time.sleep(0.1)  # until the thread has ended
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(artifacts, "publish_directory", publish)
+        patch.setattr("nmtkit.training.checkpoint.publish_directory", publish)
         with pytest.raises(OSError, match="No space left on device"):
             run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), report=report)
     assert bad_step <= len(losses(tmp_path)) <= n_steps

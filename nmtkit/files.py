@@ -1,0 +1,440 @@
+"""Files and folders that are whole or absent: written beside their place, synced, then renamed.
+
+What is not whole has a name of its own. In a folder of nmtkit's own, the draft of NAME.json is
+NAME.partial, and the next writer replaces what a killed one left. Beside a place that a user names,
+all of it lies in the folder .NAME.nmtkit, which a mark tells from one of the user's.
+"""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from nmtkit.errors import UserError, shown
+
+SEAL = "sha256"  # the key of the hash of a file's other keys
+# Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
+MAX_RECORD_BYTES = 2**21
+BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
+DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
+MARK = "nmtkit.lock"  # in the folder beside a place that a user names
+# What flock raises where the file system has no locks.
+NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP}
+PATIENCE_S, PAUSE_S = 1.0, 0.05  # how long a lock is waited for in silence, and between two tries
+
+AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
+
+
+class DamagedError(UserError):
+    """A published folder cannot be used."""
+
+    def __init__(self, reason: str, way_out: str) -> None:
+        """Take why, and what to do; a caller that knows better what to do uses `reason` alone."""
+        super().__init__(f"{reason}; {way_out}")
+        self.reason, self.way_out = reason, way_out
+
+    def __reduce__(self) -> tuple[type["DamagedError"], tuple[str, str]]:
+        """Let another process raise it again."""
+        return DamagedError, (self.reason, self.way_out)
+
+
+class BusyError(UserError):
+    """Another process is writing the artifact."""
+
+
+class Record(BaseModel):
+    """The contents of a JSON file: exactly these keys, with values of exactly these types."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+def damaged(reason: str, path: Path) -> DamagedError:
+    """Return the error of what is in the folder `path`, which can be made again."""
+    return DamagedError(reason, f"delete {path} and run again, or restore it from a copy")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return the first thing that pydantic reports, and where it is."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = "".join(f"[{shown(each)}]" for each in first["loc"])
+    if where and first["type"] != "missing":
+        where += f" = {shown(first['input'])}"
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def canonical_json(value: object) -> str:
+    """Return JSON that is the same bytes for equal values."""
+    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write `value` to `path` as canonical JSON."""
+    path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
+
+
+def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` to `path` as canonical JSON, with a hash of itself."""
+    write_json(path, {**content, SEAL: _seal(content)})
+
+
+def replace_sealed(path: Path, content: Mapping[str, Any]) -> None:
+    """Do what `write_sealed` does, as `write_whole` does it."""
+    write_whole(path, canonical_json({**content, SEAL: _seal(content)}))
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    # A damaged file may have half of a surrogate pair.
+    text = canonical_json(content).encode("utf-8", errors="surrogatepass")
+    return hashlib.sha256(text).hexdigest()
+
+
+def check_seal(path: Path, n_bytes: int = MAX_RECORD_BYTES) -> bool:
+    """Check that no byte of a file of at most `n_bytes` that `write_sealed` wrote changed.
+
+    Returns:
+        Whether the file contains a hash of itself; that of an older version does not.
+
+    Raises:
+        DamagedError: it has changed.
+    """
+    text = read_utf8(path, n_bytes)
+    content = read_json(path)
+    seal = content.pop(SEAL, None) if isinstance(content, dict) else ""
+    if seal is None:
+        return False
+    if seal != _seal(content) or text != canonical_json({**content, SEAL: seal}):
+        raise damaged(f"{path} was altered (it does not match its own sha256)", path.parent)
+    return True
+
+
+def read_json(path: Path) -> Any:
+    """Read what `write_json` wrote.
+
+    Raises:
+        DamagedError: the file is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise damaged(f"{path} is damaged ({error})", path.parent) from None
+
+
+def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
+    """Read a JSON file of at most `n_bytes` that contains a `kind`.
+
+    Raises:
+        DamagedError: the file is missing, too large, or contains something else.
+    """
+    try:
+        return kind.model_validate_json(read_bytes(path, n_bytes))
+    except ValidationError as error:
+        raise damaged(f"{path} is damaged ({first_problem(error)})", path.parent) from None
+
+
+def read_utf8(path: Path, n_bytes: int) -> str:
+    """Read a text of at most `n_bytes`.
+
+    Raises:
+        DamagedError: the file is missing, too large or not UTF-8.
+    """
+    try:
+        return read_bytes(path, n_bytes).decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"{path} is not UTF-8 text (byte {error.start + 1:,})"
+        raise damaged(reason, path.parent) from None
+
+
+def read_bytes(path: Path, n_bytes: int) -> bytes:
+    """Read a file of at most `n_bytes`.
+
+    Raises:
+        DamagedError: the file is missing or too large.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(n_bytes + 1)
+    except OSError as error:
+        raise damaged(f"{path} cannot be read ({error.strerror})", path.parent) from None
+    if len(content) > n_bytes:
+        raise damaged(f"{path} has more than {n_bytes:,} bytes", path.parent)
+    return content
+
+
+def sha256_of(path: Path, n_bytes: int = sys.maxsize) -> str:
+    """Return the SHA-256 of a file, or of its first `n_bytes`."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while n_read := file.readinto(buffer[:n_bytes]):
+            digest.update(buffer[:n_read])
+            n_bytes -= n_read
+    return digest.hexdigest()
+
+
+# Locks
+
+
+@contextmanager
+def locked(
+    path: Path,
+    what: str,
+    *,
+    note: Mapping[str, Any] | None = None,
+    shared: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[None]:
+    """Hold the lock file `path`; the system releases it when the process ends, however it ends.
+
+    Args:
+        what: what a process does that holds it, such as "train 0123 is being made".
+        note: what the second line of the file says; the first one names this process. Without a
+            note, the file stays as it is.
+        shared: whether others may share it.
+        say: told who holds it, after a second. Without it, there is no wait.
+
+    Raises:
+        BusyError: another process holds it, and there is no wait.
+        UserError: the file system has no locks.
+    """
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with path.open("a+", encoding="utf-8") as file:
+        if not _try_lock(file, how):
+            if say is None:
+                raise BusyError(f"{what} by {_held(file)}; wait for it to end, or stop it")
+            _wait(file, how, lambda: say(f"{what} by {_held(file)}; waiting for it to end"))
+        if note is not None:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
+            file.flush()
+        yield
+
+
+def holder_of(lock: Path) -> str | None:
+    """Return the process that holds the lock, if there is one.
+
+    Raises:
+        UserError: the file system has no locks.
+    """
+    try:
+        with lock.open(encoding="utf-8") as file:
+            return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
+    except FileNotFoundError:
+        return None
+
+
+def _try_lock(file: TextIO, how: int) -> bool:
+    """Lock a file until it is closed, unless another process has locked it."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise UserError(
+            f"the file system of {Path(file.name).parent} has no locks ({error.strerror}), without "
+            "which two processes could write one file; mount it with -o flock (Lustre), or with a "
+            "lock daemon or -o local_lock=flock (NFS), or choose a folder elsewhere"
+        ) from None
+    return True
+
+
+def _wait(file: TextIO, how: int, tell: Callable[[], None]) -> None:
+    """Wait until the file can be locked, and tell it once if that takes long."""
+    begin = time.monotonic()
+    is_told = False
+    while not _try_lock(file, how):
+        if not is_told and time.monotonic() - begin >= PATIENCE_S:
+            tell()
+            is_told = True
+        time.sleep(PAUSE_S)
+
+
+def _held(file: TextIO) -> str:
+    return f"{_first_line(file)} (lock {file.name})"
+
+
+def _first_line(file: TextIO) -> str:
+    file.seek(0)
+    return file.readline().strip() or "another process"
+
+
+# In folders of nmtkit's own
+
+
+def write_whole(place: Path, text: str) -> None:
+    """Write a file; a kill or a loss of power leaves the old one or the new one."""
+    draft = place.with_suffix(DRAFT)
+    draft.write_text(text, encoding="utf-8", newline="\n")
+    move(draft, place)
+
+
+def move(new: Path, place: Path) -> None:
+    """Move a file or a folder to `place`, atomically and durably, once all of it is on the disk.
+
+    A file replaces the one at `place`; a folder must find nothing there.
+    """
+    for path in [*new.rglob("*"), new]:
+        sync(path)
+    new.replace(place)
+    sync(place.parent)
+
+
+def discard(folder: Path, aside: Path) -> None:
+    """Delete a folder by way of the name `aside`, so that no kill leaves a part under its own.
+
+    Of a folder that is a symbolic link, only the link is deleted.
+    """
+    delete(aside)
+    if os.path.lexists(folder):
+        folder.rename(aside)
+        sync(folder.parent)
+        delete(aside)
+
+
+def delete(path: Path) -> None:
+    """Delete a file, a folder or a link, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        path.unlink()
+
+
+def share_file(file: Path, place: Path) -> None:
+    """Give a published file a second name, or copy it if the file system has no hard links."""
+    try:
+        place.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, place)
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_room(folder: Path, n_bytes: int, what: str) -> None:
+    """Check that `n_bytes` can be written to `folder`, before hours of work depend on it.
+
+    Args:
+        what: what needs them; the subject of the message.
+
+    Raises:
+        UserError: fewer bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise UserError(
+            f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
+            "space, or choose another --runs-dir"
+        )
+
+
+# Where a user names the place
+
+
+@contextmanager
+def beside(place: Path) -> Iterator[Path]:
+    """Provide a path for what becomes `place`; what the `with` block leaves there is found again.
+
+    It lies in a folder that a mark tells from one of the user's. The mark is made first, deleted
+    last, and locked meanwhile.
+
+    Raises:
+        BusyError: another process is writing it.
+        UserError: something else has the name of the folder.
+    """
+    folder = place.with_name(f".{place.name}.nmtkit")
+    mark, draft = folder / MARK, folder / "draft"
+    if os.path.lexists(folder) and not (
+        folder.is_dir() and not folder.is_symlink() and (mark.exists() or not any(folder.iterdir()))
+    ):
+        raise UserError(
+            f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
+            "name another place"
+        )
+    folder.mkdir(exist_ok=True)
+    with locked(mark, f"{place} is being written", note={}):
+        if not mark.exists():  # another process deleted it after this one had opened it
+            raise BusyError(f"{place} was being written by another process; try again")
+        try:
+            yield draft
+        finally:
+            if not os.path.lexists(draft):
+                mark.unlink()
+                with suppress(OSError):  # something else was put there
+                    folder.rmdir()
+
+
+def file_of(place: Path) -> Path | None:
+    """Return the file that is replaced to write `place`, or None for a device or a pipe.
+
+    Raises:
+        UserError: it is one that this process has open, such as its standard output.
+    """
+    if place.exists() and not place.is_file():
+        return None
+    if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        raise UserError(f"{place} is a file that is open already, and would be replaced; name it")
+    return Path(os.path.realpath(place))
+
+
+@contextmanager
+def whole_file(place: Path) -> Iterator[Path]:
+    """Provide a path to write, which becomes the file `place` at the end of the `with` block.
+
+    A link is followed; a device or a pipe, such as /dev/null, is written directly.
+
+    Raises:
+        BusyError: another process is writing it.
+        UserError: it is open already, or something else has the name of its draft's folder.
+    """
+    file = file_of(place)
+    if file is None:
+        yield place
+        return
+    with _new_draft(file) as draft:
+        yield draft
+
+
+@contextmanager
+def whole_folder(place: Path) -> Iterator[Path]:
+    """Provide a new folder to write, which becomes `place` at the end of the `with` block.
+
+    Raises:
+        BusyError: another process is writing it.
+        UserError: `place` exists, or something else has the name of its draft's folder.
+    """
+    if os.path.lexists(place):
+        raise UserError(f"{place} is there already; name another folder")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with _new_draft(place) as draft:
+        draft.mkdir()
+        yield draft
+
+
+@contextmanager
+def _new_draft(place: Path) -> Iterator[Path]:
+    """Provide a path `beside` a place, which is moved there, or deleted if the block raises."""
+    with beside(place) as draft:
+        try:
+            delete(draft)
+            yield draft
+            move(draft, place)
+        finally:
+            delete(draft)

@@ -1,0 +1,440 @@
+"""Artifacts: directories that are published whole, found by fingerprint and never overwritten.
+
+An artifact is written as a draft next to its final place, under a lock against a second writer.
+To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
+with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
+no time, host or path, so that equal inputs give equal bytes. Measurements (wall time, speed,
+memory, host) are in files of their own, such as `measurements.json`, which are not part of that
+promise. Both JSON files contain a hash of themselves, so that no byte can change unnoticed.
+"""
+
+import hashlib
+import os
+import platform
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
+
+from nmtkit import __version__
+from nmtkit.errors import shown
+from nmtkit.files import (
+    DRAFT,
+    SEAL,
+    DamagedError,
+    Record,
+    canonical_json,
+    check_seal,
+    damaged,
+    delete,
+    discard,
+    holder_of,
+    locked,
+    move,
+    read_record,
+    replace_sealed,
+    sha256_of,
+    sync,
+    write_sealed,
+)
+
+MANIFEST = "manifest.json"
+MEASUREMENTS = "measurements.json"
+TEMPORARY = "temporary"  # a folder of a draft that is not published
+NAMES = 16 * "[0-9a-f]"  # of artifacts: their fingerprints
+# What else may be beside an artifact, and ends in one of these.
+ASIDE = ".damaged"  # what a stage moved out of a draft
+DISCARDED = ".discarded"  # not deleted completely
+FORMAT = 2  # of manifests; any other is refused
+FREEING = "gc.lock"  # in the folder of artifacts; shared by all that make one
+
+
+def _inside(name: str) -> str:
+    """Check that `name` stays inside its folder and is safe to print."""
+    if not name.isprintable() or "\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise ValueError("it does not name a file inside the folder")
+    return name
+
+
+class File(Record):
+    """The entry of a file in a manifest."""
+
+    bytes: NonNegativeInt
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Versioned(BaseModel):
+    """The part that manifests of all versions have in common."""
+
+    format: int
+
+
+class Manifest(Record):
+    """The kind of an artifact, what it was made from, and its files."""
+
+    format: int
+    files: dict[Annotated[str, Field(max_length=255), AfterValidator(_inside)], File]
+    kind: str
+    fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
+    depends_on: dict[str, Any] = Field(default={})
+    made_by: dict[str, str]  # versions and, of a training, its precision or precisions
+    # Of each stage up to this one, the hashes of the rooms of nmtkit that its result depends on.
+    code: dict[str, dict[str, str]] = Field(default={})  # older versions wrote none
+    sha256: str | None = None  # of all this; older versions wrote none
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A published directory and its manifest."""
+
+    path: Path
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file that the manifest lists; no other file is read.
+
+        Raises:
+            DamagedError: the manifest does not list it.
+        """
+        if name not in self.manifest.files:
+            raise damaged(f"{self.path} was published without {name}", self.path)
+        return self.path / name
+
+
+def fingerprint_of(kind: str, depends_on: Mapping[str, Any]) -> str:
+    """Return the 16 hex digits that name the artifact of this `kind` made from `depends_on`."""
+    content = canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
+    return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
+
+
+class Store:
+    """The artifacts under one folder: `<folder>/<kind>/<fingerprint>/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def place(self, kind: str, fingerprint: str) -> Path:
+        """Return the path that the artifact has, or will have."""
+        return self.folder / kind / fingerprint
+
+    def draft_place(self, kind: str, fingerprint: str) -> Path:
+        """Return the path of the artifact's draft."""
+        return self.place(kind, fingerprint).with_suffix(DRAFT)
+
+    def find(self, kind: str, fingerprint: str) -> Artifact | None:
+        """Return the artifact if it was published.
+
+        Raises:
+            DamagedError: one of its files is missing or has another size, or it is another one.
+        """
+        path = self.place(kind, fingerprint)
+        if not path.is_dir():
+            return None
+        artifact = open_directory(path)
+        made = artifact.manifest
+        if (made.kind, made.fingerprint) != (kind, fingerprint):
+            raise damaged(f"{path} was published as {made.kind} {made.fingerprint}", path)
+        return artifact
+
+    def all(self, kind: str) -> Iterator[Artifact]:
+        """Yield the artifacts of this kind that are whole."""
+        for path in sorted((self.folder / kind).glob(NAMES)):
+            with suppress(DamagedError):
+                if artifact := self.find(kind, path.name):
+                    yield artifact
+
+    def folders(self, kind: str) -> list[Path]:
+        """Return the folders of artifacts of this kind, whole or not."""
+        found = [
+            path
+            for suffix in ("", DRAFT, ASIDE, DISCARDED)
+            for path in (self.folder / kind).glob(NAMES + suffix)
+        ]
+        return sorted(path for path in found if path.is_dir())
+
+    @contextmanager
+    def lock(
+        self,
+        kind: str,
+        fingerprint: str,
+        note: Mapping[str, Any] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> Iterator[None]:
+        """Keep other processes from making the same, which need not be an artifact.
+
+        Args:
+            note: what the lock file says of what is made, for as long as there is no manifest.
+            say: waits for another process, as `locked` does.
+
+        Raises:
+            BusyError: another process is making it.
+        """
+        place = self.place(kind, fingerprint)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        what = f"{kind} {fingerprint} is being made"
+        with locked(place.with_suffix(".lock"), what, note=note, say=say):
+            yield
+
+    def holder(self, kind: str, fingerprint: str) -> str | None:
+        """Return the process that is making the artifact, if there is one."""
+        return holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
+
+    @contextmanager
+    def freeing(self) -> Iterator[None]:
+        """Keep every process from making an artifact.
+
+        Raises:
+            BusyError: one is being made.
+        """
+        for path in sorted(self.folder.glob(f"*/{NAMES}.lock")):
+            with locked(path, f"nothing is freed: {path.parent.name} {path.stem} is being made"):
+                pass
+        with locked(self.folder / FREEING, f"nothing is freed: {self.folder} is being used"):
+            yield
+
+    def free(self, path: Path) -> None:
+        """Delete a folder of an artifact; after a kill, what is left of it has another name."""
+        discard(path, path.with_suffix(DISCARDED))
+
+    @contextmanager
+    def draft(
+        self,
+        kind: str,
+        fingerprint: str,
+        *,
+        resume: bool = False,
+        note: Mapping[str, Any] = {},
+        say: Callable[[str], None] | None = None,
+    ) -> Iterator[Path]:
+        """Provide a folder to write the artifact to, locked against a second writer as by `lock`.
+
+        Args:
+            resume: keep the files of a writer that was killed.
+
+        Raises:
+            BusyError: another process is writing the artifact, or frees space.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (
+            locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
+            self.lock(kind, fingerprint, note, say),
+        ):
+            draft = self.draft_place(kind, fingerprint)
+            delete(draft.with_suffix(DISCARDED))
+            if not resume:
+                delete(draft)
+            draft.mkdir(exist_ok=True)
+            try:
+                yield draft
+            finally:
+                if draft.is_dir() and not any(draft.iterdir()):
+                    draft.rmdir()
+
+    def publish(
+        self,
+        kind: str,
+        fingerprint: str,
+        *,
+        depends_on: Mapping[str, Any],
+        measurements: Mapping[str, Any],
+        code: Mapping[str, Mapping[str, str]] = {},
+        made_by: Mapping[str, str] = {},
+        measured: Sequence[str] = (),
+    ) -> Artifact:
+        """Publish the draft of the artifact.
+
+        Args:
+            code: what the manifest records of the code of nmtkit.
+            made_by: what the manifest records beside the versions; no part of the fingerprint.
+            measured: names of files with measurements; like `measurements.json`, which contains
+                their hashes, they are not in the manifest.
+        """
+        draft = self.draft_place(kind, fingerprint)
+        facts = {
+            "host": socket.gethostname(),
+            "published": datetime.now(UTC).isoformat(timespec="seconds"),
+            "measured": {name: _entry(draft / name) for name in measured},
+        }
+        write_sealed(draft / MEASUREMENTS, {**measurements, **facts})
+        told = {"fingerprint": fingerprint, "depends_on": depends_on, "code": code}
+        write_manifest(draft, {"kind": kind, **told}, made_by, [MEASUREMENTS, *measured])
+        # By way of another name: a kill must not leave a journal whose files are gone.
+        discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
+        place = self.place(kind, fingerprint)
+        move(draft, place)
+        return open_directory(place)
+
+
+def write_manifest(
+    draft: Path,
+    manifest: Mapping[str, Any],
+    made_by: Mapping[str, str] = {},
+    measured: Sequence[str] = (),
+) -> None:
+    """Write the manifest of a folder that is to be published; the rest as in `publish`."""
+    files = {}
+    for path in sorted(draft.rglob("*")):
+        name = path.relative_to(draft).as_posix()
+        is_temporary = name.split("/")[0] == TEMPORARY
+        if path.is_file() and not is_temporary and name not in (MANIFEST, *measured):
+            files[name] = _entry(path)
+    made_by = {**versions(), **made_by}
+    content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
+    write_sealed(draft / MANIFEST, content)
+
+
+def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
+    """Publish the folder `draft` as `place`, which must not exist, with a manifest."""
+    write_manifest(draft, manifest)
+    move(draft, place)
+
+
+def withdraw(path: Path, name: str) -> None:
+    """Delete a file of the published folder at `path`, first from its manifest.
+
+    A kill leaves the folder whole, with the file or without it.
+
+    Raises:
+        DamagedError: as `open_directory`.
+    """
+    manifest = open_directory(path).manifest
+    if name in manifest.files:
+        content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
+        del content["files"][name]
+        replace_sealed(path / MANIFEST, content)
+    delete(path / name)
+    sync(path)
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    """Return what is recorded of a file."""
+    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+
+def open_directory(path: Path) -> Artifact:
+    """Open the published folder at `path`, and check the sizes of its files.
+
+    The folder may be a symbolic link; its files may not.
+
+    Raises:
+        DamagedError: the folder was never published, is damaged, or has another format.
+    """
+    if not _is_regular(path, MANIFEST):
+        raise DamagedError(
+            f"{path} is not a finished artifact: it has no {MANIFEST}",
+            "choose another one, or make it again",
+        )
+    if (found := read_record(path / MANIFEST, _Versioned).format) != FORMAT:
+        raise DamagedError(
+            f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}",
+            "make it again",
+        )
+    manifest = read_record(path / MANIFEST, Manifest)
+    check_seal(path / MANIFEST)
+    for name, expected in manifest.files.items():
+        if difference := _difference_in_size(path, name, expected):
+            raise damaged(difference, path)
+    return Artifact(path, manifest)
+
+
+def _difference_in_size(path: Path, name: str, expected: File) -> str | None:
+    """Return what is wrong with a file, without reading it."""
+    file = path / name
+    if not os.path.lexists(file):
+        seen = "is missing"
+    elif not _is_regular(path, name):
+        seen = "is a link or not a regular file"
+    elif (size := file.stat().st_size) != expected.bytes:
+        seen = f"has {size:,} bytes"
+    else:
+        return None
+    return f"{file} {seen} but was published with {expected.bytes:,} bytes"
+
+
+def _difference(path: Path, name: str, expected: File) -> str | None:
+    """Return what is wrong with a file."""
+    if difference := _difference_in_size(path, name, expected):
+        return difference
+    if (seen := sha256_of(path / name, expected.bytes)) == expected.sha256:
+        return None
+    return (
+        f"{path / name} was altered (sha256 {seen[:12]}..., published as {expected.sha256[:12]}...)"
+    )
+
+
+def _is_regular(folder: Path, name: str) -> bool:
+    """Return whether `name` is a regular file, and no part of it is a link inside `folder`."""
+    place = Path(os.path.realpath(folder)) / name
+    return place.is_file() and os.path.realpath(place) == str(place)
+
+
+def verify(artifact: Artifact, *names: str) -> Artifact:
+    """Check the hashes of the named files of `artifact`, or of all its files, and return it.
+
+    Raises:
+        DamagedError: a file is not the one that was published.
+    """
+    for name in names or artifact.manifest.files:
+        artifact.file(name)
+        if difference := _difference(artifact.path, name, artifact.manifest.files[name]):
+            raise damaged(difference, artifact.path)
+    return artifact
+
+
+class _Measured(BaseModel):
+    """The part of the measurements that says which other files have some."""
+
+    measured: dict[str, File] | None = None
+
+
+def differences(path: Path) -> Iterator[str]:
+    """Yield a sentence for each difference between a folder and what was published as `path`.
+
+    Every byte of every file is looked at. An older version recorded no hash of measurements.
+    """
+    try:
+        manifest = read_record(path / MANIFEST, Manifest)
+        is_sealed = check_seal(path / MANIFEST)
+    except DamagedError as error:
+        yield error.reason
+        return
+    expected = fingerprint_of(manifest.kind, manifest.depends_on)
+    if manifest.fingerprint not in (None, expected):
+        yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
+    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
+        yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
+    files = dict(manifest.files)
+    if is_sealed:
+        try:
+            if not check_seal(path / MEASUREMENTS):
+                yield f"{path / MEASUREMENTS} has lost its sha256"
+            files |= read_record(path / MEASUREMENTS, _Measured).measured or {}
+        except DamagedError as error:
+            yield error.reason
+            is_sealed = False  # what else was measured is not known
+    for name, entry in files.items():
+        if difference := _difference(path, name, entry):
+            yield difference
+    if is_sealed:
+        known = {*files, MANIFEST, MEASUREMENTS}
+        for file in sorted(path.rglob("*")):
+            if not file.is_dir() and file.relative_to(path).as_posix() not in known:
+                yield f"{file} was not published with the others"
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of nmtkit, Python and the libraries."""
+    libraries = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
+    return {
+        "python": platform.python_version(),
+        "nmtkit": __version__,
+        **{name: metadata.version(name) for name in libraries},
+    }

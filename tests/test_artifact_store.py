@@ -1,0 +1,353 @@
+"""Artifacts: whole or not there at all, found again, never overwritten."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nmtkit.errors import UserError
+from nmtkit.files import DamagedError, canonical_json, read_json
+from nmtkit.store import TEMPORARY, Artifact, Store, differences, fingerprint_of, verify
+
+KIND, FINGERPRINT = "prepare", "0123456789abcdef"
+DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
+FILES = {"vocabulary.tsv": b"the\t3\n", "checkpoints/step-7/model": bytes(range(256)), "empty": b""}
+
+
+def write_files(draft: Path) -> None:
+    for name, content in FILES.items():
+        path = draft / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def publish(store: Store, seconds: float = 1.5) -> Artifact:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        return store.publish(
+            KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={"seconds": seconds}
+        )
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs")
+
+
+# Published whole
+
+
+def test_what_is_published_is_found_and_verified(store: Store) -> None:
+    assert store.find(KIND, FINGERPRINT) is None
+    published = publish(store)
+    found = store.find(KIND, FINGERPRINT)
+    assert found == published
+    assert verify(found) is found
+    assert found.manifest.fingerprint == FINGERPRINT
+    assert found.manifest.depends_on == DEPENDS_ON
+    assert found.manifest.files.keys() == FILES.keys()
+    assert found.path == store.folder / KIND / FINGERPRINT
+    written = bytes_of(found.path)
+    assert {name: written[name] for name in FILES} == FILES
+    assert read_json(found.path / "measurements.json")["seconds"] == 1.5
+    assert store.find(KIND, "f" * 16) is None
+    assert store.find("train", FINGERPRINT) is None
+
+
+def test_files_with_measurements_are_published_unhashed(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        (draft / "times.txt").write_text("1.5 s", encoding="utf-8")
+        published = store.publish(
+            KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={}, measured=["times.txt"]
+        )
+    assert published.manifest.files.keys() == FILES.keys()
+    assert (published.path / "times.txt").read_text(encoding="utf-8") == "1.5 s"
+
+
+def test_a_draft_that_was_not_published_is_not_found(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        assert store.find(KIND, FINGERPRINT) is None
+    assert store.find(KIND, FINGERPRINT) is None
+
+
+def test_a_draft_that_failed_is_not_found_and_leaves_no_manifest(store: Store) -> None:
+    def fail() -> None:
+        with store.draft(KIND, FINGERPRINT) as draft:
+            write_files(draft)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert store.find(KIND, FINGERPRINT) is None
+    assert not list(store.folder.rglob("manifest.json"))
+    publish(store)
+    assert store.find(KIND, FINGERPRINT) is not None
+
+
+def test_a_draft_begins_empty_unless_it_is_resumed(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+    with store.draft(KIND, FINGERPRINT, resume=True) as draft:
+        assert bytes_of(draft) == FILES
+    with store.draft(KIND, FINGERPRINT) as draft:
+        assert bytes_of(draft) == {}
+
+
+@contextmanager
+def dying_at(monkeypatch: pytest.MonkeyPatch, call: int) -> Iterator[None]:
+    """Let the `call`-th fsync find the disk full."""
+    calls = iter(range(1, 1000))
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if next(calls) == call:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        yield
+
+
+def test_a_full_disk_at_any_moment_leaves_nothing_half_done(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for call in range(1, 100):
+        with dying_at(monkeypatch, call), pytest.raises(OSError, match="No space left"):
+            publish(store)
+        found = store.find(KIND, FINGERPRINT)
+        if found is not None:  # only the last sync comes after the renaming
+            verify(found)
+            break
+        assert not (store.folder / KIND / FINGERPRINT).exists()
+    # Files, measurements and manifest; two folders and the draft; the folder above.
+    assert call == (len(FILES) + 2) + (2 + 1) + 1
+
+
+def test_an_artifact_gets_its_name_after_every_file_is_synced(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, store.place(KIND, FINGERPRINT).exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    publish(store)
+    draft = {"model", "vocabulary.tsv", "empty", "step-7", "checkpoints", "manifest.json"}
+    assert {name for name, is_published in synced if not is_published} > draft
+    assert [name for name, is_published in synced if is_published] == [KIND]
+
+
+def test_nothing_is_ever_overwritten(store: Store) -> None:
+    before = bytes_of(publish(store).path)
+    with pytest.raises(OSError, match="not empty"):
+        publish(store, seconds=9.0)
+    found = store.find(KIND, FINGERPRINT)
+    assert found is not None
+    assert bytes_of(found.path) == before
+
+
+def test_equal_inputs_give_equal_bytes_but_for_measurements(tmp_path: Path) -> None:
+    first = bytes_of(publish(Store(tmp_path / "one"), seconds=1.5).path)
+    second = bytes_of(publish(Store(tmp_path / "two"), seconds=2.5).path)
+    assert first.pop("measurements.json") != second.pop("measurements.json")
+    assert first == second
+    assert str(tmp_path).encode() not in first["manifest.json"]
+
+
+# Damaged
+
+
+@pytest.mark.parametrize("name", ["vocabulary.tsv", "checkpoints/step-7/model"])
+def test_a_flipped_byte_is_found_by_verify(name: str, store: Store) -> None:
+    path = publish(store).path / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    found = store.find(KIND, FINGERPRINT)  # has the right size
+    assert found is not None
+    with pytest.raises(UserError, match=rf"{name} was altered .* delete .* and run again"):
+        verify(found)
+
+
+def test_a_changed_size_is_found_by_find(store: Store) -> None:
+    path = publish(store).path / "checkpoints/step-7/model"
+    path.write_bytes(bytes(255))
+    with pytest.raises(
+        UserError, match=r"step-7/model has 255 bytes but was published with 256 bytes"
+    ):
+        store.find(KIND, FINGERPRINT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fingerprint"), [(KIND, "fedcba9876543210"), ("train", FINGERPRINT)]
+)
+def test_a_copy_under_another_name_is_no_artifact(
+    kind: str, fingerprint: str, store: Store
+) -> None:
+    copied = store.place(kind, fingerprint)
+    copied.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(publish(store).path, copied)
+    message = rf"{copied} was published as {KIND} {FINGERPRINT}; delete {copied} and run again"
+    with pytest.raises(DamagedError, match=message):
+        store.find(kind, fingerprint)
+    assert fingerprint not in {artifact.path.name for artifact in store.all("train")}
+    if kind == KIND:
+        assert f"{copied} was published as" in " ".join(differences(copied))
+
+
+def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') -> str:  # noqa: A002
+    """A manifest of one file, each part as JSON has it."""
+    return f'{{"format": 2, "files": {{"{name}": {{"bytes": {bytes}, "sha256": {sha256}}}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (None, "not a finished artifact: it has no manifest.json"),
+        ('{"format": 99}', "has format 99, but this version of nmtkit reads 2"),
+        ('{"format": 1}', "has format 1, but this version of nmtkit reads 2; make it again"),
+        ('{"format": 2', "manifest.json is damaged"),
+        ("[" * 100_000, "manifest.json is damaged"),
+        ("9" * 5_000, "manifest.json is damaged"),
+        ('{"format": 2}', r"damaged \(\['files'\]: Field required"),
+        (
+            '{"format": 2, "files": {"a": {"bytes": 1}}}',
+            r"damaged \(\['files'\]\['a'\]\['sha256'\]: Field",
+        ),
+        (of_file(bytes='"1"'), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
+        (of_file(bytes="-1"), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
+        (of_file(sha256='"../etc"'), r"damaged \(\['files'\]\['a'\]\['sha256'\] = \S+: String"),
+        (of_file(name="a\\nb"), r"damaged \(\['files'\]\['a\\nb'\]"),
+    ],
+)
+def test_a_folder_without_a_good_manifest_is_refused(
+    manifest: str | None, message: str, store: Store
+) -> None:
+    path = publish(store).path / "manifest.json"
+    path.unlink()
+    if manifest is not None:
+        path.write_text(manifest, encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=message) as caught:
+        store.find(KIND, FINGERPRINT)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_the_named_files_are_hashed(store: Store) -> None:
+    published = publish(store)
+    (published.path / "vocabulary.tsv").write_bytes(b"The\t3\n")
+    verify(published, "empty", "checkpoints/step-7/model")
+    for names in ((), ("empty", "vocabulary.tsv")):
+        with pytest.raises(UserError, match=r"vocabulary\.tsv was altered"):
+            verify(published, *names)
+    with pytest.raises(UserError, match=r"was published without measurements\.json; delete"):
+        verify(published, "measurements.json")
+
+
+# Locked
+
+
+@contextmanager
+def another_writer(store: Store) -> Iterator[subprocess.Popen[str]]:
+    """A process that has a draft open."""
+    writer = f"""
+import sys
+from pathlib import Path
+from nmtkit.store import Store
+with Store(Path({str(store.folder)!r})).draft({KIND!r}, {FINGERPRINT!r}) as draft:
+    (draft / "half").write_bytes(b"done")
+    print("writing", flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", writer],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_writer_is_told_who_writes(store: Store) -> None:
+    with another_writer(store) as process:
+        named = rf"{KIND} {FINGERPRINT} is being made by process {process.pid} on {os.uname()[1]} "
+        with pytest.raises(UserError, match=named), store.draft(KIND, FINGERPRINT):
+            pytest.fail("two writers")
+        with store.draft(KIND, "another"):
+            pass
+    assert (store.folder / KIND / f"{FINGERPRINT}.partial" / "half").read_bytes() == b"done"
+
+
+def test_the_lock_of_a_killed_writer_is_free(store: Store) -> None:
+    with another_writer(store) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert store.find(KIND, FINGERPRINT) is None
+        assert verify(publish(store)).manifest.files.keys() == FILES.keys()
+
+
+# Fingerprints
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
+    one, other = {"a": {"b": 1, "c": [2]}, "d": 3}, {"d": 3, "a": {"c": [2], "b": 1}}
+    assert fingerprint_of(KIND, one) == fingerprint_of(KIND, other)
+
+
+def test_a_fingerprint_stays_what_it_was_from_one_release_to_the_next() -> None:
+    """A change here makes every user's artifacts be made again: only together with FORMAT."""
+    text = (
+        '{\n "depends_on": {\n  "a": [\n   1,\n   "ß"\n  ]\n },\n "format": 2,\n "kind": "k"\n}\n'
+    )
+    assert canonical_json({"kind": "k", "format": 2, "depends_on": {"a": [1, "ß"]}}) == text
+    assert fingerprint_of("k", {"a": [1, "ß"]}) == "ae644c95924fd960"  # sha256sum of text
+
+
+def test_temporary_files_of_a_draft_are_gone_when_it_is_published(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.draft(KIND, FINGERPRINT) as draft:
+        write_files(draft)
+        (draft / TEMPORARY / "deep").mkdir(parents=True)
+        (draft / TEMPORARY / "deep" / "text").write_text("half", encoding="utf-8")
+        made = store.publish(KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={})
+    assert set(made.manifest.files) == set(FILES)
+    assert not (made.path / TEMPORARY).exists()
+
+
+def test_altered_manifest_is_found_when_the_artifact_is_opened(store: Store) -> None:
+    path = publish(store).path / "manifest.json"
+    text = path.read_text(encoding="utf-8")
+    python = json.loads(text)["made_by"]["python"]
+    path.write_text(text.replace(f'"{python}"', '"2.7.18"'), encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=r"manifest\.json was altered .* own sha256\); delete"):
+        store.find(KIND, FINGERPRINT)
+
+
+def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
+    with store.draft(KIND, FINGERPRINT, note={"run": "demo"}):
+        lines = (store.folder / KIND / f"{FINGERPRINT}.lock").read_text(encoding="utf-8")
+    assert lines == f'process {os.getpid()} on {os.uname()[1]}\n{{"run": "demo"}}\n'

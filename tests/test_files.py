@@ -1,0 +1,299 @@
+"""Files and folders: whole or not there at all, locked while they are written."""
+
+import copy
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from system.command import contents
+from system.kills import BeforeOperation, attempt
+
+from nmtkit.errors import UserError
+from nmtkit.files import (
+    BusyError,
+    DamagedError,
+    check_room,
+    check_seal,
+    holder_of,
+    locked,
+    move,
+    whole_file,
+    whole_folder,
+    write_sealed,
+    write_whole,
+)
+
+# Moved
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_what_is_moved_gets_its_name_after_it_is_synced_and_the_folder_after(
+    is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, place = tmp_path / "new", tmp_path / "place"
+    if is_folder:
+        (new / "deep").mkdir(parents=True)
+        (new / "deep" / "file").write_bytes(b"content")
+    else:
+        new.write_bytes(b"content")
+    synced: list[tuple[str, bool]] = []
+    sync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, place.exists()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    move(new, place)
+    names = ["deep", "file", "new"] if is_folder else ["new"]
+    assert sorted(synced[:-1]) == [(name, False) for name in names]
+    assert synced[-1] == (tmp_path.name, True)
+    assert (place / "deep" / "file" if is_folder else place).read_bytes() == b"content"
+
+
+def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        write_whole(folder / "note.json", "new")
+
+    for number in range(1, 10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_whole(folder / "note.json", "old")
+        is_killed = attempt(write, folder, "sorted", BeforeOperation(number)).killed
+        assert (folder / "note.json").read_text(encoding="utf-8") in ("old", "new")
+        if not is_killed:
+            break
+        write(folder)
+        assert [path.read_bytes() for path in folder.iterdir()] == [b"new"]
+    assert number > 3
+
+
+# Where a user names the place
+
+
+def test_a_file_is_replaced_only_if_its_draft_is_finished(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to("file")
+    for place, text in ((file, "first"), (link, "second")):
+        with whole_file(place) as draft:
+            draft.write_text(text, encoding="utf-8")
+    assert link.is_symlink()
+    with suppress(RuntimeError), whole_file(file) as draft:
+        draft.write_text("half", encoding="utf-8")
+        raise RuntimeError
+    assert file.read_text(encoding="utf-8") == "second"
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link"}
+
+
+def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with whole_file(pipe) as draft:
+        assert draft == pipe
+    assert pipe.is_fifo()
+
+
+def test_a_standard_stream_is_not_replaced() -> None:
+    with (
+        pytest.raises(UserError, match="is open already"),
+        whole_file(Path("/proc/self/status")),
+    ):
+        pass
+
+
+def write_file(place: Path) -> None:
+    with whole_file(place) as draft:
+        draft.write_bytes(b"whole")
+
+
+def write_folder(place: Path) -> None:
+    with whole_folder(place) as draft:
+        for name in ("deep/one", "two"):
+            (draft / name).parent.mkdir(exist_ok=True)
+            (draft / name).write_bytes(b"whole")
+
+
+@pytest.mark.parametrize("order", ["sorted", "reversed"])
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_what_a_user_names_is_written_wherever_earlier_writers_were_killed(
+    write: Callable[[Path], None], order: str, tmp_path: Path
+) -> None:
+    def work(folder: Path) -> None:
+        write(folder / "out")
+
+    (tmp_path / "whole").mkdir()
+    n_operations = attempt(work, tmp_path / "whole", order).operations
+    assert n_operations > 6
+    for number in range(1, n_operations + 1):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert attempt(work, folder, order, BeforeOperation(number)).killed
+        again = 0
+        while not (folder / "out").exists():
+            again += 2  # what clears the draft is killed too, later each time
+            ended = attempt(work, folder, order, BeforeOperation(again))
+            assert ended.killed or ended.code == 0, ended.said
+        assert contents(folder) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+def test_what_a_user_names_is_written_by_one_process_at_a_time(
+    whole: Callable[[Path], AbstractContextManager[Path]], tmp_path: Path
+) -> None:
+    place = tmp_path / "out"
+    with whole(place) as draft:
+        if whole is whole_file:
+            draft.touch()
+        message = rf"out is being written by process {os.getpid()} .*; wait for it to end"
+        with pytest.raises(BusyError, match=message), whole(place):
+            pass
+    assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("whole", [whole_file, whole_folder])
+@pytest.mark.parametrize("own", ["folder", "file", "link"])
+def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
+    whole: Callable[[Path], AbstractContextManager[Path]], own: str, tmp_path: Path
+) -> None:
+    beside = tmp_path / ".out.nmtkit"
+    if own == "folder":
+        beside.mkdir()
+        (beside / "notes").write_bytes(b"mine")
+    elif own == "file":
+        beside.write_bytes(b"")
+    else:
+        (tmp_path / "elsewhere").mkdir()
+        beside.symlink_to("elsewhere")
+    before = contents(tmp_path)
+    with (
+        pytest.raises(UserError, match=r"\.out\.nmtkit, .* is not nmtkit's"),
+        whole(tmp_path / "out"),
+    ):
+        pass
+    assert contents(tmp_path) == before
+
+
+def test_a_users_files_are_not_taken_for_drafts(tmp_path: Path) -> None:
+    own = [tmp_path / f"text{end}" for end in (".partial", ".partial.json", ".new", ".lock")]
+    for path in own:
+        path.write_bytes(b"mine")
+    with whole_file(tmp_path / "text") as draft:
+        draft.write_bytes(b"whole")
+    assert {path.read_bytes() for path in own} == {b"mine"}
+    assert len(list(tmp_path.iterdir())) == 1 + len(own)
+
+
+# Locks
+
+
+@pytest.mark.parametrize("name", ["ENOSYS", "ENOLCK", "EOPNOTSUPP", "ENOTSUP"])
+def test_a_file_system_without_locks_is_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (tmp_path / "lock").touch()
+    for work in (
+        lambda: locked(tmp_path / "lock", "it is made").__enter__(),
+        lambda: locked(tmp_path / "lock", "it is made", say=print).__enter__(),
+        lambda: holder_of(tmp_path / "lock"),
+        lambda: whole_file(tmp_path / "text").__enter__(),
+    ):
+        with pytest.raises(UserError, match=rf"file system of {tmp_path}.*-o flock .*NFS"):
+            work()
+
+
+def test_who_holds_a_lock_that_is_waited_for_is_said_after_a_second(tmp_path: Path) -> None:
+    holder = f"""
+import sys
+from pathlib import Path
+from nmtkit.files import locked
+with locked(Path({str(tmp_path / "lock")!r}), "", note={{}}):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+    said: list[tuple[float, str]] = []
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+
+        def say(sentence: str, end: Callable[[], None] = process.stdin.close) -> None:
+            said.append((monotonic() - begin, sentence))
+            end()
+
+        begin = monotonic()
+        with locked(tmp_path / "lock", "a.gz is being downloaded", say=say):
+            assert holder_of(tmp_path / "lock")
+    ((seconds, sentence),) = said
+    assert seconds >= 1
+    assert sentence.startswith(f"a.gz is being downloaded by process {process.pid} on ")
+    assert sentence.endswith("; waiting for it to end")
+
+
+# Sealed
+
+
+def test_every_flipped_bit_of_a_sealed_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.json"
+    write_sealed(path, {"text": "aß\n", "numbers": [1, -0.5], "deep": {"none": None}})
+    assert check_seal(path)
+    content = path.read_bytes()
+    for place in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[place // 8] ^= 1 << place % 8
+        path.write_bytes(changed)
+        with suppress(DamagedError):
+            assert not check_seal(path)  # it has lost the key of its hash
+            assert b'"sha256"' not in changed
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff", b'{"a": 1, "sha256": "0"}'])
+def test_what_is_no_sealed_file_is_refused_and_an_older_one_is_not(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "sealed.json"
+    path.write_bytes(content)
+    with pytest.raises(DamagedError):
+        check_seal(path)
+    path.write_bytes(b'{"a":1}')
+    assert not check_seal(path)
+
+
+def test_half_a_surrogate_pair_in_a_sealed_file_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.json"
+    write_sealed(path, {"name": "demo"})
+    path.write_text(path.read_text(encoding="utf-8").replace("demo", "\\ud800"), encoding="utf-8")
+    with pytest.raises(DamagedError, match="was altered"):
+        check_seal(path)
+
+
+def test_damage_is_told_by_another_process() -> None:
+    error = DamagedError("it was altered", "delete it")
+    again = copy.copy(error)  # as pickle does
+    assert (str(again), again.reason) == ("it was altered; delete it", "it was altered")
+
+
+# Room
+
+
+def test_room_is_checked_to_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=299_999)
+    monkeypatch.setattr("shutil.disk_usage", {tmp_path: usage}.__getitem__)
+    check_room(tmp_path, 299_999, "training")
+    message = rf"^training needs 300,000 bytes in {tmp_path}, where 299,999 are free; free some"
+    with pytest.raises(UserError, match=message):
+        check_room(tmp_path, 300_000, "training")
