@@ -53,6 +53,10 @@ class BusyError(UserError):
     """Another process is writing the artifact."""
 
 
+class NoLocksError(UserError):
+    """The file system does not lock files."""
+
+
 class Record(BaseModel):
     """The contents of a JSON file: exactly these keys, with values of exactly these types."""
 
@@ -205,7 +209,7 @@ def locked(
 
     Raises:
         BusyError: another process holds it, and there is no wait.
-        UserError: the file system has no locks.
+        NoLocksError: the file system has no locks.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
@@ -224,7 +228,7 @@ def holder_of(lock: Path) -> str | None:
     """Return the process that holds the lock, if there is one.
 
     Raises:
-        UserError: the file system has no locks.
+        NoLocksError: the file system has no locks.
     """
     try:
         with lock.open(encoding="utf-8") as file:
@@ -242,7 +246,7 @@ def _try_lock(file: TextIO, how: int) -> bool:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        raise UserError(
+        raise NoLocksError(
             f"the file system of {Path(file.name).parent} has no locks ({error.strerror}), without "
             "which two processes could write one file; mount it with -o flock (Lustre), or with a "
             "lock daemon or -o local_lock=flock (NFS), or choose a folder elsewhere"

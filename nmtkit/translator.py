@@ -10,6 +10,7 @@ from nmtkit.decoding import lines
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
+from nmtkit.files import NoLocksError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
 from nmtkit.recipe_file import override_decoding
 from nmtkit.store import fingerprint_of
@@ -129,7 +130,7 @@ def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> En
 
     try:
         return CTranslate2Engine.load(bundle, device, dtype.computed, cache_folder())
-    except OSError as error:
+    except (OSError, NoLocksError) as error:
         progress.say(f"engine: the converted model is not kept for the next time ({error})")
         with TemporaryDirectory(prefix="nmtkit-") as folder:
             return CTranslate2Engine.load(bundle, device, dtype.computed, Path(folder))

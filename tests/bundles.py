@@ -35,12 +35,17 @@ def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
 
 
 def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
-    """A model whose weights are all random, biases and norms too."""
+    """An accelerated model whose weights are all random, biases and norms too."""
+    return accelerate(plain_model(config, seed))
+
+
+def plain_model(config: ModelConfig, seed: int = 3) -> Transformer:
+    """The same, but not accelerated."""
     torch.manual_seed(seed)
     model = Transformer(config, N_ROWS)
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    return accelerate(model.eval())
+    return model.eval()
 
 
 def copying_model(n_tokens: int, longest: int) -> Transformer:

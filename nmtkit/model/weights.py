@@ -126,6 +126,6 @@ def check_same(
     if name is not None:
         raise UserError(
             f"{path} holds another model than the one described next to it: {shown(name)} is "
-            f"{found.get(name)}, expected {expected.get(name)}; delete its folder and create it "
-            "again"
+            f"{found.get(name, 'missing')}, expected {expected.get(name, 'none')}; delete its "
+            "folder and create it again"
         )

@@ -18,18 +18,15 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "train": (
         *("corpus/", "model/", "fast/", "training/"),
-        *(
-            "recipe.py",
-            "perplexity.py",
-            "symbols.py",
-            "stages/train.py",
-        ),  # recipe.py has the rows of embeddings
+        # recipe.py has the rows of embeddings
+        *("recipe.py", "perplexity.py", "symbols.py", "tensors.py", "stages/train.py"),
     ),
-    "average": ("training/averaging.py", "decoding/bundle.py", "stages/average.py"),
+    "average": ("training/averaging.py", "decoding/bundle.py", "tensors.py", "stages/average.py"),
     "translate": (
         *("sources/", "corpus/", "model/", "fast/", "decoding/"),
         *("evaluation/translations.py", "schema.py", "languages.py", "symbols.py"),
-        *("visible.py", "stages/translate.py"),  # visible.py has which lines are blank
+        # visible.py has which lines are blank
+        *("visible.py", "tensors.py", "stages/translate.py"),
     ),
     "score": (
         *("sources/", "corpus/", "evaluation/"),

@@ -3,7 +3,7 @@
 from copy import deepcopy
 
 import torch
-from bundles import random_model
+from bundles import plain_model
 from models import tiny
 from torch import Tensor, nn
 
@@ -52,7 +52,7 @@ def expected(model: Transformer) -> dict[str, list[Tensor]]:
 
 
 def test_weights_are_those_of_torchs_layers_and_sum_to_one() -> None:
-    model = random_model(CONFIG)
+    model = plain_model(CONFIG)
     found = attended(accelerate(deepcopy(model)), SRC, TGT_IN[1:])
     for kind, layers in expected(model).items():
         actual = getattr(found, kind)
@@ -62,7 +62,7 @@ def test_weights_are_those_of_torchs_layers_and_sum_to_one() -> None:
 
 def test_a_neighbourhood_is_seen_and_nothing_else() -> None:
     found = attended(
-        accelerate(random_model(CONFIG.model_copy(update={"neighbourhood": 3}))), SRC, TGT_IN[1:]
+        accelerate(plain_model(CONFIG.model_copy(update={"neighbourhood": 3}))), SRC, TGT_IN[1:]
     )
     for weights, near in ((found.encoder, (-1, 0, 1)), (found.decoder, (-2, -1, 0))):
         n = weights.shape[-1]

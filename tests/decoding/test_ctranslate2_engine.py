@@ -1,12 +1,15 @@
 """CTranslate2 computes what our model computes, and finds what our search finds."""
 
 import copy
+import errno
+import fcntl
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TextIO
 
 import ctranslate2
 import pytest
@@ -338,7 +341,7 @@ sys.argv = ["nmtkit", "translate", "--bundle", sys.argv[1]]
 try:
     main()
 finally:
-    slow = {"torch", "transformers", "datasets", "sacrebleu", "subword_nmt", "nltk", "jinja2"}
+    slow = {"torch", "transformers", "datasets", "sacrebleu", "nltk", "jinja2"}
     sys.exit(" ".join(slow & sys.modules.keys()) or 0)
 """
 
@@ -445,7 +448,18 @@ def a_full_disk(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctranslate2_engine, "_convert", converted_elsewhere)
 
 
-@pytest.mark.parametrize("trouble", [no_home, a_file_in_its_place, a_full_disk])
+def no_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flock = fcntl.flock
+
+    def locked_elsewhere(file: TextIO, how: int) -> None:
+        if Path(file.name).is_relative_to(cache.parent):
+            raise OSError(errno.ENOLCK, "No locks available")
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", locked_elsewhere)
+
+
+@pytest.mark.parametrize("trouble", [no_home, a_file_in_its_place, a_full_disk, no_locks])
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
 def test_a_cache_is_never_in_the_way(
     trouble: Callable[[Path, pytest.MonkeyPatch], None],

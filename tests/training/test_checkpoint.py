@@ -125,7 +125,7 @@ def test_missing_file_is_refused(tmp_path: Path, name: str) -> None:
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, 2) / WEIGHTS
     model, _ = trained(width=6)
-    with pytest.raises(UserError, match=r"first\.weight has shape \(7, 5\), expected \(7, 6\)"):
+    with pytest.raises(UserError, match=r"first.weight' is \(7, 5\), expected \(7, 6\)"):
         load_weights(model, path)
 
 
