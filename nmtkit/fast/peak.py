@@ -6,7 +6,8 @@ It is always measured: devices of one name differ in clocks, power and cooling.
 import time
 
 import torch
-from torch.nn.functional import linear
+
+from nmtkit.fast.cpu import linear
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
