@@ -362,3 +362,43 @@ def test_a_breach_of_the_rule_is_seen(rule: Rule, path: str, source: str) -> Non
 def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
     module = Module(path, ast.parse(source))
     assert [violation for rule in RULES for violation in rule(module)] == []
+
+
+# How large the rooms may be: the lines of their Python. What is added to one is taken from it.
+BUDGET = {
+    "model": 650,
+    "fast": 900,
+    "files.py": 450,
+    "store.py": 450,
+    "tensors.py": 90,
+    "sources": 2_950,
+    "corpus": 2_350,
+    "stages": 1_800,
+    "training": 2_200,
+    "decoding": 1_950,
+    "interchange": 850,
+    "evaluation": 950,
+    "selftest": 250,
+}
+LONGEST_FUNCTION = 70  # lines
+
+
+def lines_of(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n")
+
+
+@pytest.mark.parametrize("room", BUDGET)
+def test_a_room_is_no_larger_than_it_may_be(room: str) -> None:
+    place = ROOT / "nmtkit" / room
+    files = place.rglob("*.py") if place.is_dir() else [place]
+    assert 0 < sum(map(lines_of, files)) <= BUDGET[room]
+
+
+@pytest.mark.parametrize("room", BUDGET)
+def test_no_function_of_a_room_is_too_long_to_read(room: str) -> None:
+    place = ROOT / "nmtkit" / room
+    for path in place.rglob("*.py") if place.is_dir() else [place]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno is not None
+                assert node.end_lineno - node.lineno < LONGEST_FUNCTION, f"{path}: {node.name}"
