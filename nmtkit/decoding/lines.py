@@ -73,12 +73,15 @@ class Text:
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line with the EOS, or nothing if it is blank."""
-        ids = _encode(self.subword, self.src, line)
+        ids = self._ids(self.src, line)
         return [*ids, EOS_ID] if ids else []
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a raw translation without an EOS, or nothing if it is blank."""
-        return _encode(self.subword, self.tgt, line)
+        return self._ids(self.tgt, line)
+
+    def _ids(self, side: Tokenization, line: str) -> list[int]:
+        return [] if is_blank(line) else self.subword.encode(side.tokenize(line))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the raw text of ids; a tree stays linearized."""
@@ -100,15 +103,6 @@ class Text:
         return parse.tree, parse.repairs
 
 
-def _encode(subword: Subword, side: Tokenization, line: str) -> list[int]:
-    """Return the ids of a raw line; characters that nobody sees are no words of their own."""
-    return [] if is_blank(line) else subword.encode(side.tokenize(line))
-
-
-def _unseen(_: int) -> None:
-    """Ignore progress."""
-
-
 @dataclass(frozen=True)
 class Translator:
     """An engine with the text around it."""
@@ -120,20 +114,13 @@ class Translator:
     fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
 
     def translate(
-        self, lines: Iterable[str], progress: Callable[[int], None] = _unseen
+        self, lines: Iterable[str], progress: Callable[[int], None] = lambda _: None
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
         A line that is too long is translated in pieces, as if each were a line, and these are
-        joined with a space.
-
-        Args:
-            lines: The lines.
-            progress: Called with the number of pieces that have been translated since the last
-                call.
-
-        Returns:
-            The best translation of each line, in their order.
+        joined with a space. `progress` is called with the number of pieces that have been
+        translated since the last call.
 
         Raises:
             TypeError: `lines` is a single string.
@@ -141,7 +128,7 @@ class Translator:
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
     def n_best(
-        self, lines: Iterable[str], n: int, progress: Callable[[int], None] = _unseen
+        self, lines: Iterable[str], n: int, progress: Callable[[int], None] = lambda _: None
     ) -> list[list[Translation]]:
         """Find the `n` best translations of each line, best first, as `translate` does.
 
