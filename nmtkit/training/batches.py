@@ -35,12 +35,12 @@ class Pairs:
     @cached_property
     def src_lengths(self) -> Lengths:
         """Return (pairs,): the tokens of each source."""
-        return _lengths(self.src_offsets)
+        return np.diff(self.src_offsets).astype(np.int32)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
         """Return (pairs,): the tokens of each target."""
-        return _lengths(self.tgt_offsets)
+        return np.diff(self.tgt_offsets).astype(np.int32)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
         """Return (pairs,): whether both sides have at most `max_length` tokens."""
@@ -178,7 +178,7 @@ def cut(
     """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
 
     A run has at least one pair. If `numbers` is given, `order` indexes it. The work is done in
-    blocks, because sums over 36 million pairs would take 600 MB.
+    blocks, because sums over all pairs of a large corpus would take much memory.
     """
     start, n_pairs = 0, BLOCK_PAIRS
     while start < len(order):
@@ -257,14 +257,6 @@ def hardest_micro_batch(
             if n_scores > most_scores:
                 hardest, most_scores = group, n_scores
     return hardest
-
-
-def _lengths(offsets: Ints) -> Lengths:
-    lengths = np.empty(len(offsets) - 1, dtype=np.int32)
-    for start in range(0, len(lengths), BLOCK_PAIRS):
-        some = offsets[start : start + BLOCK_PAIRS + 1]
-        lengths[start : start + BLOCK_PAIRS] = np.diff(some)
-    return lengths
 
 
 def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:
