@@ -58,11 +58,8 @@ def beam_search(
     nothing is finished by then, the most probable hypothesis is returned as it is.
 
     Args:
-        model: The model to search with.
         src_lengths: Number of tokens of each source, without the EOS (B,), int64, on the model's
             device.
-        decoding: The beam, the length penalty, and how much longer than its source a hypothesis
-            may be.
         n_best: Number of hypotheses to return, at most the size of the beam.
 
     Returns:
@@ -211,10 +208,8 @@ def _candidates(
 
     Args:
         live: Log-probabilities of the beams (B, K).
-        log_probs: Log-probabilities of the next token, those of a few sentences at a time.
-        n: How many to return.
-        must_end: Sentences at their maximum length (B,), where only the EOS may follow; None if
-            there are none.
+        log_probs: As `StepModel.step` yields them.
+        must_end: Whether only the EOS may follow (B,); None if that is so of no sentence.
     """
     parts = []
     n_done = 0

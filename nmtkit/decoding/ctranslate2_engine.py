@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
+from typing import ClassVar
 
 import ctranslate2
 
@@ -51,15 +52,11 @@ N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
 class CTranslate2Engine:
     """An `Engine` that runs CTranslate2."""
 
+    name: ClassVar[str] = "ctranslate2"
     translator: ctranslate2.Translator
     n_tokens: int  # of the vocabulary
     n_rows: int  # of the embeddings; those beyond the vocabulary are never produced
     n_weights: int  # of the model
-
-    @property
-    def name(self) -> str:
-        """Return its name, as `Engine` says."""
-        return "ctranslate2"
 
     @property
     def device(self) -> str:

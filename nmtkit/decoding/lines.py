@@ -53,11 +53,7 @@ class Text:
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
-        """Load the subwords and the tokenization that lie in `artifact`.
-
-        Args:
-            artifact: A prepared corpus or a bundle, verified.
-            n_rows: Number of rows of the model's embedding matrix.
+        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified.
 
         Raises:
             UserError: They are damaged, or belong to a larger model.
@@ -90,11 +86,9 @@ class Text:
     def decode_line(
         self, line: str, pieces: Sequence[Sequence[int]]
     ) -> tuple[str, Sequence[Repair]]:
-        """Return the translation of a raw line, and how it had to be repaired to be a tree.
+        """Join the translations of a raw line's pieces, and repair them if they are to be a tree.
 
-        Args:
-            line: The raw line. Its words are those of the tree, if this is a parser.
-            pieces: The ids of the translation of each of its pieces.
+        The words of a tree are those of the line.
         """
         texts = " ".join(filter(None, map(self.decode, pieces)))
         if not self.tgt.is_of_trees or not pieces:

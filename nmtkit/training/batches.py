@@ -124,7 +124,11 @@ def updates(
         if like_lengths:
             longer = np.maximum(src_lengths[usable], tgt_lengths[usable])
             order = order[np.argsort(longer[order], kind="stable")]
-            groups = _shuffled_groups(order, limits, usable, seed=seed, epoch=epoch)
+            starts = np.cumsum([0, *(len(group) for group in cut(order, limits, usable))])
+            groups: Iterator[Ints] = (
+                usable[order[starts[i] : starts[i + 1]]].astype(np.int64)
+                for i in shuffled(len(starts) - 1, seed=seed, epoch=epoch)
+            )
         else:
             groups = cut(order, limits, usable)
         for i, group in enumerate(groups):
@@ -132,21 +136,6 @@ def updates(
                 yield Update(epoch, i, group)
         del order, groups  # 8 bytes per pair, freed before the next epoch needs as much
         epoch, index = epoch + 1, 0
-
-
-def _shuffled_groups(
-    order: Ints,
-    limits: Sequence[tuple[Lengths, int]],
-    numbers: Lengths,
-    *,
-    seed: int,
-    epoch: int,
-) -> Iterator[Ints]:
-    """Cut `order` as `cut` does, and yield the runs in a random order."""
-    sizes = [len(group) for group in cut(order, limits, numbers)]
-    starts = np.cumsum([0, *sizes])
-    for i in shuffled(len(sizes), seed=seed, epoch=epoch):
-        yield numbers[order[starts[i] : starts[i + 1]]].astype(np.int64)
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:

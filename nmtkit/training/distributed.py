@@ -187,10 +187,7 @@ def join(device: torch.device) -> Iterator[Group]:
 
 def _number(name: str, least: int, most: int | None = None) -> int:
     said = _said(name)
-    try:
-        number = int(said)
-    except ValueError:
-        number = least - 1
+    number = int(said) if said.isdecimal() else least - 1
     if number < least or (most is not None and number > most):
         expected = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise UserError(f"{name} is {said!r} and must be a whole number {expected}; {UNSET_RANK}")

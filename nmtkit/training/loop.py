@@ -96,10 +96,10 @@ def train(
             report(metrics)
             is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
             progress = _advanced(progress, work, metrics, is_due=is_due)
-            if _has_diverged(config, progress):
+            if skipped := _too_many_skipped(config, progress):
                 publishing.result()
                 group.wait()  # all processes are here, and say the same of the checkpoints
-                raise _diverged(_skipped_steps(progress), directory)
+                raise _diverged(f"loss or gradient of {skipped}", directory)
             stopping = group.any(should_stop())
             # The best step must have a checkpoint, and a step that was skipped has none.
             is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
@@ -217,16 +217,12 @@ def _advanced(progress: Progress, work: Work, metrics: Metrics, *, is_due: bool)
     )
 
 
-def _has_diverged(config: TrainingConfig, progress: Progress) -> bool:
-    """Return whether too many steps were skipped in a row, or training ends with a skipped one."""
-    n_skipped = progress.skipped_in_a_row
-    return n_skipped >= MAX_SKIPPED or (n_skipped > 0 and progress.step == config.max_steps)
-
-
-def _skipped_steps(progress: Progress) -> str:
-    first = progress.step - progress.skipped_in_a_row + 1
-    steps = f"step {first:,}" if first == progress.step else f"steps {first:,} to {progress.step:,}"
-    return f"loss or gradient of {steps}"
+def _too_many_skipped(config: TrainingConfig, progress: Progress) -> str | None:
+    """Name the last steps if too many in a row, or the last of all, were skipped."""
+    n_skipped, last = progress.skipped_in_a_row, progress.step
+    if n_skipped < (1 if last == config.max_steps else MAX_SKIPPED):
+        return None
+    return f"step {last:,}" if n_skipped == 1 else f"steps {last - n_skipped + 1:,} to {last:,}"
 
 
 def _check_weights(trainer: Trainer, step: int, directory: Path) -> None:

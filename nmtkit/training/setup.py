@@ -132,10 +132,8 @@ def beginning(trainer: Trainer) -> Iterator[str]:
 def faster_ways(setup: Setup, *, is_precision_chosen: bool) -> Iterator[str]:
     """Yield what would make this machine train faster, a sentence each.
 
-    Args:
-        setup: how it trains.
-        is_precision_chosen: the user asked for this precision. A result must not depend on the
-            processor unless the user asks for it.
+    The precision is not changed unless the user asks for it: a result must not depend on the
+    processor.
     """
     if setup.acceleration.static and not setup.acceleration.compiled:
         yield (
