@@ -6,8 +6,7 @@ every device.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -59,11 +58,8 @@ def beam_search(
     nothing is finished by then, the most probable hypothesis is returned as it is.
 
     Args:
-        model: The model to search with.
         src_lengths: Number of tokens of each source, without the EOS (B,), int64, on the model's
             device.
-        decoding: The beam, the length penalty, and how much longer than its source a hypothesis
-            may be.
         n_best: Number of hypotheses to return, at most the size of the beam.
 
     Returns:
@@ -86,14 +82,15 @@ def beam_search(
         )
         ended = candidates.tokens == EOS_ID
         penalty = penalties[length + 1]
-        state = _State(
-            sentences=state.sentences,
-            max_lengths=state.max_lengths,
+        state = state._replace(
             live=_survivors(candidates, ended, beam_size),
             finished=_finish(state.finished, candidates, ended, length, penalty),
         )
         trellis.add(length, state.sentences, state.live)
-        goes_on = _can_improve(state.live, state.finished, penalties[state.max_lengths + 1])
+        # A log-probability is never above 0 and can only fall, and the penalty grows with the
+        # length: this is the highest score that a beam can still reach.
+        highest = state.live.log_probs[:, 0] / penalties[state.max_lengths + 1]
+        goes_on = highest > state.finished.scores[:, -1]
         remaining = _remaining(goes_on)
         if len(remaining) < len(goes_on):
             done = state.rows((~goes_on).nonzero().squeeze(1))
@@ -107,20 +104,15 @@ def beam_search(
     return results
 
 
-@dataclass(frozen=True)
-class _Beams:
+class _Beams(NamedTuple):
     """Unfinished hypotheses, or candidates, most probable first."""
 
     tokens: Tensor  # (B, K) int64, the newest of each
     log_probs: Tensor  # (B, K) float32
     parents: Tensor  # (B, K) int64, the beam of the step before that each one continues
 
-    def rows(self, keep: Tensor) -> "_Beams":
-        return _Beams(self.tokens[keep], self.log_probs[keep], self.parents[keep])
 
-
-@dataclass(frozen=True)
-class _Finished:
+class _Finished(NamedTuple):
     """The best complete hypotheses so far, best first."""
 
     scores: Tensor  # (B, N) float32
@@ -128,14 +120,8 @@ class _Finished:
     lengths: Tensor  # (B, N) int64, without the EOS
     parents: Tensor  # (B, N) int64, the beam that the EOS follows
 
-    def rows(self, keep: Tensor) -> "_Finished":
-        return _Finished(
-            self.scores[keep], self.log_probs[keep], self.lengths[keep], self.parents[keep]
-        )
 
-
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """The search state of the sentences in progress."""
 
     sentences: Tensor  # (B,) int64, indices into the caller's batch
@@ -147,8 +133,8 @@ class _State:
         return _State(
             self.sentences[keep],
             self.max_lengths[keep],
-            self.live.rows(keep),
-            self.finished.rows(keep),
+            _Beams(*(each[keep] for each in self.live)),
+            _Finished(*(each[keep] for each in self.finished)),
         )
 
 
@@ -171,21 +157,15 @@ class _Trellis:
     def hypotheses(self, sentences: Tensor, finished: _Finished) -> list[list[Hypothesis]]:
         """Return the finished hypotheses of `sentences` (B,)."""
         n_steps = int(finished.lengths.max())
-        columns = (
-            self._tokens[sentences, :n_steps],
-            self._parents[sentences, :n_steps],
-            finished.scores,
-            finished.log_probs,
-            finished.lengths,
-            finished.parents,
-        )
+        traces = self._tokens[sentences, :n_steps], self._parents[sentences, :n_steps]
+        columns = [each.tolist() for each in (*traces, *finished)]
         return [
             [
                 Hypothesis(_trace(tokens, parents, length, parent), score, log_prob)
                 for score, log_prob, length, parent in zip(*of_hypotheses, strict=True)
                 if score > -torch.inf
             ]
-            for tokens, parents, *of_hypotheses in zip(*(c.tolist() for c in columns), strict=True)
+            for tokens, parents, *of_hypotheses in zip(*columns, strict=True)
         ]
 
 
@@ -228,10 +208,8 @@ def _candidates(
 
     Args:
         live: Log-probabilities of the beams (B, K).
-        log_probs: Log-probabilities of the next token, those of a few sentences at a time.
-        n: How many to return.
-        must_end: Sentences at their maximum length (B,), where only the EOS may follow; None if
-            there are none.
+        log_probs: As `StepModel.step` yields them.
+        must_end: Whether only the EOS may follow (B,); None if that is so of no sentence.
     """
     parts = []
     n_done = 0
@@ -251,9 +229,9 @@ def _continuations(
 
     They are in the n blocks of tokens with the greatest maxima. One pass over `log_probs` finds
     these blocks, after which only n * BLOCK values of a sentence are compared. A continuation's
-    place is beam * _whole(V) + token.
+    place is beam * n_blocks * BLOCK + token.
     """
-    if n_more := _whole(log_probs.shape[2]) - log_probs.shape[2]:
+    if n_more := -log_probs.shape[2] % BLOCK:
         log_probs = pad(log_probs, (0, n_more), value=-torch.inf)
     blocks = torch.unflatten(log_probs, 2, (-1, BLOCK))
     n_sentences, n_beams, n_blocks, _ = blocks.shape
@@ -271,7 +249,8 @@ def _continuations(
     if must_end is not None:
         no_end = places % (n_blocks * BLOCK) != EOS_ID
         totals.masked_fill_(must_end[:, None, None] & no_end, -torch.inf)
-    values, places = _values_places(_least(_keys(totals, places).flatten(1), n))
+    keys = _least(_keys(totals, places).flatten(1), n)
+    values, places = 0 - (keys >> 32).int().view(torch.float32), keys & LOWER_HALF
     parents = places // (n_blocks * BLOCK)
     return values, places - parents * (n_blocks * BLOCK), parents
 
@@ -280,11 +259,8 @@ def _survivors(candidates: _Beams, ended: Tensor, beam_size: int) -> _Beams:
     """Return the `beam_size` most probable candidates that have not `ended` (B, C)."""
     log_probs = candidates.log_probs.masked_fill(ended, -torch.inf)
     places = _top(log_probs, beam_size)
-    return _Beams(
-        tokens=candidates.tokens.gather(1, places),
-        log_probs=log_probs.gather(1, places),
-        parents=candidates.parents.gather(1, places),
-    )
+    survivors = candidates._replace(log_probs=log_probs)
+    return _Beams(*(each.gather(1, places) for each in survivors))
 
 
 def _finish(
@@ -296,27 +272,11 @@ def _finish(
     search, since finished hypotheses never return to the beams.
     """
     new_scores = (candidates.log_probs / penalty).masked_fill(~ended, -torch.inf)
-    scores = torch.cat([finished.scores, new_scores], 1)
-    log_probs = torch.cat([finished.log_probs, candidates.log_probs], 1)
-    lengths = torch.cat([finished.lengths, torch.full_like(candidates.parents, length)], 1)
-    parents = torch.cat([finished.parents, candidates.parents], 1)
-    places = _top(scores, finished.scores.shape[1])
-    return _Finished(
-        scores.gather(1, places),
-        log_probs.gather(1, places),
-        lengths.gather(1, places),
-        parents.gather(1, places),
-    )
-
-
-def _can_improve(live: _Beams, finished: _Finished, penalty: Tensor) -> Tensor:
-    """Return for each sentence (B,) whether a live beam can still become one of the N best.
-
-    A log-probability is never above 0 and can only fall, and the penalty grows with the length.
-    The score of a beam is therefore at most its current log-probability divided by the `penalty`
-    (B,) of the maximum length.
-    """
-    return live.log_probs[:, 0] / penalty > finished.scores[:, -1]
+    lengths = torch.full_like(candidates.parents, length)
+    new = _Finished(new_scores, candidates.log_probs, lengths, candidates.parents)
+    both = _Finished(*(torch.cat(each, 1) for each in zip(finished, new, strict=True)))
+    places = _top(both.scores, finished.scores.shape[1])
+    return _Finished(*(each.gather(1, places) for each in both))
 
 
 def _remaining(goes_on: Tensor) -> Tensor:
@@ -347,13 +307,3 @@ def _keys(values: Tensor, places: Tensor) -> Tensor:
 def _least(keys: Tensor, n: int) -> Tensor:
     """Return the `n` least `keys` along the last dimension, or all if there are fewer."""
     return keys.topk(min(n, keys.shape[-1]), largest=False).values
-
-
-def _values_places(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what `_keys` made the `keys` of."""
-    return 0 - (keys >> 32).int().view(torch.float32), keys & LOWER_HALF
-
-
-def _whole(n_tokens: int) -> int:
-    """Return the next multiple of `BLOCK`."""
-    return n_tokens + -n_tokens % BLOCK

@@ -74,10 +74,7 @@ def write_bundle(
     """Write a bundle's files.
 
     Args:
-        folder: where.
-        text: the files of subwords and tokenization, if they are not there already.
-        model: what describes the model.
-        decoding: how it translates.
+        text: the files of subwords and tokenization, if they are not in `folder` already.
         weights: the model's, or another bundle with the same ones, whose file it shares.
     """
     for path in text:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
+from typing import ClassVar
 
 import ctranslate2
 
@@ -51,15 +52,11 @@ N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
 class CTranslate2Engine:
     """An `Engine` that runs CTranslate2."""
 
+    name: ClassVar[str] = "ctranslate2"
     translator: ctranslate2.Translator
     n_tokens: int  # of the vocabulary
     n_rows: int  # of the embeddings; those beyond the vocabulary are never produced
     n_weights: int  # of the model
-
-    @property
-    def name(self) -> str:
-        """Return its name, as `Engine` says."""
-        return "ctranslate2"
 
     @property
     def device(self) -> str:
@@ -74,13 +71,11 @@ class CTranslate2Engine:
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
-        """Load the model of `bundle`, converted before that if it never was.
+        """Load the model of `bundle`, converted before that if `cache` does not have it.
 
         Args:
-            bundle: An open bundle.
             device: auto, cpu, cuda, cuda:1, ...
             dtype: One of `DTYPES`.
-            cache: Where converted models are kept.
 
         Raises:
             UserError: The weights are damaged, CTranslate2 can't run this model, or this machine
@@ -126,7 +121,8 @@ class CTranslate2Engine:
             for of_one in self._search(sources, decoding, [], progress)
         ]
         left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
-        again = self._search([sources[i] for i in left], decoding, sorted(forbidden), _nothing)
+        rest = [sources[i] for i in left]
+        again = self._search(rest, decoding, sorted(forbidden), lambda _: None)
         for i, of_one in zip(left, again, strict=True):
             found[i] = of_one
         return [of_one[:n_best] for of_one in found]
@@ -197,7 +193,9 @@ class CTranslate2Engine:
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
         patience = _patience(beam_size, alpha)
         begun: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
-        for batch in _batches(sources, BATCH_TOKENS[self.device]):
+        while sources:
+            n = max(1, BATCH_TOKENS[self.device] // len(sources[0]))
+            batch, sources = sources[:n], sources[n:]
             if len(begun) > self.translator.num_translators:
                 yield from (each.result() for each in begun.popleft())
             begun.append(
@@ -220,23 +218,11 @@ class CTranslate2Engine:
             yield from (each.result() for each in rest)
 
 
-def _batches(
-    sources: Sequence[Sequence[int]], max_tokens: int
-) -> Iterator[Sequence[Sequence[int]]]:
-    """Split sentences, which are ordered by falling length, into batches."""
-    start = 0
-    while start < len(sources):
-        n = max(1, max_tokens // len(sources[start]))
-        yield sources[start : start + n]
-        start += n
-
-
 def _patience(beam_size: int, alpha: float) -> float:
     """Return how many times `beam_size` hypotheses are finished before a search ends.
 
     A larger `alpha` lets a longer hypothesis win, which is finished later. With one up to 1, more
-    patience hardly finds other translations: twice the beam takes 1.07 times as long as 1.5 times
-    (`nmtkit/decoding/README.md` has figures).
+    patience hardly finds other translations (`nmtkit/decoding/README.md` has figures).
     """
     if beam_size == 1:
         return 1.0
@@ -244,20 +230,10 @@ def _patience(beam_size: int, alpha: float) -> float:
 
 
 def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
-    """Return a hypothesis with its GNMT score.
-
-    Args:
-        ids: Its tokens without the EOS.
-        log_prob: Its log-probability, the EOS counted.
-        alpha: The length penalty.
-    """
+    """Return the hypothesis of `ids` without the EOS; `log_prob` counts it."""
     if isnan(log_prob):
         raise DivergedError(DIVERGED)
     return Hypothesis(ids, log_prob / gnmt_length_penalty(len(ids) + 1, alpha), log_prob)
-
-
-def _nothing(_: int) -> None:
-    """Report no progress."""
 
 
 def device_of(name: str) -> tuple[str, int]:

@@ -60,20 +60,18 @@ def details(
     sources = [ids for src, _ in translations for ids in src]
     targets = [ids for _, tgt in translations for ids in tgt]
     ratings = iter(engine.force(sources, targets, align=align))
-    return [
-        _detail(subword, pieces, list(islice(ratings, len(pieces[0]))), align=align)
-        for pieces in translations
-    ]
-
-
-def _detail(subword: Subword, pieces: Pieces, ratings: Sequence[Forced], *, align: bool) -> Detail:
-    src, tgt = pieces
-    return Detail(
-        [subword.pieces(ids) for ids in src],
-        [subword.pieces([*ids, EOS_ID]) for ids in tgt],
-        [rating.log_probs for rating in ratings],
-        _alignment(subword, pieces, ratings) if align else None,
-    )
+    found = []
+    for src, tgt in translations:
+        of_one = list(islice(ratings, len(src)))
+        found.append(
+            Detail(
+                [subword.pieces(ids) for ids in src],
+                [subword.pieces([*ids, EOS_ID]) for ids in tgt],
+                [rating.log_probs for rating in of_one],
+                _alignment(subword, (src, tgt), of_one) if align else None,
+            )
+        )
+    return found
 
 
 def _alignment(subword: Subword, pieces: Pieces, ratings: Sequence[Forced]) -> Alignment:

@@ -6,16 +6,14 @@ from typing import Protocol
 
 from nmtkit.recipe import DecodingConfig
 
-# What is said of a model whose probabilities are NaN.
-DIVERGED = (
+DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "
     "learning_rate_scale and train again"
 )
 
 
 MAX_LINES = 16_384  # that are translated at a time
-# Weights times beams times lines that a core translates in a minute or so: with the base model and
-# four beams, about 400 lines.
+# Weights times beams times lines that a core translates in a minute or so.
 WORK_PER_MINUTE = 100_000_000_000
 
 

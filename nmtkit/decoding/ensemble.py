@@ -27,7 +27,7 @@ def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 class Ensemble:
-    """A `StepModel` of several, which read the same sentences."""
+    """A `StepModel` of one or several, which read the same sentences."""
 
     def __init__(self, models: Sequence[StepModel]) -> None:
         self._models = models

@@ -34,27 +34,15 @@ def force_ids(
     align: bool,
     others: Sequence[Transformer] = (),
 ) -> list[Forced]:
-    """Rate given translations.
-
-    Args:
-        model: The model.
-        sources: The token ids of each sentence, with the EOS.
-        targets: The token ids of each translation, without the EOS.
-        align: Whether to find the source token of each target token.
-        others: The other models of an ensemble.
-
-    Returns:
-        The ratings, in input order.
+    """Rate given translations, as `Engine.force` says, by `model` and the `others` of an ensemble.
 
     Raises:
         DivergedError: The model does not produce probabilities.
     """
-    models = [each.eval() for each in (model, *others)]
-    device = model.output_matrix.device
     results: dict[int, Forced] = {}
     for numbers in _batches(sources, targets):
-        batch = _Batch.of([sources[i] for i in numbers], [targets[i] for i in numbers], device)
-        passes = [_run(each, batch, watch=align) for each in models]
+        src, tgt = [sources[i] for i in numbers], [targets[i] for i in numbers]
+        passes = [_run(each, src, tgt, watch=align) for each in (model, *others)]
         log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
         if log_probs.isnan().any():
             raise DivergedError(DIVERGED)
@@ -64,8 +52,8 @@ def force_ids(
             links = [
                 _links(torch.stack(weights).mean(0)) for weights in zip(*of_models, strict=True)
             ]
-        of_sentences = zip(numbers, torch.split(log_probs, batch.tgt_lengths), links, strict=True)
-        for i, of_tokens, of_sentence in of_sentences:
+        of_sentences = torch.split(log_probs, [len(ids) + 1 for ids in tgt])
+        for i, of_tokens, of_sentence in zip(numbers, of_sentences, links, strict=True):
             results[i] = Forced(of_tokens.tolist(), of_sentence)
     return [results[i] for i in range(len(sources))]
 
@@ -81,15 +69,8 @@ class Attended:
 
 @torch.inference_mode()
 def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Attended:
-    """Return the weights of all N layers for a sentence and its translation.
-
-    Args:
-        model: The model.
-        source: The token ids of the sentence, with the EOS.
-        target: The token ids of the translation, without the EOS.
-    """
-    batch = _Batch.of([source], [target], model.output_matrix.device)
-    _, masks = _run(model.eval(), batch, watch=True)
+    """Return the weights of all N layers for a sentence with its EOS and a translation without."""
+    _, masks = _run(model, [source], [target], watch=True)
     return Attended(*(mask.of_layers() for mask in masks))
 
 
@@ -105,43 +86,22 @@ def _batches(
         del waiting[-n:]
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Sentences and their translations, packed."""
-
-    src: Tensor  # (S,)
-    tgt_in: Tensor  # (T,)
-    tgt_out: Tensor  # (T,)
-    src_lengths: list[int]
-    tgt_lengths: list[int]
-
-    @classmethod
-    def of(
-        cls,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        device: torch.device,
-    ) -> "_Batch":
-        """Pack sentences with the EOS, and translations without it."""
-
-        def row(sentences: Iterable[Sequence[int]]) -> Tensor:
-            return torch.tensor([id_ for ids in sentences for id_ in ids], device=device)
-
-        return cls(
-            row(sources),
-            row([BOS_ID, *ids] for ids in targets),
-            row([*ids, EOS_ID] for ids in targets),
-            [len(ids) for ids in sources],
-            [len(ids) + 1 for ids in targets],
-        )
-
-
-def _run(model: Transformer, batch: _Batch, *, watch: bool) -> tuple[Tensor, list["_Watched"]]:
+def _run(
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    watch: bool,
+) -> tuple[Tensor, list["_Watched"]]:
     """Return the log-probabilities (T,) of the target tokens, and what `watch` asks to record.
 
     That are the masks of the encoder, of the decoder, and of the decoder to the source.
     """
+    device = model.eval().output_matrix.device
     masks: list[_Watched] = []
+
+    def row(sentences: Iterable[Sequence[int]]) -> Tensor:
+        return torch.tensor([id_ for ids in sentences for id_ in ids], device=device)
 
     def watched(queries: PackedLayout, keys: PackedLayout, window: Window) -> _Watched:
         masks.append(_Watched(PackedMask(queries, keys, window)))
@@ -150,14 +110,15 @@ def _run(model: Transformer, batch: _Batch, *, watch: bool) -> tuple[Tensor, lis
     if watch:
         model = copy(model)  # with the same weights: another thread may use the other one
         model.mask = watched
-    src_layout = PackedLayout.of_lengths(batch.src_lengths).to(batch.src.device)
-    tgt_layout = PackedLayout.of_lengths(batch.tgt_lengths).to(batch.src.device)
-    hidden = model(batch.src, src_layout, batch.tgt_in, tgt_layout)
+    src_layout = PackedLayout.of_lengths([len(ids) for ids in sources]).to(device)
+    tgt_layout = PackedLayout.of_lengths([len(ids) + 1 for ids in targets]).to(device)
+    tgt_in = row([BOS_ID, *ids] for ids in targets)
+    tgt_out = row([*ids, EOS_ID] for ids in targets)
+    hidden = model(row(sources), src_layout, tgt_in, tgt_layout)
+    parts = (torch.split(each, LOGIT_ROWS) for each in (hidden, tgt_out))
     log_probs = [
         -cross_entropy(model.logits(rows).float(), tokens, reduction="none")
-        for rows, tokens in zip(
-            torch.split(hidden, LOGIT_ROWS), torch.split(batch.tgt_out, LOGIT_ROWS), strict=True
-        )
+        for rows, tokens in zip(*parts, strict=True)
     ]
     return torch.cat(log_probs), masks
 

@@ -31,13 +31,9 @@ class Format(StrEnum):
 
 
 def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
-    """Write an n-best list: number, text, log-probability and score of each translation.
+    """Write an n-best list: number from 0, text, log-probability and score of each translation.
 
     A bar in the text, which could be taken for the end of a column, is escaped as in Moses.
-
-    Args:
-        number: The number of the line, counted from 0.
-        translations: Its translations, best first.
     """
     return [
         f"{number} ||| {translation.text.replace('|', '&#124;')} "
@@ -47,13 +43,7 @@ def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
 
 
 def as_json(source: str, translations: "Sequence[Translation]", details: "Sequence[Detail]") -> str:
-    """Write an object.
-
-    Args:
-        source: The line.
-        translations: Its translations, best first.
-        details: Those of each translation.
-    """
+    """Write an object: the source line, and its translations with the details of each."""
     described = [_described(*each) for each in zip(translations, details, strict=True)]
     return json.dumps({"source": source, "translations": described}, ensure_ascii=False)
 
@@ -83,13 +73,8 @@ def as_fairseq(
 ) -> list[str]:
     """Write the lines of fairseq-generate: S, H, D and P, and A if there is an alignment.
 
-    S and H show subwords, as without --remove-bpe; D is plain text.
-
-    Args:
-        number: The number of the line, counted from 0.
-        translations: Its translations, best first.
-        details: Those of each translation.
-        is_reference: Whether the translation was given; then T shows it too.
+    S and H show subwords, as without --remove-bpe; D is plain text. T shows the translation that
+    was given, if it is a reference.
     """
     lines = [f"S-{number}\t{_joined(details[0].src_tokens)}"]
     if is_reference:

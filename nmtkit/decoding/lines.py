@@ -53,11 +53,7 @@ class Text:
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
-        """Load the subwords and the tokenization that lie in `artifact`.
-
-        Args:
-            artifact: A prepared corpus or a bundle, verified.
-            n_rows: Number of rows of the model's embedding matrix.
+        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified.
 
         Raises:
             UserError: They are damaged, or belong to a larger model.
@@ -73,12 +69,15 @@ class Text:
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line with the EOS, or nothing if it is blank."""
-        ids = _encode(self.subword, self.src, line)
+        ids = self._ids(self.src, line)
         return [*ids, EOS_ID] if ids else []
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a raw translation without an EOS, or nothing if it is blank."""
-        return _encode(self.subword, self.tgt, line)
+        return self._ids(self.tgt, line)
+
+    def _ids(self, side: Tokenization, line: str) -> list[int]:
+        return [] if is_blank(line) else self.subword.encode(side.tokenize(line))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the raw text of ids; a tree stays linearized."""
@@ -87,26 +86,15 @@ class Text:
     def decode_line(
         self, line: str, pieces: Sequence[Sequence[int]]
     ) -> tuple[str, Sequence[Repair]]:
-        """Return the translation of a raw line, and how it had to be repaired to be a tree.
+        """Join the translations of a raw line's pieces, and repair them if they are to be a tree.
 
-        Args:
-            line: The raw line. Its words are those of the tree, if this is a parser.
-            pieces: The ids of the translation of each of its pieces.
+        The words of a tree are those of the line.
         """
         texts = " ".join(filter(None, map(self.decode, pieces)))
         if not self.tgt.is_of_trees or not pieces:
             return texts, ()
         parse = read_back(texts, self.src.tokenize(line).split(" "))
         return parse.tree, parse.repairs
-
-
-def _encode(subword: Subword, side: Tokenization, line: str) -> list[int]:
-    """Return the ids of a raw line; characters that nobody sees are no words of their own."""
-    return [] if is_blank(line) else subword.encode(side.tokenize(line))
-
-
-def _unseen(_: int) -> None:
-    """Ignore progress."""
 
 
 @dataclass(frozen=True)
@@ -120,20 +108,13 @@ class Translator:
     fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
 
     def translate(
-        self, lines: Iterable[str], progress: Callable[[int], None] = _unseen
+        self, lines: Iterable[str], progress: Callable[[int], None] = lambda _: None
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
         A line that is too long is translated in pieces, as if each were a line, and these are
-        joined with a space.
-
-        Args:
-            lines: The lines.
-            progress: Called with the number of pieces that have been translated since the last
-                call.
-
-        Returns:
-            The best translation of each line, in their order.
+        joined with a space. `progress` is called with the number of pieces that have been
+        translated since the last call.
 
         Raises:
             TypeError: `lines` is a single string.
@@ -141,7 +122,7 @@ class Translator:
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
     def n_best(
-        self, lines: Iterable[str], n: int, progress: Callable[[int], None] = _unseen
+        self, lines: Iterable[str], n: int, progress: Callable[[int], None] = lambda _: None
     ) -> list[list[Translation]]:
         """Find the `n` best translations of each line, best first, as `translate` does.
 

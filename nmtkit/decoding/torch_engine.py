@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -20,6 +21,7 @@ from nmtkit.recipe import DecodingConfig
 class TorchEngine:
     """An `Engine` that runs our model."""
 
+    name: ClassVar[str] = "torch"
     model: Transformer
     n_tokens: int  # of the vocabulary; rows of the output matrix beyond it are never produced
     others: tuple[Transformer, ...] = ()  # of an ensemble
@@ -41,11 +43,6 @@ class TorchEngine:
         """
         models = [cast(accelerate(load_model(each, device)), dtype) for each in (bundle, *others)]
         return cls(models[0], bundle.text.subword.n_tokens, tuple(models[1:]))
-
-    @property
-    def name(self) -> str:
-        """Return its name, as `Engine` says."""
-        return "torch"
 
     @property
     def device(self) -> str:

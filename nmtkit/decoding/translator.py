@@ -24,11 +24,11 @@ from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}
 # Source tokens in a batch, padding included: few sentences if they are long, to save memory.
 BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}
-# Sentences that make a batch worth a thread of its own. Two threads with half as many are slower
-# than one with 128-wide models, since each waits for the other's Python.
+# Sentences that make a batch worth a thread of its own: with fewer, threads wait for each other's
+# Python.
 MIN_SENTENCES = 16
 # Sentences times beams in a batch that is worth its steps, although other threads may have to wait
-# for its end: with few rows, a sentence takes twice as long.
+# for its end.
 MIN_ROWS = 384
 
 Found = list[list[Hypothesis]]  # of each sentence, best first
@@ -44,41 +44,38 @@ def translate_ids(
     progress: Callable[[int], None],
     others: Sequence[Transformer] = (),
 ) -> Found:
-    """Translate sentences by beam search.
+    """Translate sentences by beam search, as `Engine.translate` says.
 
     On a CPU, each core works on a batch of its own. If a batch does not fit into memory, it and all
     later batches are halved.
 
     Args:
-        model: The model.
-        sources: The token ids of each sentence, with the EOS.
-        decoding: The beam, the length penalty, and how much longer than its source a translation
-            may be (section 6.1).
         n_tokens: Size of the vocabulary. Rows of the output matrix beyond it are never produced.
-        n_best: Number of hypotheses to return, at most the size of the beam.
-        progress: Called with the number of sentences after each batch.
         others: The other models of an ensemble.
-
-    Returns:
-        The hypotheses of each sentence, in input order, best first.
 
     Raises:
         DivergedError: The model does not produce probabilities.
         UserError: A single sentence does not fit into memory.
     """
     device = model.output_matrix.device
-    models = (model, *others)
-    forbidden = [_not_text(each.eval(), n_tokens) for each in models]
+    models = [each.eval() for each in (model, *others)]
+    # Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
+    forbidden = [
+        torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(each.output_matrix))]).to(device)
+        for each in models
+    ]
 
     @torch.inference_mode()
     def search(numbers: list[int], stopping: Event) -> Found:
-        src, layout = _packed([sources[i] for i in numbers], device)
+        chosen = [sources[i] for i in numbers]
+        src = torch.tensor([token for source in chosen for token in source], device=device)
+        layout = PackedLayout.of_lengths([len(source) for source in chosen]).to(device)
         decoders = [
             IncrementalDecoder(each, each.encode(src, layout), layout, never)
             for each, never in zip(models, forbidden, strict=True)
         ]
-        together = Ensemble(decoders) if others else decoders[0]
-        return beam_search(_Stoppable(together, stopping), layout.lengths - 1, decoding, n_best)
+        together = _Stoppable(decoders, stopping)
+        return beam_search(together, layout.lengths - 1, decoding, n_best)
 
     waiting = _Waiting(sources, decoding.beam_size, device)
     best: Found = [[]] * len(sources)
@@ -90,15 +87,6 @@ def translate_ids(
                 best[i] = hypotheses
             progress(len(numbers))
     return best
-
-
-def _not_text(model: Transformer, n_tokens: int) -> Tensor:
-    """Return the ids that are never produced.
-
-    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
-    """
-    ids = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]
-    return torch.tensor(ids, device=model.output_matrix.device)
 
 
 class _Waiting:
@@ -166,7 +154,7 @@ def _in_threads(
             return None  # rather than an exception, which would keep what is in memory
 
     running: dict[Future[Found | None], list[int]] = {}
-    with _threads(waiting.n_threads) as pool:
+    with _SEARCHES.threads(waiting.n_threads) as pool:
         try:
             while waiting or running:
                 while waiting and len(running) < waiting.n_threads:
@@ -183,16 +171,6 @@ def _in_threads(
             stopping.set()
 
 
-@contextmanager
-def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
-    """Start `n` threads, each of which computes on one core.
-
-    Two cores for the same products are slower than one.
-    """
-    with _SEARCHES.counted(), ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
-        yield pool
-
-
 class _Searches:
     """Those that run at the same time, called from different threads.
 
@@ -206,14 +184,18 @@ class _Searches:
         self._n_cores = 0  # that torch uses when no search runs
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count one more, and let torch use as many cores as before at its end."""
+    def threads(self, n: int) -> Iterator[ThreadPoolExecutor]:
+        """Start `n` threads, each of which computes on one core; torch has all again afterwards.
+
+        Two cores for the same products are slower than one.
+        """
         with self._lock:
             if not self._n_running:
                 self._n_cores = torch.get_num_threads()
             self._n_running += 1
         try:
-            yield
+            with ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
+                yield pool
         finally:
             with self._lock:
                 self._n_running -= 1
@@ -227,21 +209,14 @@ class _Stopped(Exception):  # noqa: N818 - nothing went wrong
     """Nobody waits for the translations any more."""
 
 
-class _Stoppable:
-    """A model that stops a search in the middle."""
+class _Stoppable(Ensemble):
+    """Models, one or several, that stop a search in the middle."""
 
-    def __init__(self, model: StepModel, stopping: Event) -> None:
-        self._model, self._stopping = model, stopping
+    def __init__(self, models: Sequence[StepModel], stopping: Event) -> None:
+        super().__init__(models)
+        self._stopping = stopping
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
         if self._stopping.is_set():
             raise _Stopped
-        return self._model.step(tokens)
-
-    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
-        self._model.reorder(sentences, beams)
-
-
-def _packed(sources: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, PackedLayout]:
-    row = torch.tensor([token for source in sources for token in source], device=device)
-    return row, PackedLayout.of_lengths([len(source) for source in sources]).to(device)
+        return super().step(tokens)

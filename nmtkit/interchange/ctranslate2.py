@@ -6,17 +6,11 @@ from typing import Any
 
 import torch
 from ctranslate2.specs import TransformerSpec
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmtkit.errors import UserError
 from nmtkit.interchange.ctranslate2_limits import unsupported
-from nmtkit.model.transformer import (
-    CrossAttention,
-    Embedding,
-    FeedForward,
-    SelfAttention,
-    Transformer,
-)
+from nmtkit.model.transformer import DecoderLayer, Embedding, Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 
 
@@ -30,7 +24,6 @@ def write_model(
     """Write what `ctranslate2.Translator` loads.
 
     Args:
-        folder: Where to write the files.
         model: The model, on the CPU.
         vocabulary: A different string for each row of the model's embeddings.
         dtype: Type of the matrices in the file: float32, bfloat16, float16 or int8.
@@ -49,13 +42,9 @@ def write_model(
     if model.config.norm == "pre":
         _set_norm(spec.encoder.layer_norm, model.encoder_norm)
         _set_norm(spec.decoder.layer_norm, model.decoder_norm)
-    for layer_spec, encoder in zip(spec.encoder.layer, model.encoder, strict=True):
-        _set_self_attention(layer_spec.self_attention, encoder.self_attention, encoder.residuals[0])
-        _set_feed_forward(layer_spec.ffn, encoder.feed_forward, encoder.residuals[1])
-    for layer_spec, decoder in zip(spec.decoder.layer, model.decoder, strict=True):
-        _set_self_attention(layer_spec.self_attention, decoder.self_attention, decoder.residuals[0])
-        _set_cross_attention(layer_spec.attention, decoder.cross_attention, decoder.residuals[1])
-        _set_feed_forward(layer_spec.ffn, decoder.feed_forward, decoder.residuals[2])
+    layer_specs = [*spec.encoder.layer, *spec.decoder.layer]
+    for layer_spec, layer in zip(layer_specs, [*model.encoder, *model.decoder], strict=True):
+        _set_layer(layer_spec, layer)
     spec.decoder.projection.weight = _array(model.output_matrix)
     spec.register_source_vocabulary(list(vocabulary))
     spec.register_target_vocabulary(list(vocabulary))
@@ -74,29 +63,22 @@ def _set_embedding(side: Any, spec: Any, embedding: Embedding, n_positions: int)
     side.position_encodings.encodings = _array(embedding.position(positions, n_positions))
 
 
-def _set_self_attention(spec: Any, attention: SelfAttention, residual: nn.Module) -> None:
-    _set_linear(spec.linear[0], attention.qkv)
-    _set_linear(spec.linear[1], attention.out)
-    _set_norm(spec.layer_norm, residual.norm)
-
-
-def _set_cross_attention(spec: Any, attention: CrossAttention, residual: nn.Module) -> None:
-    _set_linear(spec.linear[0], attention.q)
-    _set_linear(spec.linear[1], attention.kv)
-    _set_linear(spec.linear[2], attention.out)
-    _set_norm(spec.layer_norm, residual.norm)
-
-
-def _set_feed_forward(spec: Any, feed_forward: FeedForward, residual: nn.Module) -> None:
-    _set_linear(spec.linear_0, feed_forward.w1)
-    _set_linear(spec.linear_1, feed_forward.w2)
-    _set_norm(spec.layer_norm, residual.norm)
-
-
-def _set_linear(spec: Any, linear: nn.Linear) -> None:
-    spec.weight = _array(linear.weight)
-    if linear.bias is not None:
-        spec.bias = _array(linear.bias)
+def _set_layer(spec: Any, layer: Any) -> None:
+    own, feed_forward = layer.self_attention, layer.feed_forward
+    sublayers = [
+        (spec.self_attention, spec.self_attention.linear, [own.qkv, own.out]),
+        (spec.ffn, [spec.ffn.linear_0, spec.ffn.linear_1], [feed_forward.w1, feed_forward.w2]),
+    ]
+    if isinstance(layer, DecoderLayer):
+        cross: Any = layer.cross_attention
+        linears = [cross.q, cross.kv, cross.out]
+        sublayers.insert(1, (spec.attention, spec.attention.linear, linears))
+    for (sublayer, linear_specs, linears), residual in zip(sublayers, layer.residuals, strict=True):
+        for linear_spec, linear in zip(linear_specs, linears, strict=True):
+            linear_spec.weight = _array(linear.weight)
+            if linear.bias is not None:
+                linear_spec.bias = _array(linear.bias)
+        _set_norm(sublayer.layer_norm, residual.norm)
 
 
 def _set_norm(spec: Any, norm: Any) -> None:

@@ -8,6 +8,7 @@ keeps its own row of <s>, the embeddings are not tied, even if they were in fair
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,6 @@ class Dictionary:
 def read_model(path: Path, langs: Sequence[str]) -> Model:
     """Read a checkpoint of fairseq, which may come from a stranger.
 
-    Args:
-        path: The file.
-        langs: Of the source and of the target.
-
     Raises:
         UserError: It is none, is damaged, translates between other languages, or holds a model that
             ours cannot express.
@@ -211,7 +208,10 @@ def _config(
             "one dictionary for both sides (--joined-dictionary) can be imported"
         )
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
-    layers = {side: _n_layers(side, named) for side in ("encoder", "decoder")}
+    layers = {
+        side: next(n for n in count() if f"{side}.layers.{n}.fc1.weight" not in named)
+        for side in ("encoder", "decoder")
+    }
     if layers["encoder"] != layers["decoder"]:
         raise UserError(
             f"{path} has {layers['encoder']:,} encoder layers and {layers['decoder']:,} decoder "
@@ -235,7 +235,7 @@ def _config(
         "dropout": settings.get("dropout", 0.1),
         "attention_dropout": settings.get("attention_dropout", 0.0),
         "positions": "learned" if learned else "fairseq",
-        "max_positions": min(max_positions, key=_as_int),
+        "max_positions": min(max_positions, key=lambda n: n if type(n) is int else -1),
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
         "layer_norm_epsilon": LAYER_NORM_EPSILON,
         "tie_embeddings": False,
@@ -247,22 +247,11 @@ def _config(
         raise UserError(f"{path} has a model that is not read ({first_problem(error)})") from None
 
 
-def _as_int(value: Any) -> int:
-    return value if type(value) is int else -1
-
-
 def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> tuple[int, int]:
     shape = named[key].shape if key in named else ()
     if len(shape) != 2 or 0 in shape:
         raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {key}")
     return shape[0], shape[1]
-
-
-def _n_layers(side: str, named: Mapping[str, Tensor]) -> int:
-    n_layers = 0
-    while f"{side}.layers.{n_layers}.fc1.weight" in named:
-        n_layers += 1
-    return n_layers
 
 
 def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:

@@ -21,16 +21,15 @@ from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
 MARIAN_EPSILON = 1e-5
+NORMS = {  # of a layer, in the order of its sublayers
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
 
 Named = Iterator[tuple[str, Tensor]]
 
 
-def check_supported(config: ModelConfig) -> None:
-    """Check that MarianMTModel can run a model.
-
-    Raises:
-        UserError: It can't.
-    """
+def _check_supported(config: ModelConfig) -> None:
     if config.neighbourhood is not None:
         raise UserError(
             "Hugging Face's Marian runs no model with restricted self-attention, neighbourhood = "
@@ -51,13 +50,15 @@ def write_model(
     """Write what `MarianMTModel.from_pretrained` loads.
 
     Args:
-        folder: Where to write the files.
         model: The model, on the CPU.
         n_tokens: Size of the vocabulary; rows of the embeddings beyond it are never produced.
         decoding: Defaults of `generate`, which divides by length ** length_penalty.
         n_positions: Number of positions that it will be able to read and to write.
+
+    Raises:
+        UserError: MarianMTModel can't run the model.
     """
-    check_supported(model.config)
+    _check_supported(model.config)
     config, n_rows = model.config, len(model.output_matrix)
     symbols = {
         "bos_token_id": BOS_ID,
@@ -65,20 +66,17 @@ def write_model(
         "eos_token_id": EOS_ID,
         "pad_token_id": PAD_ID,
     }
-    sides = {
-        f"{side}_{key}": value
-        for side in ("encoder", "decoder")
-        for key, value in {
-            "layers": config.n_layers,
-            "ffn_dim": config.d_ff,
-            "attention_heads": config.n_heads,
-        }.items()
-    }
     described = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "activation_function": "relu",
         "d_model": config.d_model,
+        "encoder_layers": config.n_layers,
+        "decoder_layers": config.n_layers,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "encoder_attention_heads": config.n_heads,
+        "decoder_attention_heads": config.n_heads,
         "dropout": config.dropout,
         "forced_eos_token_id": None,
         "max_position_embeddings": n_positions,
@@ -86,7 +84,6 @@ def write_model(
         "share_encoder_decoder_embeddings": config.tie_embeddings,
         "tie_word_embeddings": config.tie_embeddings,
         "vocab_size": n_rows,
-        **sides,
         **symbols,
     }
     write_json(folder / "config.json", described)
@@ -107,11 +104,7 @@ def write_tokenizer(
 ) -> None:
     """Write what `MarianTokenizer.from_pretrained` loads: its ids are those of the model.
 
-    Args:
-        folder: Where to write the files.
-        subword: The subwords of both sides.
-        langs: Of the source and of the target.
-        max_subwords: The most subwords of a source, EOS included.
+    `max_subwords` are the most of a source, EOS included.
     """
     (model,) = subword.save(folder)
     for name in ("source.spm", "target.spm"):
@@ -148,25 +141,21 @@ def _weights(model: Transformer, n_positions: int) -> Named:
     for side, embedding in (("encoder", model.src_embedding), ("decoder", model.tgt_embedding)):
         table = embedding.position(positions, n_positions)
         yield f"model.{side}.embed_positions.weight", table.detach() * scale
-    for number in range(model.config.n_layers):
-        place = f"model.encoder.layers.{number}"
-        layer = f"encoder.{number}"
-        yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn", scale)
-        yield from _feed_forward(ours, layer, place, scale)
-        yield from _norm(ours, f"{layer}.residuals.0.norm", f"{place}.self_attn_layer_norm", scale)
-        yield from _norm(ours, f"{layer}.residuals.1.norm", f"{place}.final_layer_norm", scale)
-        place, layer = place.replace("encoder", "decoder"), f"decoder.{number}"
-        is_last = number == model.config.n_layers - 1
-        yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn", scale)
-        yield from _attention(ours, f"{layer}.cross_attention", f"{place}.encoder_attn", scale)
-        yield from _feed_forward(ours, layer, place, scale)
-        yield from _norm(ours, f"{layer}.residuals.0.norm", f"{place}.self_attn_layer_norm", scale)
-        yield from _norm(
-            ours, f"{layer}.residuals.1.norm", f"{place}.encoder_attn_layer_norm", scale
-        )
-        # The last one is read by the output matrix, which is `scale` times ours if it is tied.
-        last = 1 / scale if is_last and is_tied else scale
-        yield from _norm(ours, f"{layer}.residuals.2.norm", f"{place}.final_layer_norm", last)
+    # The last norm is read by the output matrix, which is `scale` times ours if it is tied.
+    last = f"decoder.{model.config.n_layers - 1}.residuals.2.norm" if is_tied else ""
+    for side, norms in NORMS.items():
+        for number in range(model.config.n_layers):
+            place, layer = f"model.{side}.layers.{number}", f"{side}.{number}"
+            yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn", scale)
+            if side == "decoder":
+                cross = f"{layer}.cross_attention"
+                yield from _attention(ours, cross, f"{place}.encoder_attn", scale)
+            yield from _feed_forward(ours, layer, place, scale)
+            for i, norm in enumerate(norms):
+                name = f"{layer}.residuals.{i}.norm"
+                factor = 1 / scale if name == last else scale
+                yield f"{place}.{norm}.weight", ours[f"{name}.weight"] * factor
+                yield f"{place}.{norm}.bias", ours[f"{name}.bias"] * factor
 
 
 def _attention(ours: dict[str, Tensor], name: str, place: str, scale: float) -> Named:
@@ -191,8 +180,3 @@ def _feed_forward(ours: dict[str, Tensor], layer: str, place: str, scale: float)
     yield f"{place}.fc1.bias", ours[f"{name}.w1.bias"]
     yield f"{place}.fc2.weight", ours[f"{name}.w2.weight"] * scale
     yield f"{place}.fc2.bias", ours[f"{name}.w2.bias"] * scale
-
-
-def _norm(ours: dict[str, Tensor], name: str, place: str, factor: float) -> Named:
-    yield f"{place}.weight", ours[f"{name}.weight"] * factor
-    yield f"{place}.bias", ours[f"{name}.bias"] * factor

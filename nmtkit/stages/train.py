@@ -31,6 +31,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
 from nmtkit.store import ASIDE, Artifact, verify
+from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
@@ -38,7 +39,7 @@ from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import Setup, beginning, deterministic, enough_memory, faster_ways
+from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory, faster_ways
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -105,16 +106,16 @@ def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
 
 def setup_of(chain: Chain, group: Group) -> Setup:
     """Return how this process of `group` trains the recipe's model."""
-    recipe, machine = chain.recipe, chain.machine
-    return Setup.of(
-        recipe.model,
-        recipe.training,
-        group,
-        machine.torch_dtype(group.device),
-        deterministic=machine.deterministic,
-        max_tokens=machine.tokens_per_micro_batch(group.device),
-        may_be_smaller=machine.max_tokens is None,
-    )
+    model, training, machine = chain.recipe.model, chain.recipe.training, chain.machine
+    most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+    # Each process gets a micro-batch of an update. But with the user's own maximum, dropout is the
+    # same on any number of processes.
+    if machine.max_tokens is None and group.size > 1:
+        most = int(SLACK * most / group.size) + 1
+    device, dtype = group.device, machine.torch_dtype(group.device)
+    how = Acceleration.of(model, device, dtype, deterministic=machine.deterministic)
+    max_tokens = min(most, machine.tokens_per_micro_batch(device))
+    return Setup(model, training, group, how, max_tokens)
 
 
 def say_faster_ways(chain: Chain, setup: Setup) -> None:

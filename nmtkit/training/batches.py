@@ -35,12 +35,12 @@ class Pairs:
     @cached_property
     def src_lengths(self) -> Lengths:
         """Return (pairs,): the tokens of each source."""
-        return _lengths(self.src_offsets)
+        return np.diff(self.src_offsets).astype(np.int32)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
         """Return (pairs,): the tokens of each target."""
-        return _lengths(self.tgt_offsets)
+        return np.diff(self.tgt_offsets).astype(np.int32)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
         """Return (pairs,): whether both sides have at most `max_length` tokens."""
@@ -124,7 +124,11 @@ def updates(
         if like_lengths:
             longer = np.maximum(src_lengths[usable], tgt_lengths[usable])
             order = order[np.argsort(longer[order], kind="stable")]
-            groups = _shuffled_groups(order, limits, usable, seed=seed, epoch=epoch)
+            starts = np.cumsum([0, *(len(group) for group in cut(order, limits, usable))])
+            groups: Iterator[Ints] = (
+                usable[order[starts[i] : starts[i + 1]]].astype(np.int64)
+                for i in shuffled(len(starts) - 1, seed=seed, epoch=epoch)
+            )
         else:
             groups = cut(order, limits, usable)
         for i, group in enumerate(groups):
@@ -132,21 +136,6 @@ def updates(
                 yield Update(epoch, i, group)
         del order, groups  # 8 bytes per pair, freed before the next epoch needs as much
         epoch, index = epoch + 1, 0
-
-
-def _shuffled_groups(
-    order: Ints,
-    limits: Sequence[tuple[Lengths, int]],
-    numbers: Lengths,
-    *,
-    seed: int,
-    epoch: int,
-) -> Iterator[Ints]:
-    """Cut `order` as `cut` does, and yield the runs in a random order."""
-    sizes = [len(group) for group in cut(order, limits, numbers)]
-    starts = np.cumsum([0, *sizes])
-    for i in shuffled(len(sizes), seed=seed, epoch=epoch):
-        yield numbers[order[starts[i] : starts[i + 1]]].astype(np.int64)
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
@@ -178,7 +167,7 @@ def cut(
     """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
 
     A run has at least one pair. If `numbers` is given, `order` indexes it. The work is done in
-    blocks, because sums over 36 million pairs would take 600 MB.
+    blocks, because sums over all pairs of a large corpus would take much memory.
     """
     start, n_pairs = 0, BLOCK_PAIRS
     while start < len(order):
@@ -257,14 +246,6 @@ def hardest_micro_batch(
             if n_scores > most_scores:
                 hardest, most_scores = group, n_scores
     return hardest
-
-
-def _lengths(offsets: Ints) -> Lengths:
-    lengths = np.empty(len(offsets) - 1, dtype=np.int32)
-    for start in range(0, len(lengths), BLOCK_PAIRS):
-        some = offsets[start : start + BLOCK_PAIRS + 1]
-        lengths[start : start + BLOCK_PAIRS] = np.diff(some)
-    return lengths
 
 
 def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:

@@ -258,8 +258,7 @@ def checkpoints(directory: Path) -> list[Path]:
 
 def last_step(directory: Path) -> int:
     """Return the step of the newest checkpoint in `directory`, intact or damaged, or 0."""
-    existing = checkpoints(directory)
-    return int(existing[-1].name.rpartition("-")[2]) if existing else 0
+    return max((int(path.name[-8:]) for path in checkpoints(directory)), default=0)
 
 
 def forget_old(directory: Path, keep: int) -> None:

@@ -56,9 +56,7 @@ class Group:
     def any(self, flag: bool) -> bool:
         """Return whether `flag` is true on any process."""
         flags = torch.tensor(float(flag))
-        if self.size > 1:
-            with _or_lost():
-                dist.all_reduce(flags)
+        self.sum_(flags)
         return bool(flags)
 
     def first(self, value: float) -> float:
@@ -86,9 +84,7 @@ class Group:
         """
         values = torch.zeros(self.size, dtype=torch.float64)
         values[self.rank] = value
-        if self.size > 1:
-            with _or_lost():
-                dist.all_reduce(values)
+        self.sum_(values)
         if (values != value).any():
             seen = ", ".join(f"{each:.0f}" for each in values)
             raise UserError(
@@ -117,7 +113,7 @@ class GradientSums:
     def clear(self) -> None:
         """Begin an update."""
         if self._all is None:
-            self._model.zero_grad(set_to_none=True)
+            self._model.zero_grad()
         else:
             self._all.zero_()
 
@@ -160,13 +156,10 @@ def join(device: torch.device) -> Iterator[Group]:
         n_here = _number("LOCAL_WORLD_SIZE", 1, size)
         torch.set_num_threads(max(1, torch.get_num_threads() // n_here))
     address, port = _said("MASTER_ADDR"), _number("MASTER_PORT", 1, 65_535)
+    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         store = dist.TCPStore(  # type: ignore[attr-defined]
-            address,
-            port,
-            is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
-            wait_for_workers=False,
-            timeout=TIMEOUT,
+            address, port, is_master=is_master, wait_for_workers=False, timeout=TIMEOUT
         )
     except dist.DistNetworkError as error:
         why = str(error).split("\n")[0]
@@ -194,10 +187,7 @@ def join(device: torch.device) -> Iterator[Group]:
 
 def _number(name: str, least: int, most: int | None = None) -> int:
     said = _said(name)
-    try:
-        number = int(said)
-    except ValueError:
-        number = least - 1
+    number = int(said) if said.isdecimal() else least - 1
     if number < least or (most is not None and number > most):
         expected = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise UserError(f"{name} is {said!r} and must be a whole number {expected}; {UNSET_RANK}")

@@ -12,7 +12,6 @@ import socket
 import sys
 import uuid
 from collections.abc import Sequence
-from typing import NoReturn
 
 import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import WorkerSpec
@@ -66,8 +65,18 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
             result = agent.run()
     except SignalException as stop:
         raise AlreadyReported(128 + stop.sigval) from None
-    if result.is_failed():
-        _explain([failure.exitcode for failure in result.failures.values()])
+    if not result.is_failed():
+        return
+    exit_codes = [failure.exitcode for failure in result.failures.values()]
+    if 1 in exit_codes:
+        raise AlreadyReported(1)
+    killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
+    how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
+    raise UserError(
+        f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
+        "memory, ask for fewer --processes or a lower --max-tokens; the same command "
+        "resumes from the last checkpoint"
+    )
 
 
 def _pass_on(number: signal.Signals) -> None:
@@ -119,16 +128,3 @@ class _OneMachine(RendezvousHandler):
 
     def shutdown(self) -> bool:
         return True
-
-
-def _explain(exit_codes: Sequence[int]) -> NoReturn:
-    """Raise an error that explains how the processes ended."""
-    if 1 in exit_codes:
-        raise AlreadyReported(1)
-    killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
-    how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
-    raise UserError(
-        f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
-        "memory, ask for fewer --processes or a lower --max-tokens; the same command "
-        "resumes from the last checkpoint"
-    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import batch_losses
-from nmtkit.training.background import Background, background
 from nmtkit.training.batches import Ints, Pairs, cut, pack
 from nmtkit.training.checkpoint import (
     BEGINNING,
@@ -77,26 +77,29 @@ def train(
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
     with (
         continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
-        background() as publishing,
+        ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
+        publishing: Future[None] = Future()  # of the last checkpoint
+        publishing.set_result(None)
         trainer.rehearse(n_left, progress)
         for work in trainer.coming(n_left, progress):
             metrics = trainer.step(work)
-            publishing.check()
+            if publishing.done():
+                publishing.result()
             if group.is_first and _is_due(config.dev_every_steps, metrics.step, config.max_steps):
                 try:
                     metrics = _evaluated(metrics, trainer, dev_pairs, evaluate)
                 except DivergedError:
-                    publishing.wait()
+                    publishing.result()
                     raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
             metrics_file.write(metrics.line())
             report(metrics)
             is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
             progress = _advanced(progress, work, metrics, is_due=is_due)
-            if _has_diverged(config, progress):
-                publishing.wait()
+            if skipped := _too_many_skipped(config, progress):
+                publishing.result()
                 group.wait()  # all processes are here, and say the same of the checkpoints
-                raise _diverged(_skipped_steps(progress), directory)
+                raise _diverged(f"loss or gradient of {skipped}", directory)
             stopping = group.any(should_stop())
             # The best step must have a checkpoint, and a step that was skipped has none.
             is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
@@ -105,12 +108,16 @@ def train(
                 best = better(progress.best, metrics.step, found)
                 progress = progress.model_copy(update={"best": best})
             if group.is_first and (is_due or stopping):
-                publishing.wait()
+                publishing.result()
                 _check_weights(trainer, progress.step, directory)
                 if progress.scheduled or stopping:
-                    _save(trainer, progress, directory, origin, publishing)
+                    snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
+                    publishing = background.submit(
+                        _publish, snapshot, directory, origin, config.keep_checkpoints
+                    )
             if stopping or is_over(config, progress):
                 break
+        publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
 
@@ -210,16 +217,12 @@ def _advanced(progress: Progress, work: Work, metrics: Metrics, *, is_due: bool)
     )
 
 
-def _has_diverged(config: TrainingConfig, progress: Progress) -> bool:
-    """Return whether too many steps were skipped in a row, or training ends with a skipped one."""
-    n_skipped = progress.skipped_in_a_row
-    return n_skipped >= MAX_SKIPPED or (n_skipped > 0 and progress.step == config.max_steps)
-
-
-def _skipped_steps(progress: Progress) -> str:
-    first = progress.step - progress.skipped_in_a_row + 1
-    steps = f"step {first:,}" if first == progress.step else f"steps {first:,} to {progress.step:,}"
-    return f"loss or gradient of {steps}"
+def _too_many_skipped(config: TrainingConfig, progress: Progress) -> str | None:
+    """Name the last steps if too many in a row, or the last of all, were skipped."""
+    n_skipped, last = progress.skipped_in_a_row, progress.step
+    if n_skipped < (1 if last == config.max_steps else MAX_SKIPPED):
+        return None
+    return f"step {last:,}" if n_skipped == 1 else f"steps {last - n_skipped + 1:,} to {last:,}"
 
 
 def _check_weights(trainer: Trainer, step: int, directory: Path) -> None:
@@ -228,22 +231,11 @@ def _check_weights(trainer: Trainer, step: int, directory: Path) -> None:
         raise _diverged(f"weights after step {step:,}", directory)
 
 
-def _save(
-    trainer: Trainer,
-    progress: Progress,
-    directory: Path,
-    origin: Origin | None,
-    publishing: Background,
-) -> None:
-    """Start to write a checkpoint and to delete old ones; that before it must be published."""
-    snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
-
-    def publish() -> None:
-        sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
-        snapshot.publish(directory, origin)
-        forget_old(directory, trainer.config.keep_checkpoints)
-
-    publishing.start(publish)
+def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: int) -> None:
+    """Publish a checkpoint and delete old ones."""
+    sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
+    snapshot.publish(directory, origin)
+    forget_old(directory, keep)
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:

@@ -41,34 +41,6 @@ class Setup:
     acceleration: Acceleration
     max_tokens: int  # per side of a micro-batch
 
-    @classmethod
-    def of(
-        cls,
-        model: ModelConfig,
-        training: TrainingConfig,
-        group: Group,
-        dtype: torch.dtype,
-        *,
-        deterministic: bool,
-        max_tokens: int,
-        may_be_smaller: bool,
-    ) -> "Setup":
-        """Return what fits the devices of `group`.
-
-        Args:
-            dtype: of activations.
-            deterministic: whether to do without what may give other bits each time.
-            max_tokens: the most per side of a micro-batch.
-            may_be_smaller: each process gets a micro-batch of an update. If not, dropout is the
-                same on any number of processes.
-        """
-        most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
-        if may_be_smaller and group.size > 1:
-            most = int(SLACK * most / group.size) + 1
-        device = group.device
-        acceleration = Acceleration.of(model, device, dtype, deterministic=deterministic)
-        return cls(model, training, group, acceleration, min(most, max_tokens))
-
     def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
         """Return a trainer of a new model with `n_rows` rows of embeddings."""
         device = self.group.device
@@ -160,10 +132,8 @@ def beginning(trainer: Trainer) -> Iterator[str]:
 def faster_ways(setup: Setup, *, is_precision_chosen: bool) -> Iterator[str]:
     """Yield what would make this machine train faster, a sentence each.
 
-    Args:
-        setup: how it trains.
-        is_precision_chosen: the user asked for this precision. A result must not depend on the
-            processor unless the user asks for it.
+    The precision is not changed unless the user asks for it: a result must not depend on the
+    processor.
     """
     if setup.acceleration.static and not setup.acceleration.compiled:
         yield (

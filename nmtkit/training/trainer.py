@@ -129,7 +129,14 @@ class Trainer:
     def step(self, work: Work) -> Metrics:
         """Do one step: the gradient of the update's loss per target token, then Adam."""
         begin = time.perf_counter()
-        rate = self._set_learning_rate(work.step)
+        rate = learning_rate(
+            work.step,
+            d_model=self.model.config.d_model,
+            warmup_steps=self.config.warmup_steps,
+            scale=self.config.learning_rate_scale,
+        )
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
         sums = self._add_up_gradients(work)
         norm = self._gradients.norm()
         # Adam's own switch, made for mixed precision: if it is 1, weights, moments and the count of
@@ -150,18 +157,6 @@ class Trainer:
             work.tgt_tokens,
             time.perf_counter() - begin,
         )
-
-    def _set_learning_rate(self, step: int) -> float:
-        """Set the learning rate of the schedule (section 5.3), and return it."""
-        rate = learning_rate(
-            step,
-            d_model=self.model.config.d_model,
-            warmup_steps=self.config.warmup_steps,
-            scale=self.config.learning_rate_scale,
-        )
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
-        return rate
 
     def _add_up_gradients(self, work: Work) -> Tensor:
         """Compute the gradient, summed over micro-batches and processes.
