@@ -87,39 +87,23 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
 
 
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Write `content` to `path` as canonical JSON, with a hash of itself."""
-    write_json(path, {**content, SEAL: _seal(content)})
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with a hash of it, which `read_sealed` checks."""
+    return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 
-def replace_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Do what `write_sealed` does, as `write_whole` does it."""
-    write_whole(path, canonical_json({**content, SEAL: _seal(content)}))
-
-
-def _seal(content: Mapping[str, Any]) -> str:
-    # A damaged file may have half of a surrogate pair.
-    text = canonical_json(content).encode("utf-8", errors="surrogatepass")
-    return hashlib.sha256(text).hexdigest()
-
-
-def check_seal(path: Path, n_bytes: int = MAX_RECORD_BYTES) -> bool:
-    """Check that no byte of a file of at most `n_bytes` that `write_sealed` wrote changed.
-
-    Returns:
-        Whether the file contains a hash of itself; that of an older version does not.
+def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
+    """Do what `read_record` does, and check that no byte of a `sealed` file changed.
 
     Raises:
-        DamagedError: it has changed.
+        DamagedError: as `read_record`, or a byte changed.
     """
-    text = read_utf8(path, n_bytes)
+    record = read_record(path, kind, n_bytes)
     content = read_json(path)
-    seal = content.pop(SEAL, None) if isinstance(content, dict) else ""
-    if seal is None:
-        return False
-    if seal != _seal(content) or text != canonical_json({**content, SEAL: seal}):
+    content.pop(SEAL, None)
+    if read_bytes(path, n_bytes) != canonical_json(sealed(content)).encode("utf-8"):
         raise damaged(f"{path} was altered (it does not match its own sha256)", path.parent)
-    return True
+    return record
 
 
 def read_json(path: Path) -> Any:
@@ -214,9 +198,10 @@ def locked(
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
         if not _try_lock(file, how):
+            held = f"{what} by {{}} (lock {path}); {{}}".format
             if say is None:
-                raise BusyError(f"{what} by {_held(file)}; wait for it to end, or stop it")
-            _wait(file, how, lambda: say(f"{what} by {_held(file)}; waiting for it to end"))
+                raise BusyError(held(_first_line(file), "wait for it to end, or stop it"))
+            _wait(file, how, lambda: say(held(_first_line(file), "waiting for it to end")))
         if note is not None:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
@@ -263,10 +248,6 @@ def _wait(file: TextIO, how: int, tell: Callable[[], None]) -> None:
             tell()
             is_told = True
         time.sleep(PAUSE_S)
-
-
-def _held(file: TextIO) -> str:
-    return f"{_first_line(file)} (lock {file.name})"
 
 
 def _first_line(file: TextIO) -> str:

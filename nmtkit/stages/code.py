@@ -46,14 +46,13 @@ def other_code(manifest: Manifest) -> OtherCode:
 
     Only what a stage published has a record of it.
     """
-    if manifest.fingerprint is None or manifest.kind not in ROOMS:
+    if manifest.fingerprint is None:
         return {}
-    stages = list(ROOMS)
-    other: dict[str, list[str] | None] = {}
-    for stage in stages[: stages.index(manifest.kind) + 1]:
-        then, now = manifest.code.get(stage), present_code()[stage]
-        if then is None:
-            other[stage] = None
-        elif rooms := [room for room in {**now, **then} if then.get(room) != now.get(room)]:
+    other: dict[str, list[str]] = {}
+    for stage, now in present_code().items():
+        then = manifest.code.get(stage, {})
+        if rooms := [room for room in {**now, **then} if then.get(room) != now.get(room)]:
             other[stage] = rooms
+        if stage == manifest.kind:
+            break
     return other

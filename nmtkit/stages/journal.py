@@ -14,11 +14,12 @@ from nmtkit.corpus.store import reopen
 from nmtkit.files import (
     DamagedError,
     Record,
-    check_seal,
+    canonical_json,
     delete,
-    read_record,
-    replace_sealed,
+    read_sealed,
+    sealed,
     sync,
+    write_whole,
 )
 from nmtkit.store import File, versions
 
@@ -104,7 +105,7 @@ class Journal:
             "parts": self._parts,
             "files": {name: file.entry().model_dump() for name, file in self._files.items()},
         }
-        replace_sealed(self._path, content)
+        write_whole(self._path, canonical_json(sealed(content)))
 
     def _file(self, path: Path) -> _Beginning:
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
@@ -112,8 +113,7 @@ class Journal:
     def _resume(self) -> None:
         """Take over what the journal tells of the draft, all of which is as it was committed."""
         try:
-            check_seal(self._path, MAX_BYTES)
-            told = read_record(self._path, _Content, MAX_BYTES)
+            told = read_sealed(self._path, _Content, MAX_BYTES)
         except DamagedError as error:
             raise _RefusedError(error.reason) from None
         keys = {**self._made_by, **told.made_by}

@@ -15,7 +15,7 @@ from models import tiny
 from torch import nn
 
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, write_sealed
+from nmtkit.files import DamagedError, sealed, write_json
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe_file import load_recipe
@@ -248,7 +248,7 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "at", ["nmtkit.store.replace_sealed", "nmtkit.files.move", "nmtkit.store.sync"]
+    "at", ["nmtkit.store.write_whole", "nmtkit.files.move", "nmtkit.store.sync"]
 )
 def test_kill_while_moments_go_leaves_every_checkpoint_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
@@ -419,7 +419,7 @@ def forge(path: Path, name: str, content: bytes) -> None:
 
 def rewrite(path: Path, manifest: dict[str, Any]) -> None:
     del manifest["sha256"]
-    write_sealed(path / MANIFEST, manifest)
+    write_json(path / MANIFEST, sealed(manifest))
 
 
 GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True, "skipped": 0}
