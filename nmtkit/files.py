@@ -197,11 +197,15 @@ def locked(
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
-        if not _try_lock(file, how):
-            held = f"{what} by {{}} (lock {path}); {{}}".format
+        begin, is_told = time.monotonic(), False
+        while not _try_lock(file, how):
+            held = f"{what} by {_first_line(file)} (lock {path})"
             if say is None:
-                raise BusyError(held(_first_line(file), "wait for it to end, or stop it"))
-            _wait(file, how, lambda: say(held(_first_line(file), "waiting for it to end")))
+                raise BusyError(f"{held}; wait for it to end, or stop it")
+            if not is_told and time.monotonic() - begin >= PATIENCE_S:
+                say(f"{held}; waiting for it to end")
+                is_told = True
+            time.sleep(PAUSE_S)
         if note is not None:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
@@ -237,17 +241,6 @@ def _try_lock(file: TextIO, how: int) -> bool:
             "lock daemon or -o local_lock=flock (NFS), or choose a folder elsewhere"
         ) from None
     return True
-
-
-def _wait(file: TextIO, how: int, tell: Callable[[], None]) -> None:
-    """Wait until the file can be locked, and tell it once if that takes long."""
-    begin = time.monotonic()
-    is_told = False
-    while not _try_lock(file, how):
-        if not is_told and time.monotonic() - begin >= PATIENCE_S:
-            tell()
-            is_told = True
-        time.sleep(PAUSE_S)
 
 
 def _first_line(file: TextIO) -> str:

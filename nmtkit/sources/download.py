@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError
@@ -47,33 +46,22 @@ def obtain(
     """
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"the mirror {mirror} is not a folder")
-    path = _place(file, downloads_dir)
     mirrored = None if mirror is None else _mirrored(file, mirror)
     if mirrored is not None and mirrored.is_file():
-        _verify(mirrored, file)
-        progress(_size(mirrored))
-        return mirrored
-    with _locked(path, file, say):
+        return _verified(mirrored, file, progress)
+    path = _place(file, downloads_dir)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f"{path.name}.lock")
+    with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
         if path.exists():
-            _verify(path, file)
-            progress(_size(path))
-        elif mirrored is not None:
+            return _verified(path, file, progress)
+        if mirrored is not None:
             raise UserError(
                 f"the mirror has no {mirrored}; save {file.url} there, or leave out --mirror to "
                 "download it"
             )
-        else:
-            _download(file, path, progress, say)
-    return path
-
-
-@contextmanager
-def _locked(path: Path, file: RemoteFile, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other process downloads or reads the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f"{path.name}.lock")
-    with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
-        yield
+        _download(file, path, progress, say)
+        return path
 
 
 # What is known without a network
@@ -84,11 +72,6 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
     places = [] if mirror is None else [_mirrored(file, mirror)]
     places.append(_place(file, downloads_dir))
     return next((path for path in places if path.is_file()), None)
-
-
-def is_here(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> bool:
-    """Return whether `obtain` would need no network."""
-    return find(file, downloads_dir, mirror) is not None
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
@@ -129,9 +112,11 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 # Verification
 
 
-def _verify(path: Path, file: RemoteFile) -> None:
+def _verified(path: Path, file: RemoteFile, progress: Callable[[int], None]) -> Path:
     if wrong := _difference(path, file):
         raise UserError(f"{path} has {wrong}, as {file.url} has; remove it")
+    progress(_size(path))
+    return path
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:

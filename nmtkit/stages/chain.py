@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, other_code, present_code
-from nmtkit.stages.note import Note, read_note
+from nmtkit.stages.note import read_note
 from nmtkit.stages.parent import open_parent
 from nmtkit.store import MANIFEST, NAMES, Artifact, Store, fingerprint_of
 from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
@@ -73,6 +73,7 @@ class Chain:
         self.remake = remake
         self.code = present_code()
         self.store = Store(machine.runs_dir)
+        self.fetch = partial(fetch, machine=machine)
         self._said_of_code: set[str] = set()
 
     @cached_property
@@ -87,8 +88,7 @@ class Chain:
         }
         langs = corpus.src_lang, corpus.tgt_lang
         return {
-            key: tuple(find_corpus(source, *langs) for source in named)
-            for key, named in sources.items()
+            key: tuple(find_corpus(one, *langs) for one in named) for key, named in sources.items()
         }
 
     @cached_property
@@ -98,19 +98,11 @@ class Chain:
         Raises:
             UserError: one is missing or damaged, or does not agree with the recipe.
         """
-        named = {
-            stage: getattr(getattr(self.recipe, section), key, None)
-            for stage, (section, key) in BUNDLES.items()
-        }
-        return {
-            stage: open_parent(path, self.recipe)
-            for stage, path in named.items()
-            if path is not None
-        }
-
-    def fetch(self, file: RemoteFile) -> Path:
-        """Do what the function `fetch` does, on the machine of this chain."""
-        return fetch(file, self.machine)
+        bundles = {}
+        for stage, (section, key) in BUNDLES.items():
+            if (path := getattr(getattr(self.recipe, section), key, None)) is not None:
+                bundles[stage] = open_parent(path, self.recipe)
+        return bundles
 
     def depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on.
@@ -221,7 +213,6 @@ class Chain:
         build: Callable[[Path], Mapping[str, Any]],
         *,
         resume: bool = False,
-        note_of: Callable[[Path], Note | None] = lambda _draft: None,
         measured: Sequence[str] = (),
     ) -> Artifact:
         """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
@@ -229,14 +220,12 @@ class Chain:
         Args:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
-            note_of: returns the note of the finished draft, if several runs may have made it.
             measured: names of files with measurements, which are not hashed.
         """
-        fingerprint = self.fingerprint(stage)
+        fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)
         if existing := self.store.find(stage, fingerprint):
             self.tell_code(existing)
             return existing
-        depends_on = self.depends_on(stage)
         code_before: Code = {}
         if bundle := self.bundles.get(stage):
             self.tell_code(bundle.artifact)
@@ -246,14 +235,12 @@ class Chain:
         run = provenance(self.recipe.name, self.command, self.overrides).model_dump()
         note = {"run": run, "upstream": depends_on.get("upstream", {})}
         with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
-            if existing := self.store.find(
-                stage, fingerprint
-            ):  # made while this waited for the lock
+            if existing := self.store.find(stage, fingerprint):  # made since, by another process
                 return existing
             begin = time.monotonic()
             measurements = build(draft)
             seconds = round(time.monotonic() - begin, 3)
-            noted = note_of(draft)
+            noted = read_note(draft) if stage == "train" else None  # several runs may make it
             return self.store.publish(
                 stage,
                 fingerprint,
@@ -318,9 +305,8 @@ def states(chain: Chain) -> list[State]:
 
 
 def _why_missing(chain: Chain, stage: str) -> str:
-    folder = chain.machine.runs_dir / stage
-    others = [path.parent for path in folder.glob(f"{NAMES}/{MANIFEST}")] if folder.is_dir() else []
+    others = list((chain.machine.runs_dir / stage).glob(f"{NAMES}/{MANIFEST}"))
+    if not others:
+        return "not made yet"
     sections = " and ".join(f"[{name}]" for name in STAGES[stage])
-    if others:
-        return f"none of the {len(others)} made so far has this {sections} and what is before it"
-    return "not made yet"
+    return f"none of the {len(others)} made so far has this {sections} and what is before it"

@@ -15,6 +15,7 @@ from nmtkit.files import (
     DamagedError,
     Record,
     canonical_json,
+    damaged,
     delete,
     read_sealed,
     sealed,
@@ -79,9 +80,8 @@ class Journal:
             try:
                 self._resume()
                 return
-            except _RefusedError as refused:
-                progress.say(f"{refused}; starting anew")
-            self._parts, self._files = {}, {}
+            except DamagedError as refused:
+                progress.say(f"{refused.reason}; starting anew")
             self._path.unlink()  # first: no journal may tell of files that are gone
         delete(draft)
         folder.mkdir(parents=True)
@@ -111,24 +111,23 @@ class Journal:
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
 
     def _resume(self) -> None:
-        """Take over what the journal tells of the draft, all of which is as it was committed."""
-        try:
-            told = read_sealed(self._path, _Content, MAX_BYTES)
-        except DamagedError as error:
-            raise _RefusedError(error.reason) from None
+        """Take over what the journal tells of the draft, all of which is as it was committed.
+
+        Raises:
+            DamagedError: it is not.
+        """
+        told = read_sealed(self._path, _Content, MAX_BYTES)
+        files: dict[str, _Beginning] = {}
         keys = {**self._made_by, **told.made_by}
         if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
-            raise _RefusedError(f"{self._draft} was begun with another {', '.join(others)}")
+            reason = f"{self._draft} was begun with another {', '.join(others)}"
+            raise damaged(reason, self._draft)
         for name, committed in told.files.items():
             path, file = self._draft / name, _Beginning()
             if not path.is_file():
-                raise _RefusedError(f"{path} is missing")
+                raise damaged(f"{path} is missing", self._draft)
             file.extend(path, committed.bytes)
             if file.entry() != committed:
-                raise _RefusedError(f"{path} was changed since it was written")
-            self._files[name] = file
-        self._parts = told.parts
-
-
-class _RefusedError(Exception):
-    """Why a draft is not resumed."""
+                raise damaged(f"{path} was changed since it was written", self._draft)
+            files[name] = file
+        self._parts, self._files = told.parts, files
