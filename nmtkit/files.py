@@ -12,10 +12,9 @@ import json
 import os
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -26,7 +25,6 @@ from nmtkit.errors import UserError, shown
 SEAL = "sha256"  # the key of the hash of a file's other keys
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
-BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
 # What flock raises where the file system has no locks.
@@ -159,15 +157,10 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
     return content
 
 
-def sha256_of(path: Path, n_bytes: int = sys.maxsize) -> str:
-    """Return the SHA-256 of a file, or of its first `n_bytes`."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(BLOCK_BYTES))
-    with path.open("rb", buffering=0) as file:
-        while n_read := file.readinto(buffer[:n_bytes]):
-            digest.update(buffer[:n_read])
-            n_bytes -= n_read
-    return digest.hexdigest()
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Locks
@@ -383,10 +376,7 @@ def whole_file(place: Path) -> Iterator[Path]:
         UserError: it is open already, or something else has the name of its draft's folder.
     """
     file = file_of(place)
-    if file is None:
-        yield place
-        return
-    with _new_draft(file) as draft:
+    with _new_draft(file) if file else nullcontext(place) as draft:
         yield draft
 
 

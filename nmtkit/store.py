@@ -153,12 +153,9 @@ class Store:
 
     def folders(self, kind: str) -> list[Path]:
         """Return the folders of artifacts of this kind, whole or not."""
-        found = [
-            path
-            for suffix in ("", DRAFT, ASIDE, DISCARDED)
-            for path in (self.folder / kind).glob(NAMES + suffix)
-        ]
-        return sorted(path for path in found if path.is_dir())
+        ends = ("", DRAFT, ASIDE, DISCARDED)
+        found = (path for end in ends for path in (self.folder / kind).glob(NAMES + end))
+        return sorted(filter(Path.is_dir, found))
 
     @contextmanager
     def lock(
@@ -259,11 +256,12 @@ class Store:
         """
         draft = self.draft_place(kind, fingerprint)
         facts = {
+            **measurements,
             "host": socket.gethostname(),
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
             "measured": {name: _entry(draft / name) for name in measured},
         }
-        write_json(draft / MEASUREMENTS, sealed({**measurements, **facts}))
+        write_json(draft / MEASUREMENTS, sealed(facts))
         told = {"fingerprint": fingerprint, "depends_on": depends_on, "code": code}
         write_manifest(draft, {"kind": kind, **told}, made_by, [MEASUREMENTS, *measured])
         # By way of another name: a kill must not leave a journal whose files are gone.
@@ -353,7 +351,7 @@ def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -
         seen = "is a link or not a regular file"
     elif (size := file.stat().st_size) != expected.bytes:
         seen = f"has {size:,} bytes"
-    elif not hashed or (sha256 := sha256_of(file, expected.bytes)) == expected.sha256:
+    elif not hashed or (sha256 := sha256_of(file)) == expected.sha256:
         return None
     else:
         published = f"published as {expected.sha256[:12]}..."

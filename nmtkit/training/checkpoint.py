@@ -147,14 +147,12 @@ def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, 
     publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
 
-def read_origin(checkpoint: Artifact) -> Origin | None:
-    """Return what a checkpoint is of; None if an older version wrote it, which did not tell.
+def read_origin(checkpoint: Artifact) -> Origin:
+    """Return what a checkpoint is of.
 
     Raises:
         DamagedError: its manifest tells something else.
     """
-    if not checkpoint.manifest.depends_on:
-        return None
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
