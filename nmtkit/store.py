@@ -13,7 +13,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -157,14 +157,13 @@ class Store:
         found = (path for end in ends for path in (self.folder / kind).glob(NAMES + end))
         return sorted(filter(Path.is_dir, found))
 
-    @contextmanager
     def lock(
         self,
         kind: str,
         fingerprint: str,
         note: Mapping[str, Any] | None = None,
         say: Callable[[str], None] | None = None,
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Keep other processes from making the same, which need not be an artifact.
 
         Args:
@@ -177,8 +176,7 @@ class Store:
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
-        with locked(place.with_suffix(".lock"), what, note=note, say=say):
-            yield
+        return locked(place.with_suffix(".lock"), what, note=note, say=say)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that is making the artifact, if there is one."""
@@ -262,8 +260,9 @@ class Store:
             "measured": {name: _entry(draft / name) for name in measured},
         }
         write_json(draft / MEASUREMENTS, sealed(facts))
-        told = {"fingerprint": fingerprint, "depends_on": depends_on, "code": code}
-        write_manifest(draft, {"kind": kind, **told}, made_by, [MEASUREMENTS, *measured])
+        what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
+        manifest = {**what, "code": code, "made_by": made_by}
+        write_manifest(draft, manifest, [MEASUREMENTS, *measured])
         # By way of another name: a kill must not leave a journal whose files are gone.
         discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
         place = self.place(kind, fingerprint)
@@ -271,20 +270,15 @@ class Store:
         return open_directory(place)
 
 
-def write_manifest(
-    draft: Path,
-    manifest: Mapping[str, Any],
-    made_by: Mapping[str, str] = {},
-    measured: Sequence[str] = (),
-) -> None:
-    """Write the manifest of a folder that is to be published; the rest as in `publish`."""
+def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
+    """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
         is_temporary = name.split("/")[0] == TEMPORARY
         if path.is_file() and not is_temporary and name not in (MANIFEST, *measured):
             files[name] = _entry(path)
-    made_by = {**versions(), **made_by}
+    made_by = {**versions(), **manifest.get("made_by", {})}
     content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
     write_json(draft / MANIFEST, sealed(content))
 

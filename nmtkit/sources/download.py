@@ -46,22 +46,24 @@ def obtain(
     """
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"the mirror {mirror} is not a folder")
-    mirrored = None if mirror is None else _mirrored(file, mirror)
-    if mirrored is not None and mirrored.is_file():
-        return _verified(mirrored, file, progress)
-    path = _place(file, downloads_dir)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f"{path.name}.lock")
-    with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
-        if path.exists():
-            return _verified(path, file, progress)
-        if mirrored is not None:
-            raise UserError(
-                f"the mirror has no {mirrored}; save {file.url} there, or leave out --mirror to "
-                "download it"
-            )
-        _download(file, path, progress, say)
-        return path
+    path = find(file, downloads_dir, mirror)
+    if path is None and mirror is not None:
+        raise UserError(
+            f"the mirror has no {_mirrored(file, mirror)}; save {file.url} there, or leave out "
+            "--mirror to download it"
+        )
+    if path is None:
+        path = _place(file, downloads_dir)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f"{path.name}.lock")
+        with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
+            if not path.exists():
+                _download(file, path, progress, say)
+                return path
+    if wrong := _difference(path, file):
+        raise UserError(f"{path} has {wrong}, as {file.url} has; remove it")
+    progress(_size(path))
+    return path
 
 
 # What is known without a network
@@ -110,13 +112,6 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 # Verification
-
-
-def _verified(path: Path, file: RemoteFile, progress: Callable[[int], None]) -> Path:
-    if wrong := _difference(path, file):
-        raise UserError(f"{path} has {wrong}, as {file.url} has; remove it")
-    progress(_size(path))
-    return path
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:

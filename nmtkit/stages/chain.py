@@ -11,11 +11,10 @@ from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, seed
-from nmtkit.files import DRAFT
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
-from nmtkit.reporting.code import OtherCode, code_note, marked
+from nmtkit.reporting.code import code_note, marked
 from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
@@ -277,31 +276,29 @@ def why_diverged(chain: Chain, draft: Path) -> str | None:
 
 def states(chain: Chain) -> list[State]:
     """Return the state of every stage, in order."""
-    found = []
-    for stage in STAGES:
-        other: OtherCode = {}
-        try:
-            fingerprint = chain.fingerprint(stage)
-        except UserError as error:  # a user's own file is not there
-            found.append(State(stage, "unknown", None, None, str(error)))
-            continue
-        place = chain.store.place(stage, fingerprint)
-        try:
-            artifact = chain.store.find(stage, fingerprint)
-        except UserError as error:
-            found.append(State(stage, "damaged", fingerprint, str(place), str(error)))
-            continue
-        if artifact is not None:
-            state, other = "fresh", other_code(artifact.manifest)
-            why = marked("nothing to do", other)
-        elif why_not := why_diverged(chain, place.with_suffix(DRAFT)):
-            state, why = "diverged", why_not
-        elif place.with_suffix(DRAFT).is_dir():
-            state, why = "partial", "begun but not finished; the next run resumes it"
-        else:
-            state, why = "missing", _why_missing(chain, stage)
-        found.append(State(stage, state, fingerprint, str(place), why, other))
-    return found
+    return [_state(chain, stage) for stage in STAGES]
+
+
+def _state(chain: Chain, stage: str) -> State:
+    try:
+        fingerprint = chain.fingerprint(stage)
+    except UserError as error:  # a user's own file is not there
+        return State(stage, "unknown", None, None, str(error))
+    place = str(chain.store.place(stage, fingerprint))
+    draft = chain.store.draft_place(stage, fingerprint)
+    try:
+        artifact = chain.store.find(stage, fingerprint)
+    except UserError as error:
+        return State(stage, "damaged", fingerprint, place, str(error))
+    if artifact is not None:
+        other = other_code(artifact.manifest)
+        return State(stage, "fresh", fingerprint, place, marked("nothing to do", other), other)
+    if why := why_diverged(chain, draft):
+        return State(stage, "diverged", fingerprint, place, why)
+    if draft.is_dir():
+        why = "begun but not finished; the next run resumes it"
+        return State(stage, "partial", fingerprint, place, why)
+    return State(stage, "missing", fingerprint, place, _why_missing(chain, stage))
 
 
 def _why_missing(chain: Chain, stage: str) -> str:
