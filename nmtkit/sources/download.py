@@ -78,7 +78,8 @@ def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> P
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
     """Return how many bytes of an unfinished download have arrived."""
-    return _size(_part_of(_place(file, downloads_dir)))
+    path = _place(file, downloads_dir)
+    return _size(path.with_name(f"{path.name}.part"))
 
 
 def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
@@ -93,10 +94,6 @@ def _place(file: RemoteFile, downloads_dir: Path) -> Path:
 
 def _mirrored(file: RemoteFile, mirror: Path) -> Path:
     return mirror.joinpath(*_host_and_path(file))
-
-
-def _part_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
 
 
 def _size(path: Path) -> int:
@@ -164,7 +161,8 @@ class _Part:
     """
 
     def __init__(self, path: Path, progress: Callable[[int], None]) -> None:
-        self.path, self.version_path = _part_of(path), path.with_name(f"{path.name}.version")
+        self.path = path.with_name(f"{path.name}.part")
+        self.version_path = path.with_name(f"{path.name}.version")
         self._progress = progress
         progress(self.n_bytes)
 

@@ -298,12 +298,7 @@ def _state(chain: Chain, stage: str) -> State:
     if draft.is_dir():
         why = "begun but not finished; the next run resumes it"
         return State(stage, "partial", fingerprint, place, why)
-    return State(stage, "missing", fingerprint, place, _why_missing(chain, stage))
-
-
-def _why_missing(chain: Chain, stage: str) -> str:
-    others = list((chain.machine.runs_dir / stage).glob(f"{NAMES}/{MANIFEST}"))
-    if not others:
-        return "not made yet"
+    n_others = len(list((chain.machine.runs_dir / stage).glob(f"{NAMES}/{MANIFEST}")))
     sections = " and ".join(f"[{name}]" for name in STAGES[stage])
-    return f"none of the {len(others)} made so far has this {sections} and what is before it"
+    why = f"none of the {n_others} made so far has this {sections} and what is before it"
+    return State(stage, "missing", fingerprint, place, why if n_others else "not made yet")

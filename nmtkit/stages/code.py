@@ -13,8 +13,7 @@ Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 # recorded with what these made. What only checks, finds, shows or measures changes no result.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "prepare": (
-        *("sources/", "corpus/"),
-        *("schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
+        *("sources/", "corpus/", "schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
     ),
     "train": (
         *("corpus/", "model/", "fast/", "training/"),
@@ -29,8 +28,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         *("visible.py", "tensors.py", "stages/translate.py"),
     ),
     "score": (
-        *("sources/", "corpus/", "evaluation/"),
-        *("schema.py", "languages.py", "stages/score.py"),
+        *("sources/", "corpus/", "evaluation/", "schema.py", "languages.py", "stages/score.py"),
     ),
 }
 

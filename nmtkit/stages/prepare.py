@@ -105,7 +105,10 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
-    _check_room(chain, draft)
+    corpora = chain.corpora["train"]
+    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
+    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    check_room(draft, needed - written, "preparing the training text")
     begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
     _say_nul(chain.corpora["dev"][0].name, sum(map(has_nul, dev)))
@@ -127,14 +130,6 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
         "learning_seconds": round(learned - tokenized, 3),
         "encoding_seconds": round(time.monotonic() - learned, 3),
     }
-
-
-def _check_room(chain: Chain, draft: Path) -> None:
-    """Check that there is enough disk space for what is not written yet."""
-    corpora = chain.corpora["train"]
-    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
-    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    check_room(draft, needed - written, "preparing the training text")
 
 
 def _say_what_fits(draft: Path, n_pairs: int, n_tokens: int, max_positions: int) -> None:

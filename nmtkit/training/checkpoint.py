@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from nmtkit.errors import UserError
@@ -35,7 +35,6 @@ from nmtkit.files import (
 )
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, check_same, load_weights
-from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
 from nmtkit.store import MANIFEST, Artifact, open_directory, publish_directory, verify, withdraw
 from nmtkit.tensors import load_tensors, save_tensors
@@ -53,7 +52,7 @@ class Best(Record):
     """The evaluation with the lowest dev perplexity so far, for early stopping."""
 
     step: Number
-    perplexity: Annotated[float, Field(ge=0), AfterValidator(bounded)]
+    perplexity: Annotated[float, Field(ge=0)]
     n_worse: Number  # evaluations since then, none of which was better
 
 
