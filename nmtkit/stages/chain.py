@@ -79,15 +79,12 @@ class Chain:
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
         """The corpora of each key that names text."""
         corpus = self.recipe.corpus
-        sources = {
-            "train": corpus.train,
-            "dev": (corpus.dev,),
-            "drop_held_out": corpus.drop_held_out,
-            "sets": self.recipe.test.sets,
-        }
-        langs = corpus.src_lang, corpus.tgt_lang
+        find = partial(find_corpus, src_lang=corpus.src_lang, tgt_lang=corpus.tgt_lang)
         return {
-            key: tuple(find_corpus(one, *langs) for one in named) for key, named in sources.items()
+            "train": tuple(map(find, corpus.train)),
+            "dev": (find(corpus.dev),),
+            "drop_held_out": tuple(map(find, corpus.drop_held_out)),
+            "sets": tuple(map(find, self.recipe.test.sets)),
         }
 
     @cached_property
