@@ -71,8 +71,7 @@ def obtain(
 
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
     """Return the path that `obtain` would verify and return without the network, if any."""
-    places = [] if mirror is None else [_mirrored(file, mirror)]
-    places.append(_place(file, downloads_dir))
+    places = [*([_mirrored(file, mirror)] if mirror else []), _place(file, downloads_dir)]
     return next((path for path in places if path.is_file()), None)
 
 

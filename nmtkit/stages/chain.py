@@ -110,9 +110,8 @@ class Chain:
         for key in INPUTS.get(stage, ()):
             for section in STAGES[stage]:
                 depends[section].pop(key, None)
-            depends.setdefault("inputs", {})[key] = [
-                corpus.identity() for corpus in self.corpora[key]
-            ]
+            identities = [corpus.identity() for corpus in self.corpora[key]]
+            depends.setdefault("inputs", {})[key] = identities
         if bundle := self.bundles.get(stage):
             section, key = BUNDLES[stage]
             del depends[section][key]

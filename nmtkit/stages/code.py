@@ -27,9 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         # visible.py has which lines are blank
         *("visible.py", "tensors.py", "stages/translate.py"),
     ),
-    "score": (
-        *("sources/", "corpus/", "evaluation/", "schema.py", "languages.py", "stages/score.py"),
-    ),
+    "score": ("sources/", "corpus/", "evaluation/", "schema.py", "languages.py", "stages/score.py"),
 }
 
 

@@ -36,7 +36,7 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", place.stem):
             if last_step(there) > last_step(draft / CHECKPOINTS):
-                max_steps = _max_steps(note.depends_on)
+                max_steps: int = note.depends_on["training"]["max_steps"]
                 progress.say(f"train: continues {place}, the same with max_steps = {max_steps:,}")
                 write_note(draft, note.model_copy(update={"depends_on": wanted}))
                 _share(chain.recipe.training, place, max_steps, draft / CHECKPOINTS)
@@ -55,13 +55,9 @@ def _shorter(chain: Chain, wanted: Mapping[str, Any]) -> Iterator[tuple[Path, No
     for place in chain.store.folders("train"):
         with suppress(UserError):
             if place.suffix in ("", DRAFT) and (note := read_note(place)):
-                is_shorter = _max_steps(note.depends_on) < _max_steps(wanted)
-                if is_shorter and lineage(note.depends_on) == lineage(wanted):
+                there, here = (each["training"]["max_steps"] for each in (note.depends_on, wanted))
+                if there < here and lineage(note.depends_on) == lineage(wanted):
                     yield place, note
-
-
-def _max_steps(depends_on: Mapping[str, Any]) -> int:
-    return int(depends_on["training"]["max_steps"])
 
 
 def _share(training: TrainingConfig, place: Path, max_steps: int, directory: Path) -> None:
