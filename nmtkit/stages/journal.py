@@ -71,8 +71,7 @@ class Journal:
             made_by: what the files are made from, besides versions. Where it was another, its keys
                 are told.
         """
-        self.folder = folder
-        self._draft, self._path = draft, folder / JOURNAL
+        self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
         self._made_by = {**versions(), **made_by}
         self._parts: dict[str, Any] = {}
         self._files: dict[str, _Beginning] = {}

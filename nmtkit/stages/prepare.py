@@ -223,8 +223,7 @@ class _Clean:
 
     def count_words_again(self) -> None:
         """Count the words of the text that an earlier run wrote, as that run did."""
-        pairs = self.pairs()
-        before = 0
+        pairs, before = self.pairs(), 0
         for stop in [*self.forgot_after, self.n_pairs]:
             for pair in islice(pairs, stop - before):
                 self.words.update(words_of(pair))
