@@ -12,10 +12,9 @@ import json
 import os
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -26,7 +25,6 @@ from nmtkit.errors import UserError, shown
 SEAL = "sha256"  # the key of the hash of a file's other keys
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
 MAX_RECORD_BYTES = 2**21
-BLOCK_BYTES = 2**18  # hashed at a time, as hashlib.file_digest does
 DRAFT = ".partial"  # what is not whole ends in it, in a folder of nmtkit's own
 MARK = "nmtkit.lock"  # in the folder beside a place that a user names
 # What flock raises where the file system has no locks.
@@ -87,39 +85,23 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
 
 
-def write_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Write `content` to `path` as canonical JSON, with a hash of itself."""
-    write_json(path, {**content, SEAL: _seal(content)})
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with a hash of it, which `read_sealed` checks."""
+    return {**content, SEAL: hashlib.sha256(canonical_json(content).encode("utf-8")).hexdigest()}
 
 
-def replace_sealed(path: Path, content: Mapping[str, Any]) -> None:
-    """Do what `write_sealed` does, as `write_whole` does it."""
-    write_whole(path, canonical_json({**content, SEAL: _seal(content)}))
-
-
-def _seal(content: Mapping[str, Any]) -> str:
-    # A damaged file may have half of a surrogate pair.
-    text = canonical_json(content).encode("utf-8", errors="surrogatepass")
-    return hashlib.sha256(text).hexdigest()
-
-
-def check_seal(path: Path, n_bytes: int = MAX_RECORD_BYTES) -> bool:
-    """Check that no byte of a file of at most `n_bytes` that `write_sealed` wrote changed.
-
-    Returns:
-        Whether the file contains a hash of itself; that of an older version does not.
+def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
+    """Do what `read_record` does, and check that no byte of a `sealed` file changed.
 
     Raises:
-        DamagedError: it has changed.
+        DamagedError: as `read_record`, or a byte changed.
     """
-    text = read_utf8(path, n_bytes)
+    record = read_record(path, kind, n_bytes)
     content = read_json(path)
-    seal = content.pop(SEAL, None) if isinstance(content, dict) else ""
-    if seal is None:
-        return False
-    if seal != _seal(content) or text != canonical_json({**content, SEAL: seal}):
+    content.pop(SEAL, None)
+    if read_bytes(path, n_bytes) != canonical_json(sealed(content)).encode("utf-8"):
         raise damaged(f"{path} was altered (it does not match its own sha256)", path.parent)
-    return True
+    return record
 
 
 def read_json(path: Path) -> Any:
@@ -175,15 +157,10 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
     return content
 
 
-def sha256_of(path: Path, n_bytes: int = sys.maxsize) -> str:
-    """Return the SHA-256 of a file, or of its first `n_bytes`."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(BLOCK_BYTES))
-    with path.open("rb", buffering=0) as file:
-        while n_read := file.readinto(buffer[:n_bytes]):
-            digest.update(buffer[:n_read])
-            n_bytes -= n_read
-    return digest.hexdigest()
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # Locks
@@ -213,10 +190,15 @@ def locked(
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
-        if not _try_lock(file, how):
+        begin, is_told = time.monotonic(), False
+        while not _try_lock(file, how):
+            held = f"{what} by {_first_line(file)} (lock {path})"
             if say is None:
-                raise BusyError(f"{what} by {_held(file)}; wait for it to end, or stop it")
-            _wait(file, how, lambda: say(f"{what} by {_held(file)}; waiting for it to end"))
+                raise BusyError(f"{held}; wait for it to end, or stop it")
+            if not is_told and time.monotonic() - begin >= PATIENCE_S:
+                say(f"{held}; waiting for it to end")
+                is_told = True
+            time.sleep(PAUSE_S)
         if note is not None:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n{json.dumps(note)}\n")
@@ -252,21 +234,6 @@ def _try_lock(file: TextIO, how: int) -> bool:
             "lock daemon or -o local_lock=flock (NFS), or choose a folder elsewhere"
         ) from None
     return True
-
-
-def _wait(file: TextIO, how: int, tell: Callable[[], None]) -> None:
-    """Wait until the file can be locked, and tell it once if that takes long."""
-    begin = time.monotonic()
-    is_told = False
-    while not _try_lock(file, how):
-        if not is_told and time.monotonic() - begin >= PATIENCE_S:
-            tell()
-            is_told = True
-        time.sleep(PAUSE_S)
-
-
-def _held(file: TextIO) -> str:
-    return f"{_first_line(file)} (lock {file.name})"
 
 
 def _first_line(file: TextIO) -> str:
@@ -409,10 +376,7 @@ def whole_file(place: Path) -> Iterator[Path]:
         UserError: it is open already, or something else has the name of its draft's folder.
     """
     file = file_of(place)
-    if file is None:
-        yield place
-        return
-    with _new_draft(file) as draft:
+    with _new_draft(file) if file else nullcontext(place) as draft:
         yield draft
 
 

@@ -14,9 +14,4 @@ def perplexity_of(nll: float, n_tokens: int) -> float:
         nll: Summed over the tokens, in nats. If it is NaN, so is the perplexity.
         n_tokens: Their number. Of no tokens, the perplexity is 1.
     """
-    return bounded(math.exp(min(nll / max(1, n_tokens), MAX_EXPONENT)))
-
-
-def bounded(perplexity: float) -> float:
-    """Return a perplexity, or `MAX_PERPLEXITY` if it is larger, as older versions wrote it."""
-    return min(perplexity, MAX_PERPLEXITY)
+    return min(math.exp(min(nll / max(1, n_tokens), MAX_EXPONENT)), MAX_PERPLEXITY)

@@ -13,7 +13,7 @@ import os
 import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -31,7 +31,6 @@ from nmtkit.files import (
     DamagedError,
     Record,
     canonical_json,
-    check_seal,
     damaged,
     delete,
     discard,
@@ -39,10 +38,12 @@ from nmtkit.files import (
     locked,
     move,
     read_record,
-    replace_sealed,
+    read_sealed,
+    sealed,
     sha256_of,
     sync,
-    write_sealed,
+    write_json,
+    write_whole,
 )
 
 MANIFEST = "manifest.json"
@@ -86,8 +87,8 @@ class Manifest(Record):
     depends_on: dict[str, Any] = Field(default={})
     made_by: dict[str, str]  # versions and, of a training, its precision or precisions
     # Of each stage up to this one, the hashes of the rooms of nmtkit that its result depends on.
-    code: dict[str, dict[str, str]] = Field(default={})  # older versions wrote none
-    sha256: str | None = None  # of all this; older versions wrote none
+    code: dict[str, dict[str, str]] = Field(default={})
+    sha256: str  # of all this
 
 
 @dataclass(frozen=True)
@@ -152,21 +153,17 @@ class Store:
 
     def folders(self, kind: str) -> list[Path]:
         """Return the folders of artifacts of this kind, whole or not."""
-        found = [
-            path
-            for suffix in ("", DRAFT, ASIDE, DISCARDED)
-            for path in (self.folder / kind).glob(NAMES + suffix)
-        ]
-        return sorted(path for path in found if path.is_dir())
+        ends = ("", DRAFT, ASIDE, DISCARDED)
+        found = (path for end in ends for path in (self.folder / kind).glob(NAMES + end))
+        return sorted(filter(Path.is_dir, found))
 
-    @contextmanager
     def lock(
         self,
         kind: str,
         fingerprint: str,
         note: Mapping[str, Any] | None = None,
         say: Callable[[str], None] | None = None,
-    ) -> Iterator[None]:
+    ) -> AbstractContextManager[None]:
         """Keep other processes from making the same, which need not be an artifact.
 
         Args:
@@ -179,8 +176,7 @@ class Store:
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
-        with locked(place.with_suffix(".lock"), what, note=note, say=say):
-            yield
+        return locked(place.with_suffix(".lock"), what, note=note, say=say)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that is making the artifact, if there is one."""
@@ -258,13 +254,15 @@ class Store:
         """
         draft = self.draft_place(kind, fingerprint)
         facts = {
+            **measurements,
             "host": socket.gethostname(),
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
             "measured": {name: _entry(draft / name) for name in measured},
         }
-        write_sealed(draft / MEASUREMENTS, {**measurements, **facts})
-        told = {"fingerprint": fingerprint, "depends_on": depends_on, "code": code}
-        write_manifest(draft, {"kind": kind, **told}, made_by, [MEASUREMENTS, *measured])
+        write_json(draft / MEASUREMENTS, sealed(facts))
+        what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
+        manifest = {**what, "code": code, "made_by": made_by}
+        write_manifest(draft, manifest, [MEASUREMENTS, *measured])
         # By way of another name: a kill must not leave a journal whose files are gone.
         discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
         place = self.place(kind, fingerprint)
@@ -272,22 +270,17 @@ class Store:
         return open_directory(place)
 
 
-def write_manifest(
-    draft: Path,
-    manifest: Mapping[str, Any],
-    made_by: Mapping[str, str] = {},
-    measured: Sequence[str] = (),
-) -> None:
-    """Write the manifest of a folder that is to be published; the rest as in `publish`."""
+def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
+    """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
     files = {}
     for path in sorted(draft.rglob("*")):
         name = path.relative_to(draft).as_posix()
         is_temporary = name.split("/")[0] == TEMPORARY
         if path.is_file() and not is_temporary and name not in (MANIFEST, *measured):
             files[name] = _entry(path)
-    made_by = {**versions(), **made_by}
+    made_by = {**versions(), **manifest.get("made_by", {})}
     content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
-    write_sealed(draft / MANIFEST, content)
+    write_json(draft / MANIFEST, sealed(content))
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
@@ -308,7 +301,7 @@ def withdraw(path: Path, name: str) -> None:
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
         del content["files"][name]
-        replace_sealed(path / MANIFEST, content)
+        write_whole(path / MANIFEST, canonical_json(sealed(content)))
     delete(path / name)
     sync(path)
 
@@ -336,16 +329,15 @@ def open_directory(path: Path) -> Artifact:
             f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}",
             "make it again",
         )
-    manifest = read_record(path / MANIFEST, Manifest)
-    check_seal(path / MANIFEST)
+    manifest = read_sealed(path / MANIFEST, Manifest)
     for name, expected in manifest.files.items():
-        if difference := _difference_in_size(path, name, expected):
+        if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
     return Artifact(path, manifest)
 
 
-def _difference_in_size(path: Path, name: str, expected: File) -> str | None:
-    """Return what is wrong with a file, without reading it."""
+def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -> str | None:
+    """Return what is wrong with a file, which is read only if it is `hashed`."""
     file = path / name
     if not os.path.lexists(file):
         seen = "is missing"
@@ -353,20 +345,12 @@ def _difference_in_size(path: Path, name: str, expected: File) -> str | None:
         seen = "is a link or not a regular file"
     elif (size := file.stat().st_size) != expected.bytes:
         seen = f"has {size:,} bytes"
+    elif not hashed or (sha256 := sha256_of(file)) == expected.sha256:
+        return None
     else:
-        return None
+        published = f"published as {expected.sha256[:12]}..."
+        return f"{file} was altered (sha256 {sha256[:12]}..., {published})"
     return f"{file} {seen} but was published with {expected.bytes:,} bytes"
-
-
-def _difference(path: Path, name: str, expected: File) -> str | None:
-    """Return what is wrong with a file."""
-    if difference := _difference_in_size(path, name, expected):
-        return difference
-    if (seen := sha256_of(path / name, expected.bytes)) == expected.sha256:
-        return None
-    return (
-        f"{path / name} was altered (sha256 {seen[:12]}..., published as {expected.sha256[:12]}...)"
-    )
 
 
 def _is_regular(folder: Path, name: str) -> bool:
@@ -391,17 +375,16 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
 class _Measured(BaseModel):
     """The part of the measurements that says which other files have some."""
 
-    measured: dict[str, File] | None = None
+    measured: dict[str, File]
 
 
 def differences(path: Path) -> Iterator[str]:
     """Yield a sentence for each difference between a folder and what was published as `path`.
 
-    Every byte of every file is looked at. An older version recorded no hash of measurements.
+    Every byte of every file is looked at.
     """
     try:
-        manifest = read_record(path / MANIFEST, Manifest)
-        is_sealed = check_seal(path / MANIFEST)
+        manifest = read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
         yield error.reason
         return
@@ -410,23 +393,20 @@ def differences(path: Path) -> Iterator[str]:
         yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
     if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
         yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
-    files = dict(manifest.files)
-    if is_sealed:
+    files, others = dict(manifest.files), sorted(path.rglob("*"))
+    if manifest.fingerprint is not None:  # a stage published it
         try:
-            if not check_seal(path / MEASUREMENTS):
-                yield f"{path / MEASUREMENTS} has lost its sha256"
-            files |= read_record(path / MEASUREMENTS, _Measured).measured or {}
+            files |= read_sealed(path / MEASUREMENTS, _Measured).measured
         except DamagedError as error:
             yield error.reason
-            is_sealed = False  # what else was measured is not known
+            others = []  # what else was measured is not known
     for name, entry in files.items():
         if difference := _difference(path, name, entry):
             yield difference
-    if is_sealed:
-        known = {*files, MANIFEST, MEASUREMENTS}
-        for file in sorted(path.rglob("*")):
-            if not file.is_dir() and file.relative_to(path).as_posix() not in known:
-                yield f"{file} was not published with the others"
+    known = {*files, MANIFEST, MEASUREMENTS}
+    for file in others:
+        if not file.is_dir() and file.relative_to(path).as_posix() not in known:
+            yield f"{file} was not published with the others"
 
 
 @cache

@@ -39,7 +39,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
 
     def run(chain: Chain) -> Artifact:
         chains.append(chain)
-        return Artifact(Path("path"), Manifest(format=1, files={}, kind="train", made_by={}))
+        manifest = Manifest(format=1, files={}, kind="train", made_by={}, sha256="")
+        return Artifact(Path("path"), manifest)
 
     monkeypatch.setattr(train, "run", run)
     monkeypatch.setattr(Machine, "check", lambda _: None)  # this one may lack what is asked for

@@ -30,7 +30,7 @@ from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
-from nmtkit.files import write_sealed
+from nmtkit.files import sealed, write_json
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
 from nmtkit.recipe_file import load_recipe, recipes_dir
@@ -296,7 +296,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
 
 def _sealed(folder: Path) -> bytes:
     path = folder / "sealed.json"
-    write_sealed(path, {"seconds": 1.5, "measured": {}})
+    write_json(path, sealed({"seconds": 1.5, "measured": {}}))
     return path.read_bytes()
 
 

@@ -3,16 +3,13 @@
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError, shown_differences
 from nmtkit.files import check_room, read_record, sha256_of, whole_folder
-from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
-from nmtkit.stages.continuation import lineage
 from nmtkit.stages.note import read_note
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
 from nmtkit.training.averaging import average_weights, check_related
@@ -67,7 +64,7 @@ def average(folders: Sequence[Path], place: Path) -> Path:
         check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
         text = first.artifact
         if not first.decoding:
-            text = _corpus_of(first.path, ", or name also a bundle of the same model")
+            text = _corpus_of(first.path)
         decoding = first.decoding or PAPERS_DECODING
         of_text = PreparedCorpus(text).files_of_a_bundle()
         verify(text, *(path.name for path in of_text))
@@ -79,55 +76,34 @@ def average(folders: Sequence[Path], place: Path) -> Path:
 
 def _model(artifact: Artifact) -> _Model:
     if artifact.manifest.kind == "checkpoint":
-        return _Model(artifact, read_origin(artifact) or _origin_of_old(artifact))
+        return _Model(artifact, read_origin(artifact))
     bundle = open_bundle(artifact.path)
     text = PreparedCorpus(artifact).hashes_of_text()
     return _Model(artifact, Origin(model=bundle.description, text=text), bundle.decoding)
 
 
-def _origin_of_old(checkpoint: Artifact) -> Origin:
-    """Return what a checkpoint of an older version is of, which only its training tells."""
-    training = _training_of(checkpoint.path)
-    text = PreparedCorpus(_corpus_of(checkpoint.path, "")).hashes_of_text()
-    model = Description.load(training)
-    return Origin(model=model, text=text, training=lineage(_depends_on(training)))
-
-
-def _depends_on(training: Path) -> dict[str, Any]:
-    """Return what the training in a folder depends on; nothing if there is none."""
-    note = read_note(training)
-    return note.depends_on if note else {}
-
-
-def _training_of(checkpoint: Path) -> Path:
-    """Return the folder of the training that a checkpoint, or a link to one, lies in."""
-    place = checkpoint.resolve() if checkpoint.is_symlink() else checkpoint.absolute()
-    return place.parents[1]
-
-
-def _corpus_of(checkpoint: Path, way_out: str) -> Artifact:
-    """Return the corpus of the training that a checkpoint lies in.
-
-    Args:
-        checkpoint: The folder.
-        way_out: What else the user can do if it is not found, for the message.
+def _corpus_of(checkpoint: Path) -> Artifact:
+    """Return the corpus of the training that a checkpoint, or a link to one, lies in.
 
     Raises:
         UserError: It lies in no training, or the corpus is no longer there.
     """
-    training = _training_of(checkpoint)
+    place = checkpoint.resolve() if checkpoint.is_symlink() else checkpoint.absolute()
+    training = place.parents[1]
     try:
-        fingerprint = str(_depends_on(training)["upstream"]["prepare"])
+        note = read_note(training)
+        depends_on = note.depends_on if note else {}
+        fingerprint = str(depends_on["upstream"]["prepare"])
     except (UserError, LookupError, TypeError):
         raise UserError(
             f"{checkpoint} is not in the folder of its training, which tells its vocabulary; put "
-            f"it back there{way_out}"
+            "it back there, or name also a bundle of the same model"
         ) from None
     corpus = Store(training.parents[1]).find("prepare", fingerprint)
     if corpus is None:
         raise UserError(
             f"the corpus {fingerprint} that {training} was trained on is no longer there; run "
-            f"`nmtkit prepare` again{way_out}"
+            "`nmtkit prepare` again, or name also a bundle of the same model"
         )
     return corpus
 

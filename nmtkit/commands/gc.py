@@ -5,7 +5,7 @@ from contextlib import suppress
 from copy import copy
 from pathlib import Path
 
-from nmtkit.commands.known_runs import disk_bytes, made, named_chain, recorded_run, upstream_of
+from nmtkit.commands.known_runs import disk_bytes, made, named_chain, recorded, upstream_of
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
@@ -37,7 +37,7 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
     """
     store = Store(machine.runs_dir)
     there = list(made(machine.runs_dir))
-    runs = {each.path: recorded_run(Path(each.path)) for each in there}
+    runs = {each.path: recorded(Path(each.path)).run for each in there}
     codes = list(_remade(store))
     needs = {run.run: _needs(run, machine, codes) for run in runs.values() if run is not None}
     needed = set[Place]()

@@ -22,11 +22,13 @@ from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
 
 
-class _Recorded(BaseModel):
-    """What measurements say of the run; older versions did not."""
+class Recorded(BaseModel):
+    """What measurements say of the run that made an artifact, if they can be read."""
 
     run: Provenance | None = None
     published: datetime | None = None
+    seconds: float | None = None
+    host: str | None = None
 
 
 class _Note(BaseModel):
@@ -65,9 +67,11 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     return name, overrides
 
 
-def recorded_run(path: Path) -> Provenance | None:
-    """Return the run that made the artifact at `path`, if that is known."""
-    return _recorded(path).run
+def recorded(path: Path) -> Recorded:
+    """Return what is known of the run that made the artifact at `path`."""
+    with suppress(DamagedError):
+        return read_record(path / MEASUREMENTS, Recorded)
+    return Recorded()
 
 
 def upstream_of(path: Path) -> dict[str, str]:
@@ -100,8 +104,8 @@ def _made(store: Store, stage: str, path: Path) -> Made:
             DISCARDED: "being freed",
         }[path.suffix]
     else:
-        recorded = _recorded(path)
-        run, published = recorded.run, recorded.published
+        made_by = recorded(path)
+        run, published = made_by.run, made_by.published
         try:
             artifact = open_directory(path)
             other = other_code(artifact.manifest)
@@ -137,12 +141,6 @@ def disk_bytes(paths: Sequence[Path], *, freed: bool = False) -> int:
                 key = stat.st_dev, stat.st_ino
                 seen[key] = stat.st_size, stat.st_nlink, seen.get(key, (0, 0, 0))[2] + 1
     return sum(size for size, n_names, n in seen.values() if not freed or n == n_names)
-
-
-def _recorded(path: Path) -> _Recorded:
-    with suppress(DamagedError):
-        return read_record(path / MEASUREMENTS, _Recorded)
-    return _Recorded()
 
 
 def _note(path: Path) -> _Note:

@@ -7,7 +7,7 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.reporting.devices import device_name, training_cost
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.reporting.tables import print_plan
-from nmtkit.sources.download import is_here, known_bytes
+from nmtkit.sources.download import find, known_bytes
 from nmtkit.stages.chain import Chain, states
 from nmtkit.stages.train import say_faster_ways, setup_of, start_processes
 from nmtkit.training.checkpoint import checkpoints_bytes
@@ -95,7 +95,7 @@ def _downloads(chain: Chain) -> list[Download]:
         Download(
             url,
             known_bytes(file, chain.machine.downloads_dir),
-            is_here(file, chain.machine.downloads_dir, chain.machine.mirror),
+            find(file, chain.machine.downloads_dir, chain.machine.mirror) is not None,
         )
         for url, file in remote.items()
     ]

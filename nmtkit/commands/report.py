@@ -8,17 +8,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from nmtkit import progress
-from nmtkit.commands.known_runs import named_chain, recorded_run, split_overrides, upstream_of
+from nmtkit.commands.known_runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.commands.study import chains_of, table
 from nmtkit.commands.training_cost import cost_of
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
-from nmtkit.files import DamagedError, read_record
+from nmtkit.files import DamagedError
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.description import Description
@@ -32,7 +30,7 @@ from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.report import Report, RunFacts, StageFacts
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import MEASUREMENTS, Artifact, Store, open_directory, versions
+from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -84,14 +82,6 @@ def _studies(machine: Machine, names: Sequence[str]) -> Iterator[StudyTable]:
         yield table(study, chains_of(study, machine, overrides))
 
 
-class _Measured(BaseModel):
-    """The measurements that are reported."""
-
-    seconds: float | None = None
-    host: str | None = None
-    published: str | None = None
-
-
 def _run(store: Store, scored: Artifact) -> RunFacts:
     found: dict[str, Path] = {"score": scored.path}
     for stage in reversed(list(STAGES)):
@@ -101,7 +91,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
     stages = [_stage(stage, found[stage]) for stage in STAGES if stage in found]
     recipe = {key: value for stage in stages for key, value in stage.recipe.items()}
     scores = read_scores(scored)
-    run = recorded_run(scored.path)
+    run = recorded(scored.path).run
     corpus = recipe.get("corpus", {})
     langs = corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?")
     name = run.name if run else "?"
@@ -166,21 +156,17 @@ def _stage(stage: str, path: Path) -> StageFacts:
         manifest = open_directory(path).manifest
     except DamagedError:
         return StageFacts(stage, path.name, str(path), is_here=False)
-    try:
-        measured = read_record(path / MEASUREMENTS, _Measured)
-    except DamagedError:
-        measured = _Measured()
-    run = recorded_run(path)
+    made = recorded(path)
     return StageFacts(
         stage,
         path.name,
         str(path),
         is_here=True,
         manifest_sha256=manifest.sha256,
-        published=measured.published,
-        seconds=measured.seconds,
-        host=measured.host,
-        run=run.model_dump(mode="json") if run else {},
+        published=made.published.isoformat() if made.published else None,
+        seconds=made.seconds,
+        host=made.host,
+        run=made.run.model_dump(mode="json") if made.run else {},
         made_by=manifest.made_by,
         code=manifest.code.get(stage, {}),
         recipe={name: manifest.depends_on[name] for name in STAGES[stage]},

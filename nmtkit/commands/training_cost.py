@@ -10,10 +10,9 @@ from nmtkit.store import MEASUREMENTS, Artifact
 
 
 class _Measured(BaseModel):
-    """The measurements that cost depends on; older versions did not name the device."""
+    """The measurements that cost depends on."""
 
-    device: str
-    device_name: str | None = None
+    device_name: str
     processes: int
     steps: int
     timed_steps: int
@@ -39,6 +38,6 @@ def cost_of(trained: Artifact) -> TrainingCost | None:
     return training_cost(
         seconds=share * measured.timed_seconds,
         n_devices=measured.processes,
-        device=measured.device_name or measured.device,
+        device=measured.device_name,
         product_flops=share * update_flops(model.config, model.n_rows, src, tgt, TYPICAL_LENGTH),
     )

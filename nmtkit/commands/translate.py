@@ -27,7 +27,7 @@ from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import ROOMS
 from nmtkit.stages.journal import Journal
-from nmtkit.stages.parts import tell_pieces
+from nmtkit.stages.translate import tell_pieces
 from nmtkit.translator import Translator
 
 # What a translation of a text depends on, besides its bundle.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nmtkit import progress
-from nmtkit.commands.known_runs import recorded_run
+from nmtkit.commands.known_runs import recorded
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
@@ -51,7 +51,7 @@ def verify_path(path: Path) -> list[Verified]:
         else:
             lack = f"{place}, from which it was made, is not here any more"
             found.append(Verified(stage, str(place), [lack]))
-    run = recorded_run(path)
+    run = recorded(path).run
     chain = None
     if run is not None:
         try:

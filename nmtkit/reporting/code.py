@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping
 
-# By stage, the rooms that were different; None: older versions of nmtkit did not record them.
-OtherCode = Mapping[str, list[str] | None]
+OtherCode = Mapping[str, list[str]]  # by stage, the rooms that were different
 
 
 def all_of(*others: OtherCode) -> OtherCode:
     """Return what is said of several artifacts at once."""
-    together: dict[str, list[str] | None] = {}
+    together: dict[str, list[str]] = {}
     for stage, rooms in (each for other in others for each in other.items()):
-        together[stage] = [*dict.fromkeys([*(together.get(stage) or []), *(rooms or [])])] or None
+        together[stage] = [*dict.fromkeys([*together.get(stage, []), *rooms])]
     return together
 
 
 def marked(text: str, other: OtherCode) -> str:
     """Return a cell of a table, which says whether other code made the result."""
-    if not any(other.values()):
+    if not other:
         return text
     return f"{text}, other code" if text else "other code"
 
@@ -25,14 +24,12 @@ def code_note(other: OtherCode) -> str:
     """Return the line that names the rooms, each with its stages; "" if there is nothing to say."""
     stages: dict[str, list[str]] = {}
     for stage, rooms in other.items():
-        for room in rooms or []:
+        for room in rooms:
             stages.setdefault(room, []).append(stage)
-    parts = [f"{room} ({', '.join(of_room)})" for room, of_room in stages.items()]
-    unknown = [stage for stage, rooms in other.items() if rooms is None]
-    said = []
-    if parts:
-        again = "`nmtkit run --remake` makes it again, beside the old one"
-        said.append(f"made by other code than the present: {', '.join(parts)}; {again}")
-    if unknown:
-        said.append(f"made by a version of nmtkit that recorded no code: {', '.join(unknown)}")
-    return "; ".join(said)
+    if not stages:
+        return ""
+    parts = ", ".join(f"{room} ({', '.join(of_room)})" for room, of_room in stages.items())
+    return (
+        f"made by other code than the present: {parts}; `nmtkit run --remake` makes it again, "
+        "beside the old one"
+    )

@@ -260,11 +260,7 @@ def libraries(run: RunFacts) -> str:
     """Return the versions of Python and the libraries of each stage, those of several once."""
     of_stages: dict[str, list[str]] = {}
     for stage in run.stages:
-        names = [
-            f"{name} {version}"
-            for name, version in stage.made_by.items()
-            if name not in ("code", "nmtkit")  # of older versions, one hash of all code
-        ]
+        names = [f"{name} {version}" for name, version in stage.made_by.items() if name != "nmtkit"]
         if names:
             of_stages.setdefault(", ".join(names), []).append(stage.stage)
     return "; ".join(f"{', '.join(stages)}: {names}" for names, stages in of_stages.items())

@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError
@@ -47,33 +46,24 @@ def obtain(
     """
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"the mirror {mirror} is not a folder")
-    path = _place(file, downloads_dir)
-    mirrored = None if mirror is None else _mirrored(file, mirror)
-    if mirrored is not None and mirrored.is_file():
-        _verify(mirrored, file)
-        progress(_size(mirrored))
-        return mirrored
-    with _locked(path, file, say):
-        if path.exists():
-            _verify(path, file)
-            progress(_size(path))
-        elif mirrored is not None:
-            raise UserError(
-                f"the mirror has no {mirrored}; save {file.url} there, or leave out --mirror to "
-                "download it"
-            )
-        else:
-            _download(file, path, progress, say)
+    path = find(file, downloads_dir, mirror)
+    if path is None and mirror is not None:
+        raise UserError(
+            f"the mirror has no {_mirrored(file, mirror)}; save {file.url} there, or leave out "
+            "--mirror to download it"
+        )
+    if path is None:
+        path = _place(file, downloads_dir)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f"{path.name}.lock")
+        with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
+            if not path.exists():
+                _download(file, path, progress, say)
+                return path
+    if wrong := _difference(path, file):
+        raise UserError(f"{path} has {wrong}, as {file.url} has; remove it")
+    progress(_size(path))
     return path
-
-
-@contextmanager
-def _locked(path: Path, file: RemoteFile, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait until no other process downloads or reads the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f"{path.name}.lock")
-    with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
-        yield
 
 
 # What is known without a network
@@ -81,19 +71,14 @@ def _locked(path: Path, file: RemoteFile, say: Callable[[str], None]) -> Iterato
 
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
     """Return the path that `obtain` would verify and return without the network, if any."""
-    places = [] if mirror is None else [_mirrored(file, mirror)]
-    places.append(_place(file, downloads_dir))
+    places = [*([_mirrored(file, mirror)] if mirror else []), _place(file, downloads_dir)]
     return next((path for path in places if path.is_file()), None)
-
-
-def is_here(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> bool:
-    """Return whether `obtain` would need no network."""
-    return find(file, downloads_dir, mirror) is not None
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
     """Return how many bytes of an unfinished download have arrived."""
-    return _size(_part_of(_place(file, downloads_dir)))
+    path = _place(file, downloads_dir)
+    return _size(path.with_name(f"{path.name}.part"))
 
 
 def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
@@ -110,10 +95,6 @@ def _mirrored(file: RemoteFile, mirror: Path) -> Path:
     return mirror.joinpath(*_host_and_path(file))
 
 
-def _part_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -127,11 +108,6 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 # Verification
-
-
-def _verify(path: Path, file: RemoteFile) -> None:
-    if wrong := _difference(path, file):
-        raise UserError(f"{path} has {wrong}, as {file.url} has; remove it")
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
@@ -184,7 +160,8 @@ class _Part:
     """
 
     def __init__(self, path: Path, progress: Callable[[int], None]) -> None:
-        self.path, self.version_path = _part_of(path), path.with_name(f"{path.name}.version")
+        self.path = path.with_name(f"{path.name}.part")
+        self.version_path = path.with_name(f"{path.name}.version")
         self._progress = progress
         progress(self.n_bytes)
 

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,16 @@ from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, seed
-from nmtkit.files import DRAFT
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
-from nmtkit.reporting.code import OtherCode, code_note, marked
+from nmtkit.reporting.code import code_note, marked
 from nmtkit.reporting.facts import State
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, other_code, present_code
-from nmtkit.stages.note import Note, read_note
+from nmtkit.stages.note import read_note
 from nmtkit.stages.parent import open_parent
 from nmtkit.store import MANIFEST, NAMES, Artifact, Store, fingerprint_of
 from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
@@ -73,22 +72,19 @@ class Chain:
         self.remake = remake
         self.code = present_code()
         self.store = Store(machine.runs_dir)
+        self.fetch = partial(fetch, machine=machine)
         self._said_of_code: set[str] = set()
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
         """The corpora of each key that names text."""
         corpus = self.recipe.corpus
-        sources = {
-            "train": corpus.train,
-            "dev": (corpus.dev,),
-            "drop_held_out": corpus.drop_held_out,
-            "sets": self.recipe.test.sets,
-        }
-        langs = corpus.src_lang, corpus.tgt_lang
+        find = partial(find_corpus, src_lang=corpus.src_lang, tgt_lang=corpus.tgt_lang)
         return {
-            key: tuple(find_corpus(source, *langs) for source in named)
-            for key, named in sources.items()
+            "train": tuple(map(find, corpus.train)),
+            "dev": (find(corpus.dev),),
+            "drop_held_out": tuple(map(find, corpus.drop_held_out)),
+            "sets": tuple(map(find, self.recipe.test.sets)),
         }
 
     @cached_property
@@ -98,19 +94,11 @@ class Chain:
         Raises:
             UserError: one is missing or damaged, or does not agree with the recipe.
         """
-        named = {
-            stage: getattr(getattr(self.recipe, section), key, None)
-            for stage, (section, key) in BUNDLES.items()
-        }
-        return {
-            stage: open_parent(path, self.recipe)
-            for stage, path in named.items()
-            if path is not None
-        }
-
-    def fetch(self, file: RemoteFile) -> Path:
-        """Do what the function `fetch` does, on the machine of this chain."""
-        return fetch(file, self.machine)
+        bundles = {}
+        for stage, (section, key) in BUNDLES.items():
+            if (path := getattr(getattr(self.recipe, section), key, None)) is not None:
+                bundles[stage] = open_parent(path, self.recipe)
+        return bundles
 
     def depends_on(self, stage: str) -> dict[str, Any]:
         """Return everything that an artifact of `stage` depends on.
@@ -122,9 +110,8 @@ class Chain:
         for key in INPUTS.get(stage, ()):
             for section in STAGES[stage]:
                 depends[section].pop(key, None)
-            depends.setdefault("inputs", {})[key] = [
-                corpus.identity() for corpus in self.corpora[key]
-            ]
+            identities = [corpus.identity() for corpus in self.corpora[key]]
+            depends.setdefault("inputs", {})[key] = identities
         if bundle := self.bundles.get(stage):
             section, key = BUNDLES[stage]
             del depends[section][key]
@@ -221,7 +208,6 @@ class Chain:
         build: Callable[[Path], Mapping[str, Any]],
         *,
         resume: bool = False,
-        note_of: Callable[[Path], Note | None] = lambda _draft: None,
         measured: Sequence[str] = (),
     ) -> Artifact:
         """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
@@ -229,14 +215,12 @@ class Chain:
         Args:
             build: writes the files and returns measurements.
             resume: keep what a killed run left in the draft.
-            note_of: returns the note of the finished draft, if several runs may have made it.
             measured: names of files with measurements, which are not hashed.
         """
-        fingerprint = self.fingerprint(stage)
+        fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)
         if existing := self.store.find(stage, fingerprint):
             self.tell_code(existing)
             return existing
-        depends_on = self.depends_on(stage)
         code_before: Code = {}
         if bundle := self.bundles.get(stage):
             self.tell_code(bundle.artifact)
@@ -246,14 +230,12 @@ class Chain:
         run = provenance(self.recipe.name, self.command, self.overrides).model_dump()
         note = {"run": run, "upstream": depends_on.get("upstream", {})}
         with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
-            if existing := self.store.find(
-                stage, fingerprint
-            ):  # made while this waited for the lock
+            if existing := self.store.find(stage, fingerprint):  # made since, by another process
                 return existing
             begin = time.monotonic()
             measurements = build(draft)
             seconds = round(time.monotonic() - begin, 3)
-            noted = note_of(draft)
+            noted = read_note(draft) if stage == "train" else None  # several runs may make it
             return self.store.publish(
                 stage,
                 fingerprint,
@@ -290,37 +272,29 @@ def why_diverged(chain: Chain, draft: Path) -> str | None:
 
 def states(chain: Chain) -> list[State]:
     """Return the state of every stage, in order."""
-    found = []
-    for stage in STAGES:
-        other: OtherCode = {}
-        try:
-            fingerprint = chain.fingerprint(stage)
-        except UserError as error:  # a user's own file is not there
-            found.append(State(stage, "unknown", None, None, str(error)))
-            continue
-        place = chain.store.place(stage, fingerprint)
-        try:
-            artifact = chain.store.find(stage, fingerprint)
-        except UserError as error:
-            found.append(State(stage, "damaged", fingerprint, str(place), str(error)))
-            continue
-        if artifact is not None:
-            state, other = "fresh", other_code(artifact.manifest)
-            why = marked("nothing to do", other)
-        elif why_not := why_diverged(chain, place.with_suffix(DRAFT)):
-            state, why = "diverged", why_not
-        elif place.with_suffix(DRAFT).is_dir():
-            state, why = "partial", "begun but not finished; the next run resumes it"
-        else:
-            state, why = "missing", _why_missing(chain, stage)
-        found.append(State(stage, state, fingerprint, str(place), why, other))
-    return found
+    return [_state(chain, stage) for stage in STAGES]
 
 
-def _why_missing(chain: Chain, stage: str) -> str:
-    folder = chain.machine.runs_dir / stage
-    others = [path.parent for path in folder.glob(f"{NAMES}/{MANIFEST}")] if folder.is_dir() else []
+def _state(chain: Chain, stage: str) -> State:
+    try:
+        fingerprint = chain.fingerprint(stage)
+    except UserError as error:  # a user's own file is not there
+        return State(stage, "unknown", None, None, str(error))
+    place = str(chain.store.place(stage, fingerprint))
+    draft = chain.store.draft_place(stage, fingerprint)
+    try:
+        artifact = chain.store.find(stage, fingerprint)
+    except UserError as error:
+        return State(stage, "damaged", fingerprint, place, str(error))
+    if artifact is not None:
+        other = other_code(artifact.manifest)
+        return State(stage, "fresh", fingerprint, place, marked("nothing to do", other), other)
+    if why := why_diverged(chain, draft):
+        return State(stage, "diverged", fingerprint, place, why)
+    if draft.is_dir():
+        why = "begun but not finished; the next run resumes it"
+        return State(stage, "partial", fingerprint, place, why)
+    n_others = len(list((chain.machine.runs_dir / stage).glob(f"{NAMES}/{MANIFEST}")))
     sections = " and ".join(f"[{name}]" for name in STAGES[stage])
-    if others:
-        return f"none of the {len(others)} made so far has this {sections} and what is before it"
-    return "not made yet"
+    why = f"none of the {n_others} made so far has this {sections} and what is before it"
+    return State(stage, "missing", fingerprint, place, why if n_others else "not made yet")

@@ -13,8 +13,7 @@ Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 # recorded with what these made. What only checks, finds, shows or measures changes no result.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "prepare": (
-        *("sources/", "corpus/"),
-        *("schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
+        *("sources/", "corpus/", "schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
     ),
     "train": (
         *("corpus/", "model/", "fast/", "training/"),
@@ -28,10 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         # visible.py has which lines are blank
         *("visible.py", "tensors.py", "stages/translate.py"),
     ),
-    "score": (
-        *("sources/", "corpus/", "evaluation/"),
-        *("schema.py", "languages.py", "stages/score.py"),
-    ),
+    "score": ("sources/", "corpus/", "evaluation/", "schema.py", "languages.py", "stages/score.py"),
 }
 
 
@@ -46,14 +42,13 @@ def other_code(manifest: Manifest) -> OtherCode:
 
     Only what a stage published has a record of it.
     """
-    if manifest.fingerprint is None or manifest.kind not in ROOMS:
+    if manifest.fingerprint is None:
         return {}
-    stages = list(ROOMS)
-    other: dict[str, list[str] | None] = {}
-    for stage in stages[: stages.index(manifest.kind) + 1]:
-        then, now = manifest.code.get(stage), present_code()[stage]
-        if then is None:
-            other[stage] = None
-        elif rooms := [room for room in {**now, **then} if then.get(room) != now.get(room)]:
+    other: dict[str, list[str]] = {}
+    for stage, now in present_code().items():
+        then = manifest.code.get(stage, {})
+        if rooms := [room for room in {**now, **then} if then.get(room) != now.get(room)]:
             other[stage] = rooms
+        if stage == manifest.kind:
+            break
     return other

@@ -14,11 +14,13 @@ from nmtkit.corpus.store import reopen
 from nmtkit.files import (
     DamagedError,
     Record,
-    check_seal,
+    canonical_json,
+    damaged,
     delete,
-    read_record,
-    replace_sealed,
+    read_sealed,
+    sealed,
     sync,
+    write_whole,
 )
 from nmtkit.store import File, versions
 
@@ -69,8 +71,7 @@ class Journal:
             made_by: what the files are made from, besides versions. Where it was another, its keys
                 are told.
         """
-        self.folder = folder
-        self._draft, self._path = draft, folder / JOURNAL
+        self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
         self._made_by = {**versions(), **made_by}
         self._parts: dict[str, Any] = {}
         self._files: dict[str, _Beginning] = {}
@@ -78,9 +79,8 @@ class Journal:
             try:
                 self._resume()
                 return
-            except _RefusedError as refused:
-                progress.say(f"{refused}; starting anew")
-            self._parts, self._files = {}, {}
+            except DamagedError as refused:
+                progress.say(f"{refused.reason}; starting anew")
             self._path.unlink()  # first: no journal may tell of files that are gone
         delete(draft)
         folder.mkdir(parents=True)
@@ -104,31 +104,29 @@ class Journal:
             "parts": self._parts,
             "files": {name: file.entry().model_dump() for name, file in self._files.items()},
         }
-        replace_sealed(self._path, content)
+        write_whole(self._path, canonical_json(sealed(content)))
 
     def _file(self, path: Path) -> _Beginning:
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
 
     def _resume(self) -> None:
-        """Take over what the journal tells of the draft, all of which is as it was committed."""
-        try:
-            check_seal(self._path, MAX_BYTES)
-            told = read_record(self._path, _Content, MAX_BYTES)
-        except DamagedError as error:
-            raise _RefusedError(error.reason) from None
+        """Take over what the journal tells of the draft, all of which is as it was committed.
+
+        Raises:
+            DamagedError: it is not.
+        """
+        told = read_sealed(self._path, _Content, MAX_BYTES)
+        files: dict[str, _Beginning] = {}
         keys = {**self._made_by, **told.made_by}
         if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
-            raise _RefusedError(f"{self._draft} was begun with another {', '.join(others)}")
+            reason = f"{self._draft} was begun with another {', '.join(others)}"
+            raise damaged(reason, self._draft)
         for name, committed in told.files.items():
             path, file = self._draft / name, _Beginning()
             if not path.is_file():
-                raise _RefusedError(f"{path} is missing")
+                raise damaged(f"{path} is missing", self._draft)
             file.extend(path, committed.bytes)
             if file.entry() != committed:
-                raise _RefusedError(f"{path} was changed since it was written")
-            self._files[name] = file
-        self._parts = told.parts
-
-
-class _RefusedError(Exception):
-    """Why a draft is not resumed."""
+                raise damaged(f"{path} was changed since it was written", self._draft)
+            files[name] = file
+        self._parts, self._files = told.parts, files

@@ -33,10 +33,7 @@ class Note(Record):
         if kept[-1].partition(" ")[0] != precision:
             kept.append(f"{precision} from step {step}")
         made = {room: self.code.get(room, UNKNOWN).split("+") for room in code}
-        joined = {
-            room: "+".join(made[room] if now in made[room] else [*made[room], now])
-            for room, now in code.items()
-        }
+        joined = {room: "+".join(dict.fromkeys([*made[room], code[room]])) for room in code}
         return self.model_copy(update={"precision": ", ".join(kept), "code": joined})
 
 

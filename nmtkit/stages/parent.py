@@ -21,6 +21,7 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
             tokenization or, if the recipe fine-tunes it, another model.
     """
     bundle, corpus = open_bundle(Path(path)), recipe.corpus
+    compared: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     for key, lang, side in (
         ("src_lang", corpus.src_lang.code, bundle.text.src),
         ("tgt_lang", corpus.tgt_lang.code, bundle.text.tgt),
@@ -29,20 +30,13 @@ def open_parent(path: str, recipe: Recipe) -> Bundle:
         if side is bundle.text.tgt and corpus.linearization:
             ours["tokenizer"] = corpus.linearization
         theirs = {key: side.lang, **{each: getattr(side, each) for each in TOKENIZER_KEYS}}
-        _compare(path, "corpus", ours, theirs)
+        compared.append(("corpus", ours, theirs))
     if path == recipe.training.start_from:
-        _compare(path, "model", computed(recipe.model), computed(bundle.description.config))
+        compared.append(("model", computed(recipe.model), computed(bundle.description.config)))
+    for section, ours, theirs in compared:
+        if differences := shown_differences(theirs, ours):
+            raise UserError(
+                f"the bundle {path} was made with [{section}] {differences[0]}, but the recipe has "
+                f"{differences[1]}; change the recipe, or choose another bundle"
+            )
     return bundle
-
-
-def _compare(path: str, section: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Compare a section of the recipe with what the bundle at `path` was made with.
-
-    Raises:
-        UserError: They differ.
-    """
-    if differences := shown_differences(theirs, ours):
-        raise UserError(
-            f"the bundle {path} was made with [{section}] {differences[0]}, but the recipe has "
-            f"{differences[1]}; change the recipe, or choose another bundle"
-        )

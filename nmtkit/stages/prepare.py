@@ -41,7 +41,7 @@ from nmtkit.corpus.tokenized import (
 from nmtkit.errors import UserError
 from nmtkit.files import check_room
 from nmtkit.languages import Language
-from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig, SentencePieceConfig
+from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
@@ -50,9 +50,8 @@ from nmtkit.store import TEMPORARY, Artifact
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
-MAX_WORDS = (
-    2**22
-)  # different words that are counted, about 0.4 GB; beyond that, the rarest are dropped
+# Different words that are counted, about 0.4 GB; beyond that, the rarest are dropped.
+MAX_WORDS = 2**22
 
 
 def run(chain: Chain) -> Artifact:
@@ -71,11 +70,11 @@ def _tell(note: str) -> None:
 
 
 def _check_set(name: str, pairs: Iterator[Pair]) -> None:
-    n_with_nul, is_blank = 0, True
+    n_with_nul = n_lines = 0  # that are not blank
     for pair in pairs:
         n_with_nul += has_nul(pair)
-        is_blank = is_blank and not pair[0].strip()
-    if is_blank:
+        n_lines += bool(pair[0].strip())
+    if not n_lines:
         raise UserError(f"the test set {name} has blank lines alone; name another in [test] sets")
     _say_nul(name, n_with_nul)
 
@@ -106,18 +105,20 @@ def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
-    _check_room(chain, draft)
+    corpora = chain.corpora["train"]
+    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
+    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    check_room(draft, needed - written, "preparing the training text")
     begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
     _say_nul(chain.corpora["dev"][0].name, sum(map(has_nul, dev)))
     clean = _tokenize_all(chain, journal)
     tokenized = time.monotonic()
-    subword = _learn_once(chain, journal, draft, clean)
+    subword = _learn_once(chain, journal, draft, clean.words)
     chain.say_rows("prepare", subword.n_tokens)
     learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
-    _say_how_the_vocabulary_fits(draft, subword.n_tokens)
-    _say_what_is_left_out(draft, clean.n_pairs, chain.recipe.model.max_positions)
+    _say_what_fits(draft, clean.n_pairs, subword.n_tokens, chain.recipe.model.max_positions)
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)
     Tokenizations(src=src, tgt=tgt).save(draft)
@@ -131,15 +132,8 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     }
 
 
-def _check_room(chain: Chain, draft: Path) -> None:
-    """Check that there is enough disk space for what is not written yet."""
-    corpora = chain.corpora["train"]
-    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
-    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    check_room(draft, needed - written, "preparing the training text")
-
-
-def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
+def _say_what_fits(draft: Path, n_pairs: int, n_tokens: int, max_positions: int) -> None:
+    """Report unused and unknown tokens, and pairs too long for this recipe's max_positions."""
     n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
     progress.say(
         f"prepare: {n_unused:,} of the {n_tokens:,} tokens are absent from the training text"
@@ -149,10 +143,6 @@ def _say_how_the_vocabulary_fits(draft: Path, n_tokens: int) -> None:
             f"prepare: warning: {n_unknown:,} tokens of the training text are unknown, because the "
             "vocabulary lacks their characters"
         )
-
-
-def _say_what_is_left_out(draft: Path, n_pairs: int, max_positions: int) -> None:
-    """Report pairs that are too long; recipes with another max_positions share this corpus."""
     if n_longer := prepared.n_longer(draft, max_positions):
         progress.say(
             f"prepare: {n_longer:,} of {n_pairs:,} training pairs have a side of more than "
@@ -168,7 +158,7 @@ def _write_dev(
     A line that is too long to be translated at once is tokenized in the same pieces.
     """
     tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
-    for number, (side, ids) in enumerate(zip(SIDES, Encode(subword)(tokenized), strict=True)):
+    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
         prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
         with prepared.ids_writer(draft, "dev", side, subword.n_tokens) as writer:
             writer.append(ids)
@@ -194,9 +184,8 @@ class _Clean:
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
     with_nul: dict[str, int] = field(default_factory=dict)  # pairs with a U+0000, by corpus
-    forgot_after: list[int] = field(
-        default_factory=list
-    )  # numbers of pairs after which the rarest words were dropped
+    # Numbers of pairs after which the rarest words were dropped.
+    forgot_after: list[int] = field(default_factory=list)
     finished: bool = False
     words: Counter[str] = field(default_factory=Counter)
 
@@ -209,7 +198,8 @@ class _Clean:
 
     def told(self) -> dict[str, Any]:
         """Return what the journal records: everything that does not follow from the two files."""
-        return {key: value for key, value in vars(self).items() if key not in _NOT_TOLD}
+        not_told = ("src", "tgt", "words")
+        return {key: value for key, value in vars(self).items() if key not in not_told}
 
     def add(self, tokenized: Tokenized) -> None:
         count = self.counts[tokenized.corpus]
@@ -217,9 +207,8 @@ class _Clean:
         count["pairs"] += len(tokenized.pairs) + tokenized.reasons.total()
         for reason, n in tokenized.reasons.items():
             count["dropped"][reason] = count["dropped"].get(reason, 0) + n
-        if tokenized.n_with_nul:
-            name = count["corpus"]
-            self.with_nul[name] = self.with_nul.get(name, 0) + tokenized.n_with_nul
+        name = count["corpus"]
+        self.with_nul[name] = self.with_nul.get(name, 0) + tokenized.n_with_nul
         self.kept += tokenized.kept
         shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
         for example in tokenized.dropped:
@@ -234,8 +223,7 @@ class _Clean:
 
     def count_words_again(self) -> None:
         """Count the words of the text that an earlier run wrote, as that run did."""
-        pairs = self.pairs()
-        before = 0
+        pairs, before = self.pairs(), 0
         for stop in [*self.forgot_after, self.n_pairs]:
             for pair in islice(pairs, stop - before):
                 self.words.update(words_of(pair))
@@ -251,23 +239,13 @@ class _Clean:
             fewest += 1
 
 
-_NOT_TOLD = ("src", "tgt", "words")
-
-
 def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
     """Write the clean training text, or what is missing of it, and count its words."""
     corpora = chain.corpora["train"]
-    files = journal.folder / "src", journal.folder / "tgt"
-    if told := journal["tokenized"]:
-        clean = _Clean(*files, **told)
-    else:
-        clean = _Clean(
-            *files, [{"corpus": c.name, "pairs": 0, "kept": 0, "dropped": {}} for c in corpora]
-        )
-    with (
-        journal.reopen(clean.src) as src,
-        journal.reopen(clean.tgt) as tgt,
-    ):
+    counts = [{"corpus": each.name, "pairs": 0, "kept": 0, "dropped": {}} for each in corpora]
+    told = journal["tokenized"] or {"counts": counts}
+    clean = _Clean(journal.folder / "src", journal.folder / "tgt", **told)
+    with journal.reopen(clean.src) as src, journal.reopen(clean.tgt) as tgt:
 
         def commit() -> None:
             src.flush()
@@ -283,8 +261,8 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
         with progress.task("prepare: tokenize and clean", unit="pairs", total=total) as task:
             task.advance(sum(count["pairs"] for count in clean.counts))
             chunks = islice(_raw_chunks(chain), clean.chunks, None)
-            work = _tokenize(chain)
-            for tokenized in map_chunks(work, chunks, workers=chain.machine.n_workers()):
+            workers = chain.machine.n_workers()
+            for tokenized in map_chunks(_tokenize(chain), chunks, workers=workers):
                 src.write("".join(f"{pair[0]}\n" for pair in tokenized.pairs).encode("utf-8"))
                 tgt.write("".join(f"{pair[1]}\n" for pair in tokenized.pairs).encode("utf-8"))
                 clean.add(tokenized)
@@ -299,9 +277,8 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
 
 def _raw_chunks(chain: Chain) -> Iterator[RawChunk]:
     """Yield the raw training text, with duplicates marked if the recipe drops them."""
-    texts = [
-        corpus.pairs(chain.fetch, _tell) for corpus in chain.corpora["train"]
-    ]  # downloads first
+    # Downloads all before it reads one.
+    texts = [corpus.pairs(chain.fetch, _tell) for corpus in chain.corpora["train"]]
     seen = SeenPairs()
     marking = chain.recipe.corpus.drop_duplicates
     for number, text in enumerate(texts):
@@ -326,20 +303,19 @@ def _tokenize(chain: Chain) -> Tokenize:
 
 
 def _tell_dropped(clean: _Clean) -> None:
+    def reasons(*counts: dict[str, Any]) -> str:
+        dropped = sum((Counter[str](count["dropped"]) for count in counts), Counter[str]())
+        return ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
+
     if not clean.n_pairs:
-        reasons = Counter[str]()
-        for count in clean.counts:
-            reasons.update(count["dropped"])
         raise UserError(
-            f"cleaning dropped every training pair ({_reasons(reasons)}); look at the text, or at "
-            "min_tokens, max_tokens and max_ratio in [corpus]"
+            f"cleaning dropped every training pair ({reasons(*clean.counts)}); look at the text, "
+            "or at min_tokens, max_tokens and max_ratio in [corpus]"
         )
     for count in clean.counts:
         if count["dropped"]:
-            progress.say(
-                f"prepare: {count['corpus']}: {count['pairs']:,} pairs, dropped "
-                f"{_reasons(Counter(count['dropped']))}"
-            )
+            told = f"{count['pairs']:,} pairs, dropped {reasons(count)}"
+            progress.say(f"prepare: {count['corpus']}: {told}")
     for name, n_pairs in clean.with_nul.items():
         _say_nul(name, n_pairs)
     if clean.forgot_after:
@@ -349,27 +325,20 @@ def _tell_dropped(clean: _Clean) -> None:
         )
 
 
-def _reasons(dropped: Counter[str]) -> str:
-    return ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
-
-
 # Subwords
 
 
-def _learn_once(chain: Chain, journal: Journal, draft: Path, clean: _Clean) -> Subword:
+def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
     if not journal["learned"]:
-        subword = _learn(chain, clean.words)
+        subword = _learn(chain, words)
         journal.commit("learned", True, *subword.save(draft))
-        clean.words.clear()
+        words.clear()
         return subword
-    match chain.recipe.subword:
-        case BundleConfig():
-            return chain.bundles["prepare"].text.subword
-        case BpeConfig():
-            return BpeSubword.load(draft)
-        case SentencePieceConfig():
-            return SentencePieceSubword.load(draft)
+    if isinstance(chain.recipe.subword, BundleConfig):
+        return chain.bundles["prepare"].text.subword
+    is_bpe = isinstance(chain.recipe.subword, BpeConfig)
+    return (BpeSubword if is_bpe else SentencePieceSubword).load(draft)
 
 
 def _learn(chain: Chain, words: Counter[str]) -> Subword:
@@ -388,18 +357,10 @@ def _learn(chain: Chain, words: Counter[str]) -> Subword:
 # Ids
 
 
-@dataclass(frozen=True)
-class Encode:
-    """The work of a process on a chunk of tokenized pairs."""
-
-    subword: Subword
-
-    def __call__(self, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
-        """Return the ids of both sides; each sentence ends with the EOS."""
-        src, tgt = (
-            [[*self.subword.encode(pair[side]), EOS_ID] for pair in chunk] for side in (0, 1)
-        )
-        return store.pack(src, self.subword.n_tokens), store.pack(tgt, self.subword.n_tokens)
+def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
+    """Return the ids of both sides of tokenized pairs; each sentence ends with the EOS."""
+    src, tgt = ([[*subword.encode(pair[side]), EOS_ID] for pair in chunk] for side in (0, 1))
+    return store.pack(src, subword.n_tokens), store.pack(tgt, subword.n_tokens)
 
 
 def _encode_all(
@@ -409,18 +370,17 @@ def _encode_all(
     done = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
     writer = partial(prepared.ids_writer, draft, "train", n_tokens=subword.n_tokens)
     with (
-        writer("src", **done["src"]) as src_writer,
-        writer("tgt", **done["tgt"]) as tgt_writer,
+        writer("src", **done["src"]) as src_ids,
+        writer("tgt", **done["tgt"]) as tgt_ids,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
         task.advance(min(done["chunks"] * LINES_PER_CHUNK, clean.n_pairs))
         chunks = islice(read_chunks(clean.pairs(), LINES_PER_CHUNK), done["chunks"], None)
-        encoded = map_chunks(Encode(subword), chunks, workers=workers)
+        encoded = map_chunks(partial(_encode, subword), chunks, workers=workers)
         for n_chunks, (src, tgt) in enumerate(encoded, start=done["chunks"] + 1):
-            src_writer.append(src)
-            tgt_writer.append(tgt)
+            src_ids.append(src)
+            tgt_ids.append(tgt)
             task.advance(len(src.lengths))
             if n_chunks % CHUNKS_PER_PART == 0:
-                at = {"src": src_writer.flush(), "tgt": tgt_writer.flush()}
-                files = (*src_writer.files, *tgt_writer.files)
-                journal.commit("encoded", {"chunks": n_chunks, **at}, *files)
+                at = {"chunks": n_chunks, "src": src_ids.flush(), "tgt": tgt_ids.flush()}
+                journal.commit("encoded", at, *src_ids.files, *tgt_ids.files)

@@ -73,7 +73,6 @@ def run(chain: Chain) -> Artifact:
                 "train",
                 lambda draft: _train(chain, draft, group),
                 resume=True,
-                note_of=read_note,
                 measured=[METRICS],
             )
             group.wait()

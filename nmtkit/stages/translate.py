@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
+from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
-from nmtkit.stages.parts import tell_pieces
 from nmtkit.store import TEMPORARY, Artifact
 
 
@@ -54,6 +54,16 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
             "lines_in_pieces": sum(t.n_pieces > 1 for t in translations),
         }
     return {"device": str(device), "sets": sets}
+
+
+def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
+    """Warn of a line that was not translated at once."""
+    if translation.n_pieces > 1:
+        progress.say(
+            f"translate: {line} is too long to be translated at once (more than "
+            f"{translator.max_subwords:,} subwords or {MAX_CHARACTERS:,} characters); its "
+            f"{translation.n_pieces:,} pieces were translated one by one"
+        )
 
 
 def _rating(translation: Translation) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
 from nmtkit.errors import UserError
@@ -35,7 +35,6 @@ from nmtkit.files import (
 )
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, check_same, load_weights
-from nmtkit.perplexity import bounded
 from nmtkit.recipe import TrainingConfig
 from nmtkit.store import MANIFEST, Artifact, open_directory, publish_directory, verify, withdraw
 from nmtkit.tensors import load_tensors, save_tensors
@@ -53,7 +52,7 @@ class Best(Record):
     """The evaluation with the lowest dev perplexity so far, for early stopping."""
 
     step: Number
-    perplexity: Annotated[float, Field(ge=0), AfterValidator(bounded)]
+    perplexity: Annotated[float, Field(ge=0)]
     n_worse: Number  # evaluations since then, none of which was better
 
 
@@ -147,14 +146,12 @@ def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, 
     publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
 
-def read_origin(checkpoint: Artifact) -> Origin | None:
-    """Return what a checkpoint is of; None if an older version wrote it, which did not tell.
+def read_origin(checkpoint: Artifact) -> Origin:
+    """Return what a checkpoint is of.
 
     Raises:
         DamagedError: its manifest tells something else.
     """
-    if not checkpoint.manifest.depends_on:
-        return None
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:

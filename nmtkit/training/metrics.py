@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from nmtkit.files import write_whole
-from nmtkit.perplexity import bounded
 from nmtkit.training.distributed import Group
 
 METRICS = "metrics.jsonl"
@@ -57,7 +56,7 @@ class _Line(BaseModel):
     src_tokens: Annotated[int, Field(gt=0)]
     tgt_tokens: Annotated[int, Field(gt=0)]
     seconds: Annotated[float, Field(ge=0)]
-    dev_perplexity: Annotated[float, AfterValidator(bounded)] | None = None
+    dev_perplexity: float | None = None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

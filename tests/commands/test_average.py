@@ -250,27 +250,12 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
     return chain_of(tmp_path_factory.mktemp("chain"), "runs")
 
 
-def as_old(checkpoint: Path) -> Path:
-    """Make a checkpoint as older versions wrote it: its manifest tells nothing of the model."""
-    rewrite(checkpoint, {}, depends_on={})
-    progress = json.loads((checkpoint / "progress.json").read_text(encoding="utf-8"))
-    del progress["skipped_in_a_row"]
-    rewrite(checkpoint, {"progress.json": json.dumps(progress).encode()}, depends_on={})
-    return checkpoint
-
-
-@pytest.fixture(params=[False, True], ids=["new", "old"])
-def copied(chain: Chain, tmp_path: Path, request: pytest.FixtureRequest) -> Chain:
-    """A chain in a folder of its own, also with checkpoints as older versions wrote them."""
+@pytest.fixture
+def copied(chain: Chain, tmp_path: Path) -> Chain:
+    """A chain in a folder of its own."""
     runs = tmp_path / "runs"
     shutil.copytree(chain.machine.runs_dir, runs)
-    copy = Chain(chain.recipe, dataclasses.replace(chain.machine, runs_dir=runs), "test")
-    if request.param:
-        place = copy.need("train").path
-        for path in checkpoints_of(copy):
-            as_old(path)
-        rewrite(place, {})
-    return copy
+    return Chain(chain.recipe, dataclasses.replace(chain.machine, runs_dir=runs), "test")
 
 
 def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None:
@@ -369,12 +354,8 @@ def test_the_same_step_of_the_same_training_is_refused(copied: Chain, tmp_path: 
 def test_checkpoint_outside_its_training_needs_a_bundle(copied: Chain, tmp_path: Path) -> None:
     paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
     refused(paths, tmp_path, "is not in the folder of its training")
-    is_old = '"text"' not in (paths[0] / "manifest.json").read_text(encoding="utf-8")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
-    if is_old:  # nothing tells which model it is of
-        refused([bundle, *paths], tmp_path, "is not in the folder of its training")
-    else:
-        assert_mean(average([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
+    assert_mean(average([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
 
 
 def test_manifest_of_a_stranger_is_refused(chain: Chain, tmp_path: Path) -> None:

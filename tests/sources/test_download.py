@@ -23,7 +23,6 @@ from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import (
     MAX_ATTEMPTS,
     find,
-    is_here,
     known_bytes,
     obtain,
     part_bytes,
@@ -299,14 +298,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def test_a_file_is_downloaded_once(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     site.serve(honest)
-    assert not is_here(site.file, site.downloads)
     assert find(site.file, site.downloads) is None
     for _ in range(2):
         done: list[int] = []
         path = site.obtain(progress=done.append)
         assert path.read_bytes() == BODY
         assert sum(done) == len(BODY)
-        assert is_here(site.file, site.downloads)
         assert find(site.file, site.downloads) == path
     folder = hashlib.sha256(site.file.url.encode()).hexdigest()[:16]
     assert path == site.downloads / folder / "corpus.tgz"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import nmtkit as package
-from nmtkit.files import write_sealed
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.stages.chain import STAGES
 from nmtkit.store import open_directory
@@ -137,19 +136,6 @@ def test_inspect_says_that_other_code_prepared_the_corpus(
     ended = done(nmtkit(finished.folder, "inspect", RECIPE, "--html", str(page), env=env))
     assert sum("corpus/ (prepare)" in line for line in ended.out.split("\n")) == 1
     assert "corpus/ (prepare)" in page.read_text(encoding="utf-8")
-
-
-def test_results_without_a_record_are_said_once_and_not_marked(complete: Path) -> None:
-    """As versions before it published them."""
-    for path in complete.glob("runs/*/*/manifest.json"):
-        content = json.loads(path.read_bytes())
-        del content["sha256"], content["code"]
-        content["made_by"]["code"] = "0" * 16
-        write_sealed(path, content)
-    for command in (["status", RECIPE], ["runs"], ["run", RECIPE], ["verify", RECIPE]):
-        ended = done(nmtkit(complete, *command))
-        assert "other code" not in ended.out + ended.err
-        assert sum("recorded no code" in line for line in ended.out.split("\n")) == 1
 
 
 def texts(translated: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from nmtkit.commands import gc, verify
 from nmtkit.commands.known_runs import made
 from nmtkit.errors import UserError
-from nmtkit.files import sha256_of, write_sealed
+from nmtkit.files import sealed, sha256_of, write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -30,7 +30,7 @@ def complete(complete: Path) -> Path:
         content = json.loads(path.read_bytes())
         del content["sha256"]
         content["run"]["recipe"] = str(complete / RECIPE)
-        write_sealed(path, content)
+        write_json(path, sealed(content))
     return complete
 
 
