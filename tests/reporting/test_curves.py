@@ -108,12 +108,6 @@ def test_many_steps_are_few_points_whose_means_are_exact() -> None:
     assert first.loss / first.n_losses == pytest.approx(8 - (first.last + 1) / 2_000)
 
 
-def test_page_without_evaluations_says_so() -> None:
-    page = page_of([line(1)])
-    assert page.text.count("No evaluation yet.") == 2
-    assert not list(page.all("table"))
-
-
 @pytest.mark.parametrize("value", [None, "x", math.nan, [], {}, True])
 def test_numbers_that_are_missing_or_damaged_are_left_out(value: object) -> None:
     damaged = line(2, loss=value, learning_rate=value, dev_perplexity=value, dev_sacrebleu=value)

@@ -1,8 +1,6 @@
 """What is printed: complete, not too wide for a page, and JSON that machines can read."""
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -11,9 +9,8 @@ import pytest
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.languages import Language
 from nmtkit.reporting.devices import training_cost
-from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
+from nmtkit.reporting.facts import Download, Plan, Results, Sample, StageResult, State
 from nmtkit.reporting.tables import (
-    print_made,
     print_plan,
     print_recipes,
     print_results,
@@ -97,41 +94,6 @@ def test_figures_that_scores_of_before_lack_are_not_available(
     assert capsys.readouterr().out.count("not available") == 2
 
 
-def test_json_is_valid_and_does_not_depend_on_the_order_of_keys(
-    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_scores(scores, as_json=True)
-    first = capsys.readouterr().out
-    assert json.loads(first) == scores
-    print_scores(dict(reversed(scores.items())), as_json=True)
-    assert capsys.readouterr().out == first
-
-
-def test_json_of_status_and_plan_holds_every_value(capsys: pytest.CaptureFixture[str]) -> None:
-    print_status("mine", STATES, as_json=True)
-    status = json.loads(capsys.readouterr().out)
-    assert status["recipe"] == "mine"
-    assert status["stages"]["train"] == vars(STATES[1])
-    print_plan(PLAN, as_json=True)
-    plan = json.loads(capsys.readouterr().out)
-    assert plan["cost"] == vars(PLAN.cost)
-    assert plan["downloads"][1] == {"url": "https://host/there", "n_bytes": 67_890, "is_here": True}
-    assert plan["stages"][0]["path"] == LONG
-
-
-def test_json_of_recipes_and_of_a_run_holds_every_value(
-    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_recipes([("recipe", "mine", "what it is", "./mine.toml")], as_json=True)
-    assert json.loads(capsys.readouterr().out) == [
-        {"kind": "recipe", "name": "mine", "description": "what it is", "path": "./mine.toml"}
-    ]
-    stage, sample = StageResult("train", "done", LONG), Sample("a", None, "c")
-    print_results(Results([stage], [sample], scores), as_json=True)
-    run = json.loads(capsys.readouterr().out)
-    assert run == {"stages": [vars(stage)], "samples": [vars(sample)], "scores": scores}
-
-
 def columns(printed: str) -> list[str]:
     """The text of each column of the tables, without spaces, folded cells put together again."""
     rows = [line.split("│")[1:-1] for line in printed.split("\n") if line.startswith("│")]
@@ -185,26 +147,3 @@ def test_text_is_printed_as_it_is(
     out = capsys.readouterr().out
     for text in vars(sample).values():
         assert text in out
-
-
-def test_plan_says_how_long_in_a_unit_that_fits() -> None:
-    for seconds, text in (
-        (40, "40 s"),
-        (600, "10 min"),
-        (20_000, "6 h"),
-        (400_000, "5 days"),
-    ):
-        rows = dict(replace(PLAN, cost=replace(PLAN.cost, seconds=seconds)).rows())
-        assert rows["training here"] == f"about {text}"
-
-
-def test_each_score_of_a_run_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = {
-        name: {"sacrebleu": {"score": score, "signature": "s", "how": "plain"}}
-        for name, score in (("one", 12.345), ("two", 6.0))
-    }
-    print_made([Made("mine", "score", "f" * 16, "p", "published", 7, 3.0, scores)], as_json=False)
-    rows = [line.rstrip("│ ").split("│") for line in capsys.readouterr().out.split("\n")]
-    last = [row[-1].strip() for row in rows]
-    assert "one 12.35 sacreBLEU" in last
-    assert "two 6.00 sacreBLEU" in last
