@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.recipe_file import recipes_dir
 from system.command import (
     PATIENCE_S,
     RECIPE,
@@ -63,25 +62,6 @@ def test_damaged_artifact_is_told_and_run_refuses_it_by_the_name_of_the_file(
     name = damaged.relative_to(complete).as_posix()
     assert name in states["train"]["why"]
     assert name in sentence(nmtkit(complete, "run", RECIPE))
-
-
-def test_recipes_lists_each_recipe_and_study_that_comes_with_nmtkit(tmp_path: Path) -> None:
-    shown = done(nmtkit(tmp_path, "recipes")).out
-    names = [path.stem for path in recipes_dir().rglob("*.toml")]
-    assert len(names) > 8
-    assert [name for name in names if f"│ {name} " not in shown] == []
-
-
-def test_plan_tells_what_it_takes_and_changes_nothing(workplace: Path) -> None:
-    before = traces(workplace)
-    told = json.loads(done(nmtkit(workplace, "plan", "multi30k-en-de", "--json")).out)
-    assert traces(workplace) == before
-    assert [state["state"] for state in told["stages"]] == ["missing"] * 5
-    assert told["download_bytes"] == sum(one["n_bytes"] for one in told["downloads"]) > 10**6
-    assert not any(one["is_here"] for one in told["downloads"])
-    assert told["disk_bytes"] > told["download_bytes"]
-    assert told["cost"]["product_flops"] > told["update_flops"] > told["n_parameters"]
-    assert told["cost"]["seconds"] > 0
 
 
 def test_plan_of_a_finished_run_has_nothing_to_do(finished: Finished) -> None:
@@ -310,9 +290,6 @@ def test_scores_of_two_files_are_named_and_say_how_they_were_counted(finished: F
         assert scores[key]["how"]
         assert scores[key] == of_run[key]
     assert "bleu" not in scores
-    shown = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de")).out
-    assert f"{scores['sacrebleu']['score']:.2f}" in shown
-    assert scores["sacrebleu"]["signature"] in shown
 
 
 def test_scores_of_newstest2014_are_the_published_ones(shared_data: Path, tmp_path: Path) -> None:

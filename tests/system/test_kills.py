@@ -4,9 +4,6 @@ import hashlib
 import http.server
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -34,7 +31,6 @@ from system.kills import (
     Victim,
     Whole,
     Work,
-    attempt,
     command,
     problem,
     undisturbed,
@@ -304,54 +300,3 @@ def test_what_is_lost_is_found(
         for number in range(1, whole.operations + 1)
     }
     assert problems - {""} == {found} - {""}
-
-
-def test_death_that_would_come_later_does_not_come(tmp_path: Path) -> None:
-    deaths: list[Death] = [BeforeOperation(5), AfterSeconds(60.0)]
-    for death in deaths:
-        ended = attempt(careful, tmp_path, death=death)
-        assert (ended.code, ended.killed) == (0, False)
-
-
-def wait(folder: Path) -> None:
-    """Start a process, and wait longer than anybody does."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    (folder / "child").write_text(str(child.pid), encoding="utf-8")
-    child.wait()
-    (folder / "child has ended").touch()
-    time.sleep(60)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process has not ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
-    except OSError:
-        return False
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc lists a process's children")
-@pytest.mark.parametrize("victim", Victim)
-def test_the_victim_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: Victim) -> None:
-    monkeypatch.setattr(kills, "PATIENCE_S", 0.5)
-    ended = attempt(wait, tmp_path, death=AfterSeconds(0.5, victim))
-    assert (ended.killed, ended.code) == (True, -signal.SIGKILL)
-    assert ended.hung == (victim == Victim.CHILD) == (tmp_path / "child has ended").exists()
-    child = int((tmp_path / "child").read_text(encoding="utf-8"))
-    assert is_alive(child) == (victim == Victim.COMMAND)
-    if victim == Victim.COMMAND:
-        os.kill(child, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("order", ["sorted", "reversed"])
-def test_names_are_listed_in_the_order(tmp_path: Path, order: str) -> None:
-    expected = ORDERS[order](["a", "b", "c"])
-
-    def list_it(folder: Path) -> None:
-        found = [path.name for path in folder.iterdir()]
-        with os.scandir(folder) as entries:
-            assert [entry.name for entry in entries] == found == expected
-
-    for name in "bca":
-        (tmp_path / name).touch()
-    assert attempt(list_it, tmp_path, order).said == ""

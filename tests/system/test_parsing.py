@@ -220,25 +220,6 @@ def test_a_recipe_that_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("((S (NN a))\n((S (NN b)))\n", "line 1: the tree that begins here is never closed"),
-        ("((S (NN a)))\n( )\n", "line 2: ( ) is an empty tree"),
-        ("((S (NP SBJ (NN a))))", "labels and words have no spaces"),
-        (r"((S (NN a\)b)))", "line 1"),
-    ],
-)
-def test_a_damaged_treebank_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
-    write_treebank(tmp_path)
-    (tmp_path / "wsj" / "20" / "wsj_2007.mrg").write_text(text, encoding="utf-8")
-    recipe = str(tmp_path / RECIPE)
-    options = ("--runs-dir", str(tmp_path / "runs"), "--workers", "1")
-    said = refused("prepare", recipe, *options)
-    assert "wsj_2007.mrg" in said
-    assert message in said
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--metric", "f1"), "--metric f1 is not known; use bleu or bracket-f1"),
