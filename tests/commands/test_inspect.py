@@ -334,10 +334,3 @@ def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: C
     assert inspection.dropped[0].src.endswith("more characters)")
     assert inspection.splitting[0].most_split[0].n_pieces == 1_500
     assert len(json.dumps(asdict(inspection), ensure_ascii=False)) < 200_000
-
-
-def test_corpora_are_told_as_they_were_counted(bpe_corpus: Corpus) -> None:
-    [one, two] = inspect(bpe_corpus).corpora
-    assert (one.name, one.pairs, one.kept) == ("one", 300, 280)
-    assert one.dropped == {"too_long": 13, "empty": 7}
-    assert two.dropped == {}

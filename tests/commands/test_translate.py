@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -19,7 +18,6 @@ from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
 from models import tiny
-from system.command import environment
 from system.kills import BeforeOperation, attempt
 
 import nmtkit
@@ -406,21 +404,3 @@ def typing(lines: list[str]) -> Iterator[str]:
 def test_prompt_needs_a_terminal(translator: nmtkit.Translator) -> None:
     with pytest.raises(UserError, match="--interactive reads from a terminal"):
         translate(translator, Output(Format.TEXT, 1, align=False), interactive=True)
-
-
-IMPORTED = """
-import sys
-import nmtkit
-
-from nmtkit.machine import EngineName
-
-nmtkit.Translator(sys.argv[1], device="cpu", engine=EngineName.TORCH).translate(["The cat."])
-import nmtkit.commands.translate
-print(*sorted({"torch._dynamo", "nltk", "datasets"} & sys.modules.keys()))
-"""
-
-
-def test_translation_does_not_wait_for_what_it_does_not_need(bundle: Path) -> None:
-    command = [sys.executable, "-c", IMPORTED, str(bundle)]
-    ended = subprocess.run(command, capture_output=True, env=environment(), check=True)
-    assert ended.stdout == b"\n"
