@@ -293,26 +293,6 @@ def test_steps_of_a_sample_lead_from_its_line_to_its_ids(corpus: Corpus) -> None
     assert sample.tgt.lang == "de"
 
 
-def test_samples_are_spread_over_corpora_and_reasons(bpe_corpus: Corpus) -> None:
-    def pair(corpus: str, line: int) -> dict[str, Any]:
-        return {"corpus": corpus, "line": line, "src": "a", "tgt": "the"}
-
-    bpe_corpus.samples["kept"] = [pair("one", i) for i in range(1, 101)] + [pair("two", 7)]
-    bpe_corpus.samples["dropped"] = [
-        {**pair("one", i), "reason": reason}
-        for reason in ("ratio", "too_long", "empty")
-        for i in range(1, 90)
-    ]
-    inspection = inspect(bpe_corpus)
-    lines = [sample.line for sample in inspection.samples if sample.corpus == "one"]
-    assert lines == sorted(set(lines))
-    assert 8 < len(lines) < len(inspection.samples) <= stage.MAX_SAMPLES
-    assert lines[-1] > 80
-    assert inspection.samples[-1].corpus == "two"
-    reasons = Counter(dropped.reason for dropped in inspection.dropped)
-    assert reasons == dict.fromkeys(("ratio", "too_long", "empty"), stage.MAX_DROPPED // 3)
-
-
 def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: Corpus) -> None:
     huge = "the boats " * 1_000
     names = [f"corpus-{i}" for i in range(60)]

@@ -117,15 +117,6 @@ def test_several_systems_are_told_by_their_files_and_the_test_set_by_its_referen
         assert scores["test_set"] == {"name": "1.de, 2.de", "lines": 4, "sha256": sha256}
         alone = score(system, "--ref", "1.de", "--ref", "2.de", "--lang", "de", "--lowercase")
         assert alone[system] == scores
-    printed = CliRunner().invoke(
-        cli.app, ["score", "a.de", "b.de", "--ref", "1.de", "--lang", "de", "--chrf"]
-    )
-    (header,) = (line for line in printed.stdout.split("\n") if "lines" in line)
-    assert header.count("1.de, 4 lines") == 2
-    (line,) = (line for line in printed.stdout.split("\n") if " chrF2 " in line)
-    scores = score("a.de", "b.de", "--ref", "1.de", "--lang", "de", "--chrf")
-    for each in scores.values():
-        assert f" {each['chrf']['score']:.2f} [" in line
 
 
 def test_standard_input_is_a_system() -> None:

@@ -67,29 +67,23 @@ def test_python_and_the_command_give_the_same_text(
     assert len(set(texts)) == 5
 
 
-def test_a_pipe_is_translated_like_a_file(translator: nmtkit.Translator, tmp_path: Path) -> None:
+def test_a_pipe_is_translated_into_a_pipe(translator: nmtkit.Translator, tmp_path: Path) -> None:
     texts = [translation.text for translation in translator.translate(LINES)]
-    pipe, target = tmp_path / "pipe", tmp_path / "target"
-    os.mkfifo(pipe)
-    writer = Thread(target=pipe.write_text, args=("".join(f"{line}\n" for line in LINES),))
-    writer.start()
-    translate(translator, Output(Format.TEXT, 1, align=False), pipe, target)
-    writer.join()
-    assert target.read_text(encoding="utf-8").removesuffix("\n").split("\n") == texts
-
-
-def test_a_pipe_is_written_as_the_text_comes(translator: nmtkit.Translator, tmp_path: Path) -> None:
-    texts = [translation.text for translation in translator.translate(LINES)]
-    source, pipe = tmp_path / "source", tmp_path / "pipe"
-    source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    os.mkfifo(pipe)
+    source, target = tmp_path / "source", tmp_path / "target"
+    for pipe in (source, target):
+        os.mkfifo(pipe)
     got: list[str] = []
-    reader = Thread(target=lambda: got.append(pipe.read_text(encoding="utf-8")))
-    reader.start()
-    translate(translator, Output(Format.TEXT, 1, align=False), source, pipe)
-    reader.join()
+    threads = [
+        Thread(target=source.write_text, args=("".join(f"{line}\n" for line in LINES),)),
+        Thread(target=lambda: got.append(target.read_text(encoding="utf-8"))),
+    ]
+    for thread in threads:
+        thread.start()
+    translate(translator, Output(Format.TEXT, 1, align=False), source, target)
+    for thread in threads:
+        thread.join()
     assert got == ["".join(f"{text}\n" for text in texts)]
-    assert {path.name for path in tmp_path.iterdir()} == {"source", "pipe"}
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "target"}
 
 
 # Resumed
@@ -152,12 +146,6 @@ def test_draft_of_another_text_is_started_anew(
     assert write_parts(tmp_path / "out") == [0]
     assert "was begun with another text; starting anew" in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "out").read_text(encoding="utf-8") == WHOLE
-
-
-def test_what_is_stopped_before_its_first_line_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(Stopped, match=r"^stopped$"):
-        write_parts(tmp_path / "out", 0)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])

@@ -7,15 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus import chunks
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.errors import UserError
 
@@ -63,11 +60,8 @@ def test_results_come_in_order_for_any_number_of_workers(workers: int) -> None:
     assert max(n_calls for _, n_calls in results) > 1  # the function lives on between chunks
 
 
-def test_one_worker_stays_in_this_process() -> None:
+def test_one_worker_stays_in_this_process_and_several_are_others() -> None:
     assert list(map_chunks(process_id, [1, 2], workers=1)) == [os.getpid()] * 2
-
-
-def test_several_workers_are_other_processes() -> None:
     assert os.getpid() not in set(map_chunks(process_id, range(4), workers=2))
 
 
@@ -169,21 +163,6 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
         assert time.monotonic() < deadline, "a worker outlives its parent"
         time.sleep(0.05)
-
-
-def test_a_worker_whose_parent_died_before_it_read_a_result_says_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The system tells it of a reset connection then, and not of an end."""
-    monkeypatch.setattr(chunks, "end_with_parent", lambda: None)  # here, the parent is this process
-    parents, workers = get_context("spawn").Pipe()
-    parents.send(abs)
-    parents.send(-7)
-    with ThreadPoolExecutor(1) as thread:
-        work = thread.submit(chunks._work, workers)
-        assert parents.poll(10)
-        parents.close()
-        work.result(10)
 
 
 INTERRUPTED = """

@@ -369,14 +369,6 @@ def test_a_server_that_does_not_go_on_is_begun_with_again(
     assert sum(done) == len(BODY)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_chunks_are_joined(site: Site, kind: str) -> None:
-    site = site.knowing(kind)
-    site.serve(chunks)
-    assert site.obtain().read_bytes() == BODY
-    assert len(site.requests) == 1
-
-
 def test_parts_of_two_versions_are_never_joined(site: Site) -> None:
     """The server changes the file and calls it by the old name."""
     site.serve(lambda handler: honest(handler, body=OTHER, end=70_000), honest)

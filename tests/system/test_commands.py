@@ -24,7 +24,6 @@ from system.command import (
     sentence,
     start,
     status,
-    traces,
     wait_until,
 )
 from system.conftest import LONG_LINE, N_TEST, ODD_LINES, Finished
@@ -62,15 +61,6 @@ def test_damaged_artifact_is_told_and_run_refuses_it_by_the_name_of_the_file(
     name = damaged.relative_to(complete).as_posix()
     assert name in states["train"]["why"]
     assert name in sentence(nmtkit(complete, "run", RECIPE))
-
-
-def test_plan_of_a_finished_run_has_nothing_to_do(finished: Finished) -> None:
-    before = traces(finished.folder)
-    shown = done(nmtkit(finished.folder, "plan", RECIPE)).out
-    assert traces(finished.folder) == before
-    rows = [line for line in shown.split("\n") if "nothing to do" in line]
-    assert len(rows) == len(STAGES)
-    assert "FLOPs" in shown
 
 
 def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -> None:
@@ -290,19 +280,6 @@ def test_scores_of_two_files_are_named_and_say_how_they_were_counted(finished: F
         assert scores[key]["how"]
         assert scores[key] == of_run[key]
     assert "bleu" not in scores
-
-
-def test_scores_of_newstest2014_are_the_published_ones(shared_data: Path, tmp_path: Path) -> None:
-    goldens = shared_data / "goldens" / "bleu"
-    expected = json.loads((goldens / "expected.json").read_bytes())["newstest2014-2737.en-de"]
-    files = (os.fspath(goldens / expected["hyp"]), os.fspath(goldens / expected["ref"]))
-    ended = done(nmtkit(tmp_path, "score", *files, "--lang", "de", "--json"))
-    (scores,) = json.loads(ended.out).values()
-    assert round(scores["sacrebleu"]["score"], 1) == expected["sacrebleu"]["score"]
-    tokenized = expected["tokenized_bleu"]["score"]
-    assert round(scores["tokenized_bleu"]["score"], 2) == tokenized
-    compounds = expected["compound_split_bleu_as_the_script"]["score"]
-    assert round(scores["compound_split_bleu"]["score"], 2) == compounds
 
 
 # nmtkit COMMAND | head

@@ -275,17 +275,6 @@ def test_command_that_is_killed_leaves_no_process_behind_and_is_gone_on_with(
 
 
 @SLOW
-def test_second_command_at_the_same_time_is_refused_in_one_sentence(prepared: Path) -> None:
-    first = start(prepared, *TRAIN)
-    wait_until(lambda: steps_done(prepared) >= 1, first)
-    first.send_signal(signal.SIGSTOP)
-    second = nmtkit(prepared, *TWO)
-    first.send_signal(signal.SIGCONT)
-    assert f"is being made by process {first.pid} on " in sentence(second)
-    done(outcome(first))
-
-
-@SLOW
 def test_processes_that_are_killed_again_and_again_end_in_one_sentence(prepared: Path) -> None:
     process = start(prepared, *TWO, "--set", "training.max_steps=100000")
     killed: set[int] = set()
