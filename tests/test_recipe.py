@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import (
-    MAX_BYTES,
-    bundled_recipes,
-    load_recipe,
-    override_decoding,
-)
+from nmtkit.recipe_file import MAX_BYTES, bundled_recipes, load_recipe, override_decoding
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
 from nmtkit.sources.table import Tsv
@@ -456,11 +451,7 @@ def test_an_unknown_bare_name_is_met_with_the_nearest() -> None:
         ("description=a = b", "description", "a = b"),
         ("description=", "description", ""),
         ('corpus.train=["one", "two"]', "corpus.train", ["one", "two"]),
-        (
-            'corpus.dev={src="a.en", tgt="a.de"}',
-            "corpus.dev",
-            {"src": "a.en", "tgt": "a.de"},
-        ),
+        ('corpus.dev={src="a.en", tgt="a.de"}', "corpus.dev", {"src": "a.en", "tgt": "a.de"}),
         (
             'subword={method="sentencepiece", n_tokens=99}',
             "subword",

@@ -152,11 +152,7 @@ def test_an_operation_is_counted_where_it_belongs() -> None:
             varlen_attn(q, q, q, on_meta.cu_seqlens, on_meta.cu_seqlens, 100, 100)
         return 1.0
 
-    cases = (
-        (matrices, "other GEMMs"),
-        (attention, "attention"),
-        (flash_attention, "attention"),
-    )
+    cases = ((matrices, "other GEMMs"), (attention, "attention"), (flash_attention, "attention"))
     for step, part in cases:
         step()
         parts = time_parts(step, 1.0, CPU)

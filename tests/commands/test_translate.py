@@ -21,14 +21,7 @@ from models import tiny
 from system.kills import BeforeOperation, attempt
 
 import nmtkit
-from nmtkit.commands.translate import (
-    Output,
-    _made_from,
-    _search,
-    _Text,
-    _write_file,
-    translate,
-)
+from nmtkit.commands.translate import Output, _made_from, _search, _Text, _write_file, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -161,11 +154,7 @@ def test_line_in_which_nothing_is_seen_stays_blank(engine: EngineName, bundle: P
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
 @pytest.mark.parametrize("n_done", [0, 1, 2])
 def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
-    n_done: int,
-    engine: EngineName,
-    bundle: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    n_done: int, engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sentence's rating depends on its batch by rounding, and so on the processor."""
     output = Output(Format.JSON, 2, align=False)

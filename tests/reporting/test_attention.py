@@ -38,10 +38,7 @@ def weights(n_queries: int, n_keys: int) -> list[list[list[list[float]]]]:
 @pytest.fixture
 def picture() -> AttentionPicture:
     torch.manual_seed(2)
-    views = [
-        View(kind="cross", layer=2, head=3),
-        View(kind="encoder", layer=1, query=3),
-    ]
+    views = [View(kind="cross", layer=2, head=3), View(kind="encoder", layer=1, query=3)]
     return AttentionPicture(
         bundle="mine",
         source="A big dog" + HOSTILE,

@@ -55,9 +55,7 @@ def row_of(out: str, *cells: str) -> str:
 
 
 def test_tables_tell_the_facts(
-    inspection: Inspection,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    inspection: Inspection, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "PIPE_WIDTH", 1_000)  # so that no cell is wrapped
     print_inspection(inspection, as_json=False)

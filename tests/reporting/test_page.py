@@ -20,6 +20,8 @@ from reporting.browser import browser
 from reporting.conftest import HOSTILE
 
 VOID = {"meta", "img", "input"}
+LOADING_TAGS = {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+LOADING_TAGS |= {"image", "use"}
 LOADING = {"src", "srcset", "background", "poster", "action", "data", "xlink:href", "style"}
 
 
@@ -127,18 +129,23 @@ def test_bars_are_as_high_as_their_shares() -> None:
 # Harmless and alone
 
 
-def test_no_script_and_no_resource_whatever_the_corpus_holds(root: Element) -> None:
-    tags = {element.tag for element in root.all()}
-    assert tags.isdisjoint(
-        {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
-    )
-    for element in root.all():
-        assert not LOADING & set(element.attributes)
+def assert_alone(page: Element, *but: str) -> None:
+    """Check that a page loads and runs nothing, whatever it shows."""
+    tags = {element.tag for element in page.all()}
+    assert tags.isdisjoint(LOADING_TAGS.difference(but))
+    for element in page.all():
+        assert not LOADING.difference(but) & set(element.attributes)
         assert not [name for name in element.attributes if name.startswith("on")]
-    (style,) = root.all("style")
+    (style,) = page.all("style")
     assert not re.search(r"url\(|@import|@font-face", style.text)
-    policy = next(meta for meta in root.all("meta") if "http-equiv" in meta.attributes)
+    policy = next(meta for meta in page.all("meta") if "http-equiv" in meta.attributes)
     assert policy.attributes["content"].startswith("default-src 'none'; style-src 'unsafe-inline'")
+    ids = [element.attributes["id"] for element in page.all() if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_no_script_and_no_resource_whatever_the_corpus_holds(root: Element) -> None:
+    assert_alone(root)
 
 
 def lengthened(facts: Any, end: str) -> Any:

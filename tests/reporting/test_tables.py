@@ -8,15 +8,8 @@ import pytest
 
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.languages import Language
-from nmtkit.reporting.devices import training_cost
-from nmtkit.reporting.facts import Download, Plan, Results, Sample, StageResult, State
-from nmtkit.reporting.tables import (
-    print_plan,
-    print_recipes,
-    print_results,
-    print_scores,
-    print_status,
-)
+from nmtkit.reporting.facts import Results, Sample, StageResult, State
+from nmtkit.reporting.tables import print_recipes, print_results, print_scores, print_status
 from nmtkit.stages.score import describe, text_tools
 
 LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
@@ -24,22 +17,6 @@ STATES = [
     State("prepare", "fresh", "0123456789abcdef", LONG, "nothing to do"),
     State("train", "missing", "fedcba9876543210", "runs/train/x", f"not made yet {LONG}"),
 ]
-PLAN = Plan(
-    recipe="mine",
-    stages=STATES,
-    downloads=[
-        Download(f"https://host{LONG}", 12_345, is_here=False),
-        Download("https://host/there", 67_890, is_here=True),
-    ],
-    download_bytes=12_345,
-    disk_bytes=3 * 2**30,
-    vocabulary_is_known=False,
-    n_parameters=65_000_000,
-    update_flops=9.56e12,
-    device="cpu",
-    tgt_tokens_per_second=1_234.5,
-    cost=training_cost(400_000, 8, "Tesla P100-SXM2-16GB", 9.56e17),
-)
 
 
 @pytest.fixture
@@ -104,9 +81,7 @@ def columns(printed: str) -> list[str]:
 
 
 def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
-    scores: dict[str, Any],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     sample = Sample(f"source {LONG}", f"reference {LONG}", f"ours {LONG}")
@@ -117,10 +92,6 @@ def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
     ]
     prints: list[tuple[Callable[[], None], list[str]]] = [
         (lambda: print_status("mine", STATES, as_json=False), [LONG, f"not made yet {LONG}"]),
-        (
-            lambda: print_plan(PLAN, as_json=False),
-            [f"https://host{LONG}", "12,345", *(value for row in PLAN.rows() for value in row)],
-        ),
         (
             lambda: print_results(results, as_json=False),
             [sample.src, str(sample.reference), sample.hypothesis, f"done {LONG}"],

@@ -176,11 +176,7 @@ def test_a_catalog_of_ones_own_is_read(tmp_path: Path) -> None:
     [
         ("licence", "license", r"wrong at corpora\.tiny\.license: Extra inputs|licence: Field"),
         ("0" * 64, "0" * 63, r"files\.a\.sha256"),
-        (
-            "[corpora.tiny]",
-            f'md5 = "{"0" * 32}"\n[corpora.tiny]',
-            "either a `sha256` or an `md5`",
-        ),
+        ("[corpora.tiny]", f'md5 = "{"0" * 32}"\n[corpora.tiny]', "either a `sha256` or an `md5`"),
         (f'sha256 = "{"0" * 64}"', "", "either a `sha256` or an `md5`"),
         ('"free"', '"free"\nn_pairs = { en-de = 3 }', "en-de has n_pairs, but no texts"),
         ("http://", "file://", r"files\.a\.url"),

@@ -19,14 +19,7 @@ from hypothesis import strategies as st
 from nmtkit.errors import UserError
 from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import (
-    MAX_ATTEMPTS,
-    find,
-    is_here,
-    known_bytes,
-    obtain,
-    part_bytes,
-)
+from nmtkit.sources.download import MAX_ATTEMPTS, find, is_here, known_bytes, obtain, part_bytes
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
 OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))

@@ -2,12 +2,11 @@
 
 import gzip
 import hashlib
-import io
-import tarfile
 import tomllib
 from pathlib import Path
 
 import pytest
+from packed import tarred
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -139,19 +138,10 @@ def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
 # How it is read
 
 
-def tgz(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return path
-
-
 def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
     side = "training/europarl-v7.de-en"
     members = {f"{side}.de": b"eins\nzwei\n", f"{side}.en": b"one\ntwo\n"}
-    path = tgz(tmp_path / "europarl.tgz", members)
+    path = written(tmp_path / "europarl.tgz", tarred(members, "gz"))
     fetched: list[str] = []
 
     def fetch(file: RemoteFile) -> Path:

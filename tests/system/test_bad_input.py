@@ -83,9 +83,7 @@ MISTAKES = {
         lambda folder: (folder / "train.de").unlink(), PREPARE, ("there is no file", "train.de")
     ),
     "sides of different length": Mistake(
-        _append_a_line,
-        PREPARE,
-        (f"train.en has {N_TRAIN} lines", f"train.de has {N_TRAIN + 1}"),
+        _append_a_line, PREPARE, (f"train.en has {N_TRAIN} lines", f"train.de has {N_TRAIN + 1}")
     ),
     "sides of different length, in several processes": Mistake(
         _append_a_line, ("prepare", RECIPE, "--workers", "2"), (f"{N_TRAIN}", f"{N_TRAIN + 1}")

@@ -1,13 +1,10 @@
 """Killed at any moment in any order of names, and run again: the same bytes, never stuck."""
 
 import hashlib
-import http.server
 import os
 import random
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,6 +32,7 @@ from system.kills import (
     problem,
     undisturbed,
 )
+from system.server import serving
 
 # Kills at random moments of each step; more of them in the environment find more.
 N_ROUNDS = int(os.environ.get("NMTKIT_KILLS", "3"))
@@ -67,26 +65,6 @@ RUN, WITH_PROCESSES = "run", ("train by two processes", "study")
 
 
 # The steps
-
-
-class Server(http.server.BaseHTTPRequestHandler):
-    """Sends the payload, or the rest of it."""
-
-    def do_GET(self) -> None:
-        """Answer with a version, so that a cut download can be resumed."""
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", '"1"')
-        self.send_header("Content-Length", str(len(PAYLOAD) - start))
-        if start:
-            end = f"{len(PAYLOAD) - 1}/{len(PAYLOAD)}"
-            self.send_header("Content-Range", f"bytes {start}-{end}")
-        self.end_headers()
-        with suppress(ConnectionError):  # the client was killed
-            self.wfile.write(PAYLOAD[start:])
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
 
 
 def stage(name: str, *options: str) -> Work:
@@ -168,10 +146,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     write_texts(start)
     (start / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
     (start / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving({"/a.bin": PAYLOAD}) as server:
         yield Steps(folder, server.server_port)
-        server.shutdown()
 
 
 def test_every_change_of_a_file_is_a_moment_to_die_at(steps: Steps) -> None:

@@ -14,12 +14,7 @@ from system.command import RECIPE, artifact, done, nmtkit, sentence
 from system.conftest import TOML
 
 NOUNS, VERBS = ("ants", "bees", "cats", "dogs"), ("eat", "fear", "go", "help")
-SENTENCES = {
-    "02": 150,
-    "20": 150,
-    "22": 12,
-    "23": 20,
-}
+SENTENCES = {"02": 150, "20": 150, "22": 12, "23": 20}
 PARSER = (
     TOML.replace('tgt_lang = "de"', 'tgt_lang = "tree"\nlinearization = "tags"')
     .replace('train = [{ src = "train.en", tgt = "train.de" }]',
