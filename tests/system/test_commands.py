@@ -125,12 +125,8 @@ def test_lone_line_is_translated_as_beside_others_and_answered_at_once(
     together = done(_translate(finished, "\n".join(lines).encode())).out.split("\n")
     assert len(together) == len(lines) + 1
     with start(tmp_path, "translate", "--bundle", "moved") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for line, expected in zip(lines, together, strict=False):
-            process.stdin.write(f"{line}\n".encode())
-            process.stdin.flush()
-            assert process.stdout.readline().decode() == f"{expected}\n"  # before the next is sent
+            assert _answer(process, f"{line}\n".encode()).decode() == f"{expected}\n"
         ended = outcome(process)
     assert (ended.code, ended.out) == (0, "")
 
@@ -140,12 +136,8 @@ def test_long_line_of_a_stream_is_told_by_its_number_and_delays_no_other(
 ) -> None:
     letters = "abcdefgh" * 700
     with start(finished.folder, "translate", "--bundle", _bundle(finished)) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for _ in range(3):
-            process.stdin.write(b"a b c\n")
-            process.stdin.flush()
-            short = process.stdout.readline()
+            short = _answer(process, b"a b c\n")
         assert short.strip()
         text = f"{letters}\na b c\n\n{LONG_LINE}\na b c"
         ended = outcome(process, text.encode())
@@ -171,11 +163,9 @@ def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
 
 def test_reader_that_goes_away_ends_it_without_a_word(finished: Finished) -> None:
     with start(finished.folder, "translate", "--bundle", _bundle(finished)) as process:
+        assert _answer(process, b"a b c\n")
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b"a b c\n")
-        process.stdin.flush()
-        assert process.stdout.readline()
         process.stdout.close()
         process.stdin.write(b"a b c\n")
         process.stdin.flush()
@@ -257,6 +247,15 @@ def test_forced_decoding_rates_translations_as_the_search_does(
         for key in ("score", "log_prob", "token_log_probs"):
             assert rated[key] == pytest.approx(translation[key], abs=2e-4)
     assert "force: 4 lines" in ended.err
+
+
+def _answer(process: subprocess.Popen[bytes], line: bytes) -> bytes:
+    """Send a line, and return what is answered before the next is sent."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(line)
+    process.stdin.flush()
+    return process.stdout.readline()
 
 
 def _bundle(finished: Finished) -> str:
