@@ -269,7 +269,6 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
-    """All readers by their names."""
     return _readers(tmp_path_factory.mktemp("samples"))
 
 

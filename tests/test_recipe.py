@@ -303,23 +303,6 @@ def test_a_model_that_no_machine_holds_is_refused(key: str, most: int, working: 
             load_recipe(str(working), [f"model.{key}={value}"])
 
 
-@pytest.mark.parametrize(
-    ("override", "full"),
-    [
-        ("d_model=3", "model.d_model"),
-        ("batches=random", "training.batches"),  # which the file need not have
-        ("n_tokens=3", "subword.n_tokens"),
-        ("method=bpe", "subword.method"),
-        ("lowercase=true", "corpus.lowercase or scoring.lowercase"),
-    ],
-)
-def test_an_override_without_its_section_is_told_the_section(
-    override: str, full: str, working: Path
-) -> None:
-    with pytest.raises(UserError, match=f"is in a section; say {full}$"):
-        load_recipe(str(working), [override])
-
-
 def test_a_name_with_a_slash_is_a_path(
     working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,13 +408,6 @@ def test_a_file_that_is_not_utf8_is_named_with_the_byte(working: Path) -> None:
 def test_a_path_without_a_file_is_named(name: str) -> None:
     with pytest.raises(UserError, match=f"no recipe file '{name}'"):
         load_recipe(name)
-
-
-def test_an_unknown_bare_name_is_met_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"'wmt14-en-de-bse' \(did you mean 'wmt14-en-de-base'\?\)"):
-        load_recipe("wmt14-en-de-bse")
-    with pytest.raises(UserError, match=r"no recipe 'qqqq'; `nmtkit recipes` lists"):
-        load_recipe("qqqq")
 
 
 # Overrides

@@ -225,16 +225,6 @@ def test_use_of_the_vocabulary_is_counted_on_both_sides_of_train(corpus: Corpus)
         assert pieces[one.text] == one.count
 
 
-def test_ten_times_are_not_fewer_than_ten(bpe_corpus: Corpus) -> None:
-    bpe_corpus.text["train", "src"] = [["a"]] * 10 + [["."]] * 100
-    bpe_corpus.text["train", "tgt"] = [["house"]] * 9 + [["the"]] * 101
-    vocabulary = inspect(bpe_corpus).vocabulary
-    n_used = 4
-    assert vocabulary.n_never == len(PIECES) - n_used
-    assert vocabulary.n_under_10 == len(PIECES) - n_used + 1
-    assert vocabulary.n_under_100 == len(PIECES) - n_used + 2
-
-
 def test_words_of_dev_are_split_as_the_subword_model_splits_them(bpe_corpus: Corpus) -> None:
     pieces = {"the": 1, "a": 1, ".": 1, "house": 1, "boats": 5, "other": 4, "shouts": 6}
     inspection = inspect(bpe_corpus)

@@ -50,7 +50,6 @@ LANGS = ("--src-lang", "en", "--tgt-lang", "de")
 
 
 def new(*args: str) -> str:
-    """Run `nmtkit new` and return what it prints."""
     ended = CliRunner().invoke(cli.app, ["new", *args])
     if ended.exception is not None:
         raise ended.exception

@@ -51,7 +51,6 @@ def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def score(*args: str) -> dict[str, Any]:
-    """Run `nmtkit score --json` and return what it prints."""
     ended = CliRunner().invoke(cli.app, ["score", *args, "--json"])
     if ended.exception is not None:
         raise ended.exception
@@ -177,6 +176,9 @@ def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> N
         ("a.de 1.de --lang german", "'german' is not the code of a language"),
         ("a.de a.de --ref 1.de --lang de", "names a file twice"),
         ("a.de 1.df --lang de", "1.df"),
+        ("a.de 1.de --metric f1", "--metric f1 is not known; use bleu or bracket-f1"),
+        ("a.de 1.de --metric bracket-f1 --lang de", "--lang is for translations"),
+        ("a.de 1.de --metric bracket-f1 --chrf", "--chrf is for translations"),
     ],
 )
 def test_mistakes_are_told(args: str, says: str) -> None:

@@ -30,7 +30,6 @@ marked_words = st.dictionaries(
 
 
 def reference_merges(counts: dict[str, int], n_merges: int) -> list[Pair]:
-    """Learn with subword-nmt from a dictionary of counts."""
     codes = io.StringIO()
     dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in counts.items()))
     reference.learn_bpe(dictionary, codes, n_merges, is_dict=True)

@@ -195,21 +195,17 @@ if __name__ == "__main__":
 """
 
 
-def test_a_worker_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Of a semaphore that a killed process had, multiprocessing warns at the end."""
-    script = tmp_path / "locking.py"
-    script.write_text(LOCKING, encoding="utf-8", newline="\n")
-    ended = subprocess.run(
-        [sys.executable, script], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7\n", "")
-
-
-def test_ctrl_c_while_workers_start_is_seen_by_the_parent_alone(tmp_path: Path) -> None:
-    script = tmp_path / "interrupted.py"
-    script.write_text(INTERRUPTED, encoding="utf-8", newline="\n")
+@pytest.mark.parametrize(
+    ("code", "prints"), [(LOCKING, "7\n"), (INTERRUPTED, "[7]\n")], ids=["locks", "Ctrl-C"]
+)
+def test_workers_leave_nothing_behind_and_say_nothing(
+    tmp_path: Path, code: str, prints: str
+) -> None:
+    """Neither of a semaphore that a killed process had, nor of Ctrl-C while they start."""
+    script = tmp_path / "script.py"
+    script.write_text(code, encoding="utf-8", newline="\n")
     ended = subprocess.run(
         [sys.executable, script], check=False, capture_output=True, text=True,
         start_new_session=True, timeout=60,
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[7]\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, prints, "")

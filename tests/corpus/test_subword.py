@@ -52,7 +52,6 @@ def sentencepiece_subword() -> SentencePieceSubword:
 
 
 def published(subword: Subword, folder: Path) -> Artifact:
-    """A folder that lists the files of `subword`."""
     draft, place = folder / "draft", folder / "place"
     draft.mkdir()
     subword.save(draft)

@@ -27,7 +27,6 @@ needs_goldens = pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs the files
 
 
 def read_parameters(path: Path) -> Parameters:
-    """Read a parameter file of EVALB."""
     values: dict[str, list[str]] = {}
     for line in path.read_text(encoding="utf-8").split("\n"):
         key, _, value = line.strip().partition(" ")

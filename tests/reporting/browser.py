@@ -27,8 +27,6 @@ OPTIONS = (
 
 
 class Page:
-    """A page that is open."""
-
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._rest = write, read, b""
         self._n, self._session = 0, ""
@@ -62,7 +60,6 @@ class Page:
         return found
 
     def open(self, html: Path) -> None:
-        """Load a file."""
         self.events.clear()
         self.call("Page.navigate", url=html.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):

@@ -113,7 +113,6 @@ def page(picture: AttentionPicture, tmp_path: Path) -> Iterator[Page]:
 
 
 def n_lines(picture: AttentionPicture, kind: str, layer: int, heads: list[int]) -> list[int]:
-    """The number of lines of each word."""
     of_heads = [picture.weights[kind][layer][head] for head in heads]  # type: ignore[index]
     return [
         sum(weight >= 0.02 for head in of_heads for weight in head[query])

@@ -50,7 +50,6 @@ def figures(page: Element) -> dict[str, list[str]]:
 
 
 def places(page: Element, key: str) -> list[tuple[float, float]]:
-    """The points of a curve as they are drawn."""
     (svg,) = (
         each
         for each in page.all("svg")

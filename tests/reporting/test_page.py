@@ -27,8 +27,6 @@ LOADING = {"src", "srcset", "background", "poster", "action", "data", "xlink:hre
 
 @dataclass
 class Element:
-    """An element and what is inside it."""
-
     tag: str
     attributes: dict[str, str]
     children: list["Element | str"] = field(default_factory=list)

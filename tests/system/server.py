@@ -39,7 +39,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(bodies: Mapping[str, bytes], *, cuts: bool = False) -> Iterator[Server]:
-    """Provide a running server."""
     with Server(("127.0.0.1", 0), _Handler) as server:
         server.bodies, server.cuts, server.requests = bodies, cuts, []
         threading.Thread(target=server.serve_forever, daemon=True).start()

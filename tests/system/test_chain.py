@@ -184,7 +184,6 @@ def test_micro_batches_change_the_weights_by_rounding_alone(prepared: Path) -> N
 
 
 def _copy_runs(folder: Path, name: str) -> str:
-    """Another folder of artifacts with the same prepared corpus."""
     runs = folder / f"runs-{name}"
     runs.mkdir()
     (runs / "prepare").symlink_to(folder / "runs" / "prepare", target_is_directory=True)

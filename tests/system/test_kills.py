@@ -88,7 +88,6 @@ def convert(folder: Path) -> None:
 
 
 def translate_a_file(folder: Path) -> None:
-    """Translate into a file by our engine."""
     TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
     files = ("-i", "test.en", "-o", "runs/text", "--engine=torch")
     command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
@@ -206,7 +205,6 @@ def test_kills_at_any_time_lose_nothing(steps: Steps, tmp_path: Path, name: str)
 
 
 def careful(folder: Path) -> None:
-    """Write a draft, secure it and rename it."""
     _write(folder, is_synced=True)
 
 
@@ -248,7 +246,6 @@ def stuck(folder: Path) -> None:
 
 
 def waiting(folder: Path) -> None:
-    """Wait for a killed run to end."""
     while (folder / "runs" / "draft").exists():
         time.sleep(1)
     careful(folder)

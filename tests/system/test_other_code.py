@@ -76,7 +76,6 @@ def test_status_names_the_rooms_that_the_results_depend_on(
 
 
 def lines_of(ended: Outcome) -> Iterator[str]:
-    """The lines that name the room and its stage."""
     lines = [*ended.out.split("\n"), *ended.err.split("\n")]
     return (line for line in lines if "training/ (train)" in line)
 
@@ -153,7 +152,6 @@ def test_results_without_a_record_are_said_once_and_not_marked(complete: Path) -
 
 
 def texts(translated: Path) -> dict[str, str]:
-    """The hash of each text of an artifact."""
     found = contents(translated)
     del found["manifest.json"]
     return found
