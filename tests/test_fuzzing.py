@@ -5,13 +5,10 @@ No traceback, no hang and no large allocation, whatever is altered. `pytest -m s
 
 import bz2
 import gzip
-import io
 import lzma
 import shutil
-import tarfile
 import time
 import tracemalloc
-import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from fairseq_models import LANGS, FairseqModel, save_checkpoint, write_dictionar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import tiny
+from packed import tarred, zipped
 
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.corpus.store import Ids, IdsWriter, pack
@@ -52,43 +50,10 @@ MAX_ALLOCATED = 200 * 2**20  # bytes; SECURITY.md promises no less
 TOKENS = [
     *(b"\0", b"\r", b"\n", b"\t", b" ", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\x1b[2J"),
     *("\u2028".encode(), "\u0085".encode(), "\u0663".encode(), "\U0001f600".encode()),
-    *(
-        b"(",
-        b")",
-        b"(" * 300,
-        b")" * 300,
-        b"( (",
-        b"(X ",
-        b"[" * 3_000,
-        b"{" * 50,
-        b'"',
-        b"'",
-        b"\\",
-    ),
-    *(
-        b"0",
-        b"-1",
-        b"1e999",
-        b"NaN",
-        b"9" * 30,
-        b"9" * 5_000,
-        b"true",
-        b"null",
-        b"\\ud800",
-        b"=",
-        b",",
-    ),
-    *(
-        b"<seg>",
-        b"</seg>",
-        b"<!--",
-        b"]]>",
-        b"&#0;",
-        b"&#x110000;",
-        b"&a;",
-        b"<tu>",
-        b"<!DOCTYPE a>",
-    ),
+    *(b"(", b")", b"(" * 300, b")" * 300, b"( (", b"(X ", b"[" * 3_000, b"{" * 50),
+    *(b'"', b"'", b"\\", b"0", b"-1", b"1e999", b"NaN", b"9" * 30, b"9" * 5_000),
+    *(b"true", b"null", b"\\ud800", b"=", b",", b"&#0;", b"&#x110000;", b"&a;"),
+    *(b"<seg>", b"</seg>", b"<!--", b"]]>", b"<tu>", b"<!DOCTYPE a>"),
     *(b"../", b"/", b"@@ ", b"</w>", b"#version: 0.2", b"\n" * 2_000),
 ]
 EDITS = st.lists(
@@ -131,21 +96,7 @@ class Reader:
         self.altered = altered
 
 
-def _tar(suffix: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=f"w:{suffix}") as archive:  # type: ignore[call-overload]
-        for name in ("a/x.en", "a/x.de"):
-            info = tarfile.TarInfo(name)
-            info.size = 40
-            archive.addfile(info, io.BytesIO(b"a line of text\n" * 2 + b"0123456789"))
-    return buffer.getvalue()
-
-
-def _zip() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a/x.en", "a line of text\n" * 20)
-    return buffer.getvalue()
+ARCHIVED = dict.fromkeys(("a/x.en", "a/x.de"), b"a line of text\n" * 20)
 
 
 def _lines(name: str, member: str | None = None) -> Callable[[Path], object]:
@@ -246,11 +197,11 @@ def _readers(folder: Path) -> dict[str, Reader]:
         "study": Reader(lambda f: load_study(str(f / "x.toml")), {"x.toml": study}, "x.toml"),
         **{
             f"tar {kind}": Reader(
-                _lines(f"x.tar{s}", "a/x.de"), {f"x.tar{s}": _tar(kind)}, f"x.tar{s}"
+                _lines(f"x.tar{s}", "a/x.de"), {f"x.tar{s}": tarred(ARCHIVED, kind)}, f"x.tar{s}"
             )
             for kind, s in (("", ""), ("gz", ".gz"), ("xz", ".xz"))
         },
-        "zip": Reader(_lines("x.zip", "a/x.en"), {"x.zip": _zip()}, "x.zip"),
+        "zip": Reader(_lines("x.zip", "a/x.en"), {"x.zip": zipped(ARCHIVED)}, "x.zip"),
         **{
             kind: Reader(_lines(f"x.{kind}"), {f"x.{kind}": content}, f"x.{kind}")
             for kind, content in packed.items()
@@ -273,9 +224,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
         **{f"ids, {name}": Reader(_read_ids, ids, name) for name in ids},
         **{f"bundle, {name}": Reader(open_bundle, bundled, name) for name in bundled},
         "difference": Reader(
-            lambda f: list(differences(f)),
-            {**bundled, MEASUREMENTS: _sealed(folder)},
-            MEASUREMENTS,
+            lambda f: list(differences(f)), {**bundled, MEASUREMENTS: _sealed(folder)}, MEASUREMENTS
         ),
         "safetensors": Reader(
             _tensors, {"model.safetensors": bundled["model.safetensors"]}, "model.safetensors"
@@ -320,7 +269,6 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def readers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
-    """All readers by their names."""
     return _readers(tmp_path_factory.mktemp("samples"))
 
 

@@ -6,7 +6,6 @@ import sys
 import time
 
 import pytest
-from rich.console import Console
 
 from nmtkit import progress
 
@@ -22,7 +21,6 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time in seconds, which the test sets."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
@@ -80,13 +78,6 @@ def test_bytes_are_told_with_rate_and_time_left(plain: io.StringIO, clock: list[
     ]
 
 
-def test_work_of_unknown_length_tells_only_what_is_done(plain: io.StringIO) -> None:
-    with progress.task("read", unit="lines") as task:
-        task.advance(1234)
-        task.advance(1)
-    assert plain.getvalue() == "read: 1,235 lines, 0 s\n"
-
-
 def test_a_message_is_one_line_as_it_was_given(plain: io.StringIO) -> None:
     message = "[model] n_layers of :dog: in /a/[b]/c" + " long" * 60
     progress.say(message)
@@ -97,49 +88,3 @@ def test_failing_work_does_not_say_that_it_ended(plain: io.StringIO) -> None:
     with pytest.raises(ZeroDivisionError), progress.task("read", unit="lines"):
         raise ZeroDivisionError
     assert plain.getvalue() == ""
-
-
-@pytest.mark.parametrize(
-    ("width", "shown"),
-    [
-        (60, "train ━━ 1,500/4,000 steps 50 min left, loss 4.25"),
-        (80, "train ━━━ 1,500/4,000 steps 50 min left, loss 4.25, 10,235 target tokens/s"),
-        (
-            120,
-            "train ━━━━━━ 1,500/4,000 steps 50 min left, loss 4.25, 10,235 target tokens/s, "
-            "learning rate 1.07e-03",
-        ),
-    ],
-)
-def test_the_bar_of_training_fits_the_terminal(
-    width: int, shown: str, monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
-    """The bar, what is done of how much, and the time left once; then as much as fits."""
-    file = io.StringIO()
-    monkeypatch.setattr(
-        progress, "console", Console(file=file, width=width, force_terminal=True, color_system=None)
-    )
-    with progress.task("train", unit="steps", total=4000) as task:
-        task.advance(0)
-        clock[0] += 1800
-        task.note("loss 4.25", "10,235 target tokens/s", "learning rate 1.07e-03")
-        task.advance(1500)
-    last = file.getvalue().split("\n")[-2].split("\r")[-1]
-    assert last.split() == ["\x1b[2Ktrain", *shown.split()[1:]]
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_a_download_keeps_its_amounts_in_a_narrow_terminal(
-    width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = io.StringIO()
-    monkeypatch.setattr(
-        progress, "console", Console(file=file, width=width, force_terminal=True, color_system=None)
-    )
-    url = "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"
-    with progress.task(f"download {url}", unit="bytes", total=657_632_379) as task:
-        task.advance(300_000_000)
-    last = file.getvalue().split("\n")[-2]
-    assert "300.0/657.6 MB" in last
-    assert "download …" in last
-    assert "-v7.tgz " in last

@@ -82,11 +82,9 @@ class Module:
 
     @property
     def name(self) -> str:
-        """Its own name."""
         return self.path.rsplit("/", 1)[-1].removesuffix(".py")
 
     def nodes(self) -> Iterator[ast.AST]:
-        """All that it is made of, inside functions too."""
         return ast.walk(self.tree)
 
     def imports(self) -> Iterator[str]:

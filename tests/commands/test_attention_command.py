@@ -26,7 +26,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int | str | None:
-    """Run `nmtkit attention` and return how it exits."""
     monkeypatch.setattr(sys, "argv", ["nmtkit", "attention", *map(str, arguments)])
     with pytest.raises(SystemExit) as end:
         cli.main()

@@ -1,9 +1,8 @@
 """Training speed: what is counted, and where a step's time goes."""
 
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +21,6 @@ from nmtkit.model.attention import window_of
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.facts import TrainingSpeed
-from nmtkit.reporting.tables import print_training_speeds
 from nmtkit.stages.chain import Chain
 
 CPU = torch.device("cpu")
@@ -154,25 +152,10 @@ def test_an_operation_is_counted_where_it_belongs() -> None:
             varlen_attn(q, q, q, on_meta.cu_seqlens, on_meta.cu_seqlens, 100, 100)
         return 1.0
 
-    cases = (
-        (matrices, "other GEMMs"),
-        (attention, "attention"),
-        (flash_attention, "attention"),
-    )
+    cases = ((matrices, "other GEMMs"), (attention, "attention"), (flash_attention, "attention"))
     for step, part in cases:
         step()
         parts = time_parts(step, 1.0, CPU)
         busy = {name: spent for name, spent in parts.items() if name != "gaps"}
         assert max(busy, key=busy.__getitem__) == part
         assert sum(parts.values()) == pytest.approx(1.0)
-
-
-def test_speeds_are_json_for_machines(
-    speed: TrainingSpeed, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_training_speeds([speed, speed], as_json=True)
-    assert json.loads(capsys.readouterr().out) == [asdict(speed)] * 2
-    print_training_speeds([speed], as_json=False)
-    shown = capsys.readouterr().out
-    assert f"{speed.tgt_tokens_per_second:,.0f}" in shown
-    assert f"{speed.parts['attention']:.1%}" in shown

@@ -41,16 +41,6 @@ def test_flops_are_those_that_are_counted_while_it_runs(kind: LayerType) -> None
 
 
 @types
-def test_layer_keeps_the_shape_and_trains(kind: LayerType) -> None:
-    x = torch.randn(2, SIZES.n, SIZES.d, requires_grad=True)
-    layer = kind.layer(SIZES)
-    y = layer(x)
-    assert y.shape == x.shape
-    y.square().sum().backward()
-    assert all(each.grad is not None for each in (x, *layer.parameters()))
-
-
-@types
 def test_the_step_and_the_loop_are_the_layer(kind: LayerType) -> None:
     """With the same weights: those of one are copied to the other."""
     x = torch.randn(SIZES.n, SIZES.d)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from nmtkit.errors import UserError
 from nmtkit.fast.peak import peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Linear, Transformer
+from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.reporting.tables import print_translation_speeds
 from nmtkit.stages import average, prepare, train
 
@@ -36,19 +38,21 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+def benched(bundle: Path, text: Path, **changes: Any) -> list[TranslationSpeed]:
+    """Measure the first three sentences with one engine, dtype and beam."""
+    how = {"engines": TORCH, "dtypes": FLOAT32, "beams": [2], "batches": [], "n_lines": 3}
+    return bench_translation(bundle, text, MACHINE, **{**how, **changes})
+
+
 def test_speed_counts_sentences_tokens_and_a_share_of_the_peak(
     bundle: Path, text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    speeds = bench_translation(
-        bundle, text, MACHINE, engines=TORCH, dtypes=FLOAT32, beams=[2], batches=[], n_lines=3
-    )
+    speeds = benched(bundle, text)
     (speed,) = speeds
     assert (speed.beam_size, speed.batch, speed.sentences) == (2, 3, 3)
     assert speed.tokens_per_second >= speed.sentences_per_second > 0
     assert 0 < speed.share_of_peak == speed.flops / speed.peak_flops < 1
     assert speed.peak_bytes > 10**8
-    print_translation_speeds(speeds, as_json=False)
-    assert "3 sentences on CPU" in capsys.readouterr().out
     print_translation_speeds(speeds, as_json=True)
     assert json.loads(capsys.readouterr().out)[0]["beam_size"] == 2
 
@@ -56,37 +60,18 @@ def test_speed_counts_sentences_tokens_and_a_share_of_the_peak(
 def test_empty_text_is_refused(bundle: Path, text: Path) -> None:
     text.write_text("\n\n", encoding="utf-8", newline="\n")
     with pytest.raises(UserError, match="has no lines to translate"):
-        bench_translation(
-            bundle, text, MACHINE, engines=TORCH, dtypes=FLOAT32, beams=[], batches=[], n_lines=3
-        )
+        benched(bundle, text)
 
 
-def test_beam_is_bounded_as_in_a_recipe(bundle: Path, text: Path) -> None:
-    for beam in (0, 1_025):
-        with pytest.raises(UserError, match=rf"beam_size = {beam}: Input should be"):
-            bench_translation(
-                bundle,
-                text,
-                MACHINE,
-                engines=TORCH,
-                dtypes=FLOAT32,
-                beams=[2, beam],
-                batches=[],
-                n_lines=3,
-            )
+@pytest.mark.parametrize("beam", [0, 1_025])
+def test_beam_is_bounded_as_in_a_recipe(bundle: Path, text: Path, beam: int) -> None:
+    with pytest.raises(UserError, match=rf"beam_size = {beam}: Input should be"):
+        benched(bundle, text, beams=[2, beam])
 
 
 def test_share_is_of_a_peak_that_the_processor_has(bundle: Path, text: Path) -> None:
-    (speed,) = bench_translation(
-        bundle,
-        text,
-        MACHINE,
-        engines=[EngineName.CTRANSLATE2],
-        dtypes=[EnginePrecision.INT8],
-        beams=[1],
-        batches=[],
-        n_lines=3,
-    )
+    int8 = {"engines": [EngineName.CTRANSLATE2], "dtypes": [EnginePrecision.INT8]}
+    (speed,) = benched(bundle, text, **int8)
     assert speed.peak_of == str(peak_dtype(CPU, torch.bfloat16)).removeprefix("torch.")
     assert 0 < speed.share_of_peak < 1
 

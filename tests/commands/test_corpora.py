@@ -7,14 +7,10 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-
 from nmtkit.commands.corpora import corpora
-from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import CorpusEntry
-from nmtkit.reporting.tables import print_corpora
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 
 
@@ -100,35 +96,8 @@ def test_the_length_of_a_file_that_is_here_is_told(tmp_path: Path) -> None:
     assert told.state == "here"
 
 
-def test_a_missing_mirror_is_a_users_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nowhere is not a folder"):
-        corpora(machine(tmp_path, tmp_path / "nowhere"))
-
-
-def test_the_tables_fit_a_hundred_columns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_corpora(corpora(machine(tmp_path)), as_json=False)
-    lines = capsys.readouterr().out.split("\n")
-    assert max(len(line) for line in lines) <= 100
-    assert any("europarl-v7 " in line and "de-en 1,920,209" in line for line in lines)
-    assert any("fr-en 2,007,723" in line for line in lines)
-    assert any("news-commentary-v11" in line and "de-en ?" in line for line in lines)
-
-
 def test_the_command_prints_them(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nmtkit", "corpora", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True)
     assert [one["name"] for one in json.loads(done.stdout)["corpora"]] == load_catalog().names
     assert not list(tmp_path.iterdir())
-
-
-def test_json_has_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    print_corpora(corpora(machine(tmp_path)), as_json=True)
-    told = json.loads(capsys.readouterr().out)["corpora"]
-    assert [one["name"] for one in told] == load_catalog().names
-    (file,) = told[0]["files"]
-    assert set(file) == {
-        *("url", "path", "n_bytes", "sha256", "md5", "hash", "state", "members"),
-    }
-    assert set(told[0]) == {"name", "licence", "n_pairs", "files"}

@@ -81,12 +81,6 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     codes = checkpoint.with_name("bpecodes")
     with pytest.raises(UserError, match="is there already"):
         import_fairseq(checkpoint, tmp_path, None, codes, EN_DE)
-    own = tmp_path / ".own.nmtkit" / "notes"
-    own.parent.mkdir()
-    own.touch()
-    with pytest.raises(UserError, match=r"\.own\.nmtkit, .* is not nmtkit's; move it away"):
-        import_fairseq(checkpoint, tmp_path / "own", None, codes, EN_DE)
-    assert own.exists()
     with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
         import_fairseq(checkpoint, ours, None, codes.with_name("nothere"), EN_DE)
     with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* with --data$"):

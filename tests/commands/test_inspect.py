@@ -225,16 +225,6 @@ def test_use_of_the_vocabulary_is_counted_on_both_sides_of_train(corpus: Corpus)
         assert pieces[one.text] == one.count
 
 
-def test_ten_times_are_not_fewer_than_ten(bpe_corpus: Corpus) -> None:
-    bpe_corpus.text["train", "src"] = [["a"]] * 10 + [["."]] * 100
-    bpe_corpus.text["train", "tgt"] = [["house"]] * 9 + [["the"]] * 101
-    vocabulary = inspect(bpe_corpus).vocabulary
-    n_used = 4
-    assert vocabulary.n_never == len(PIECES) - n_used
-    assert vocabulary.n_under_10 == len(PIECES) - n_used + 1
-    assert vocabulary.n_under_100 == len(PIECES) - n_used + 2
-
-
 def test_words_of_dev_are_split_as_the_subword_model_splits_them(bpe_corpus: Corpus) -> None:
     pieces = {"the": 1, "a": 1, ".": 1, "house": 1, "boats": 5, "other": 4, "shouts": 6}
     inspection = inspect(bpe_corpus)
@@ -293,26 +283,6 @@ def test_steps_of_a_sample_lead_from_its_line_to_its_ids(corpus: Corpus) -> None
     assert sample.tgt.lang == "de"
 
 
-def test_samples_are_spread_over_corpora_and_reasons(bpe_corpus: Corpus) -> None:
-    def pair(corpus: str, line: int) -> dict[str, Any]:
-        return {"corpus": corpus, "line": line, "src": "a", "tgt": "the"}
-
-    bpe_corpus.samples["kept"] = [pair("one", i) for i in range(1, 101)] + [pair("two", 7)]
-    bpe_corpus.samples["dropped"] = [
-        {**pair("one", i), "reason": reason}
-        for reason in ("ratio", "too_long", "empty")
-        for i in range(1, 90)
-    ]
-    inspection = inspect(bpe_corpus)
-    lines = [sample.line for sample in inspection.samples if sample.corpus == "one"]
-    assert lines == sorted(set(lines))
-    assert 8 < len(lines) < len(inspection.samples) <= stage.MAX_SAMPLES
-    assert lines[-1] > 80
-    assert inspection.samples[-1].corpus == "two"
-    reasons = Counter(dropped.reason for dropped in inspection.dropped)
-    assert reasons == dict.fromkeys(("ratio", "too_long", "empty"), stage.MAX_DROPPED // 3)
-
-
 def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: Corpus) -> None:
     huge = "the boats " * 1_000
     names = [f"corpus-{i}" for i in range(60)]
@@ -334,10 +304,3 @@ def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: C
     assert inspection.dropped[0].src.endswith("more characters)")
     assert inspection.splitting[0].most_split[0].n_pieces == 1_500
     assert len(json.dumps(asdict(inspection), ensure_ascii=False)) < 200_000
-
-
-def test_corpora_are_told_as_they_were_counted(bpe_corpus: Corpus) -> None:
-    [one, two] = inspect(bpe_corpus).corpora
-    assert (one.name, one.pairs, one.kept) == ("one", 300, 280)
-    assert one.dropped == {"too_long": 13, "empty": 7}
-    assert two.dropped == {}

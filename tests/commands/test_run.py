@@ -10,8 +10,6 @@ from nmtkit.corpus.prepared import SPLITS
 from nmtkit.files import DamagedError, canonical_json
 from nmtkit.store import Artifact, Store
 
-TRAINED = {"seconds": 61.25, "steps": 40, "timed_steps": 40, "tgt_tokens_per_second": 1234.5}
-
 
 def publish(folder: Path, measurements: dict[str, Any], **files: object) -> Artifact:
     store = Store(folder)
@@ -20,22 +18,6 @@ def publish(folder: Path, measurements: dict[str, Any], **files: object) -> Arti
             path = draft / f"{name}.json"
             path.write_text(canonical_json(content), encoding="utf-8", newline="\n")
         return store.publish("kind", "0" * 16, depends_on={}, measurements=measurements)
-
-
-@pytest.mark.parametrize(
-    ("changes", "summary"),
-    [
-        ({}, "61.2 s, 40 steps, 1,234 target tokens/s"),
-        (
-            {"timed_steps": 30},
-            "61.2 s, 40 steps, 1,234 target tokens/s in the 30 that were measured",
-        ),
-        ({"timed_steps": 0, "tgt_tokens_per_second": None}, "61.2 s, 40 steps"),
-        ({"seconds": "long"}, "measurements.json is damaged"),
-    ],
-)
-def test_training_is_summed_up(tmp_path: Path, changes: dict[str, Any], summary: str) -> None:
-    assert _summary("train", publish(tmp_path, {**TRAINED, **changes})) == summary
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff"])
@@ -51,11 +33,3 @@ def test_measurements_that_are_damaged_hide_nothing_else(tmp_path: Path, content
     (made.path / "counts.json").write_bytes(altered)
     with pytest.raises(DamagedError, match=r"counts\.json was altered"):
         _summary("prepare", made)
-
-
-def test_averaging_and_translating_are_summed_up(tmp_path: Path) -> None:
-    averaged = publish(tmp_path / "a", {"seconds": 1.0, "averaged_steps": [10, 2000]})
-    assert _summary("average", averaged) == "1.0 s, steps 10, 2,000"
-    sets = {name: {"sentences_per_second": 12.34, "lines_in_pieces": 0} for name in ("one", "two")}
-    translated = publish(tmp_path / "t", {"seconds": 1.0, "sets": sets})
-    assert _summary("translate", translated) == "1.0 s, one 12.3 sentences/s, two 12.3 sentences/s"

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.commands import selftest as command
-from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.reporting.facts import Check
 from nmtkit.selftest import environment
@@ -68,11 +67,6 @@ def test_a_text_of_ones_own_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
     assert [each.state for each in checks] == ["held"] * 6
     assert checks[0].what == "tokens, fr"
     assert checks[0].seen.startswith("3 lines")
-
-
-def test_text_whose_names_tell_no_language_is_refused_first(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="b-text do not tell the languages; rename"):
-        next(command.selftest(Machine(tmp_path), Path("a-text"), Path("b-text")))
 
 
 @pytest.mark.slow

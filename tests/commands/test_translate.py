@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -19,18 +18,10 @@ from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
 from models import tiny
-from system.command import environment
 from system.kills import BeforeOperation, attempt
 
 import nmtkit
-from nmtkit.commands.translate import (
-    Output,
-    _made_from,
-    _search,
-    _Text,
-    _write_file,
-    translate,
-)
+from nmtkit.commands.translate import Output, _made_from, _search, _Text, _write_file, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -69,29 +60,23 @@ def test_python_and_the_command_give_the_same_text(
     assert len(set(texts)) == 5
 
 
-def test_a_pipe_is_translated_like_a_file(translator: nmtkit.Translator, tmp_path: Path) -> None:
+def test_a_pipe_is_translated_into_a_pipe(translator: nmtkit.Translator, tmp_path: Path) -> None:
     texts = [translation.text for translation in translator.translate(LINES)]
-    pipe, target = tmp_path / "pipe", tmp_path / "target"
-    os.mkfifo(pipe)
-    writer = Thread(target=pipe.write_text, args=("".join(f"{line}\n" for line in LINES),))
-    writer.start()
-    translate(translator, Output(Format.TEXT, 1, align=False), pipe, target)
-    writer.join()
-    assert target.read_text(encoding="utf-8").removesuffix("\n").split("\n") == texts
-
-
-def test_a_pipe_is_written_as_the_text_comes(translator: nmtkit.Translator, tmp_path: Path) -> None:
-    texts = [translation.text for translation in translator.translate(LINES)]
-    source, pipe = tmp_path / "source", tmp_path / "pipe"
-    source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    os.mkfifo(pipe)
+    source, target = tmp_path / "source", tmp_path / "target"
+    for pipe in (source, target):
+        os.mkfifo(pipe)
     got: list[str] = []
-    reader = Thread(target=lambda: got.append(pipe.read_text(encoding="utf-8")))
-    reader.start()
-    translate(translator, Output(Format.TEXT, 1, align=False), source, pipe)
-    reader.join()
+    threads = [
+        Thread(target=source.write_text, args=("".join(f"{line}\n" for line in LINES),)),
+        Thread(target=lambda: got.append(target.read_text(encoding="utf-8"))),
+    ]
+    for thread in threads:
+        thread.start()
+    translate(translator, Output(Format.TEXT, 1, align=False), source, target)
+    for thread in threads:
+        thread.join()
     assert got == ["".join(f"{text}\n" for text in texts)]
-    assert {path.name for path in tmp_path.iterdir()} == {"source", "pipe"}
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "target"}
 
 
 # Resumed
@@ -156,12 +141,6 @@ def test_draft_of_another_text_is_started_anew(
     assert (tmp_path / "out").read_text(encoding="utf-8") == WHOLE
 
 
-def test_what_is_stopped_before_its_first_line_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(Stopped, match=r"^stopped$"):
-        write_parts(tmp_path / "out", 0)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
 def test_line_in_which_nothing_is_seen_stays_blank(engine: EngineName, bundle: Path) -> None:
     translator = nmtkit.Translator(bundle, device="cpu", engine=engine)
@@ -175,11 +154,7 @@ def test_line_in_which_nothing_is_seen_stays_blank(engine: EngineName, bundle: P
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])
 @pytest.mark.parametrize("n_done", [0, 1, 2])
 def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
-    n_done: int,
-    engine: EngineName,
-    bundle: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    n_done: int, engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sentence's rating depends on its batch by rounding, and so on the processor."""
     output = Output(Format.JSON, 2, align=False)
@@ -406,21 +381,3 @@ def typing(lines: list[str]) -> Iterator[str]:
 def test_prompt_needs_a_terminal(translator: nmtkit.Translator) -> None:
     with pytest.raises(UserError, match="--interactive reads from a terminal"):
         translate(translator, Output(Format.TEXT, 1, align=False), interactive=True)
-
-
-IMPORTED = """
-import sys
-import nmtkit
-
-from nmtkit.machine import EngineName
-
-nmtkit.Translator(sys.argv[1], device="cpu", engine=EngineName.TORCH).translate(["The cat."])
-import nmtkit.commands.translate
-print(*sorted({"torch._dynamo", "nltk", "datasets"} & sys.modules.keys()))
-"""
-
-
-def test_translation_does_not_wait_for_what_it_does_not_need(bundle: Path) -> None:
-    command = [sys.executable, "-c", IMPORTED, str(bundle)]
-    ended = subprocess.run(command, capture_output=True, env=environment(), check=True)
-    assert ended.stdout == b"\n"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmtkit.commands.trial import measure_speed, part_of, text_of
+from nmtkit.commands.trial import measure_speed, text_of
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
@@ -98,18 +98,6 @@ def test_constant_shapes_are_timed_whole(tmp_path: Path, monkeypatch: pytest.Mon
     machine = Timed(monkeypatch, 1e-3, 1e-4)
     measure_speed(trainer, 8.0)
     assert min(machine.sizes) > 0.9 * trainer.config.tgt_tokens_per_update
-
-
-@pytest.mark.parametrize("n_tokens", [64, 256, 1_024])
-def test_every_process_gets_a_share_of_a_part(n_tokens: int, tmp_path: Path) -> None:
-    trainers = [trainer_for(tmp_path, group=Group(rank, 2, CPU)) for rank in range(2)]
-    update = next(trainers[0].updates())
-    shares = [
-        sum(len(batch.tgt_out) for _, batch in part_of(update, n_tokens, trainer).batches)
-        for trainer in trainers
-    ]
-    assert 0.65 * n_tokens <= sum(shares) <= n_tokens
-    assert min(shares) > 0.3 * sum(shares)
 
 
 def test_made_up_text_is_as_long_as_text_that_is_here(tmp_path: Path) -> None:

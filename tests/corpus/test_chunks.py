@@ -7,15 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus import chunks
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.errors import UserError
 
@@ -63,11 +60,8 @@ def test_results_come_in_order_for_any_number_of_workers(workers: int) -> None:
     assert max(n_calls for _, n_calls in results) > 1  # the function lives on between chunks
 
 
-def test_one_worker_stays_in_this_process() -> None:
+def test_one_worker_stays_in_this_process_and_several_are_others() -> None:
     assert list(map_chunks(process_id, [1, 2], workers=1)) == [os.getpid()] * 2
-
-
-def test_several_workers_are_other_processes() -> None:
     assert os.getpid() not in set(map_chunks(process_id, range(4), workers=2))
 
 
@@ -171,21 +165,6 @@ def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -
         time.sleep(0.05)
 
 
-def test_a_worker_whose_parent_died_before_it_read_a_result_says_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The system tells it of a reset connection then, and not of an end."""
-    monkeypatch.setattr(chunks, "end_with_parent", lambda: None)  # here, the parent is this process
-    parents, workers = get_context("spawn").Pipe()
-    parents.send(abs)
-    parents.send(-7)
-    with ThreadPoolExecutor(1) as thread:
-        work = thread.submit(chunks._work, workers)
-        assert parents.poll(10)
-        parents.close()
-        work.result(10)
-
-
 INTERRUPTED = """
 import os, signal
 from collections.abc import Iterator
@@ -216,21 +195,17 @@ if __name__ == "__main__":
 """
 
 
-def test_a_worker_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Of a semaphore that a killed process had, multiprocessing warns at the end."""
-    script = tmp_path / "locking.py"
-    script.write_text(LOCKING, encoding="utf-8", newline="\n")
-    ended = subprocess.run(
-        [sys.executable, script], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "7\n", "")
-
-
-def test_ctrl_c_while_workers_start_is_seen_by_the_parent_alone(tmp_path: Path) -> None:
-    script = tmp_path / "interrupted.py"
-    script.write_text(INTERRUPTED, encoding="utf-8", newline="\n")
+@pytest.mark.parametrize(
+    ("code", "prints"), [(LOCKING, "7\n"), (INTERRUPTED, "[7]\n")], ids=["locks", "Ctrl-C"]
+)
+def test_workers_leave_nothing_behind_and_say_nothing(
+    tmp_path: Path, code: str, prints: str
+) -> None:
+    """Neither of a semaphore that a killed process had, nor of Ctrl-C while they start."""
+    script = tmp_path / "script.py"
+    script.write_text(code, encoding="utf-8", newline="\n")
     ended = subprocess.run(
         [sys.executable, script], check=False, capture_output=True, text=True,
         start_new_session=True, timeout=60,
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "[7]\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, prints, "")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.corpus import linearized
@@ -50,12 +50,6 @@ def test_a_random_tree_is_read_back_as_it_was(tree: str) -> None:
     untagged = read_back(linearize(tree, "xx"), words_of(tree))
     assert untagged.tree == re.sub(r"\([^\s()]+ ([^\s()]+)\)", r"(XX \1)", tree)
     assert untagged.repairs == ()
-
-
-@settings(max_examples=50)
-@given(trees)
-def test_reading_a_normalized_tree_again_changes_nothing(tree: str) -> None:
-    assert normalize(tree, "here") == (" ".join(words_of(tree)), tree)
 
 
 tokens = st.lists(

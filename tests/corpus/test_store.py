@@ -52,13 +52,6 @@ def test_chunks_do_not_show_in_the_files(tmp_path: Path, prefix: Path) -> None:
         assert file(prefix, suffix).read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
 
 
-@pytest.mark.parametrize(("n_tokens", "n_bytes"), [(65_536, 2), (65_537, 4)])
-def test_ids_take_two_bytes_where_that_is_enough(n_tokens: int, n_bytes: int) -> None:
-    packed = pack([[0, n_tokens - 1]], n_tokens)
-    assert packed.ids.itemsize == n_bytes
-    assert packed.ids.tolist() == [0, n_tokens - 1]
-
-
 @pytest.mark.parametrize("id_", [-1, 11])
 def test_an_id_outside_the_vocabulary_is_a_mistake(id_: int) -> None:
     with pytest.raises(AssertionError):

@@ -24,11 +24,9 @@ from nmtkit.evaluation.significance import paired_test
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 GOLDENS = SHARED / "goldens" / "parseval"
 needs_goldens = pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs the files of ../shared")
-RULE = "=" * 76
 
 
 def read_parameters(path: Path) -> Parameters:
-    """Read a parameter file of EVALB."""
     values: dict[str, list[str]] = {}
     for line in path.read_text(encoding="utf-8").split("\n"):
         key, _, value = line.strip().partition(" ")
@@ -48,70 +46,37 @@ def read_parameters(path: Path) -> Parameters:
     )
 
 
-def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole if whole else 0:6.2f}"
+MEASURES = (
+    *("recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing"),
+    *("two_or_less_crossing", "tagging_accuracy"),
+)
 
 
-def row(number: int, s: Sentence) -> str:
-    return (
-        f"{number:4}  {s.length:3}    {s.status}  {percent(s.matched, s.n_gold)} "
-        f"{percent(s.matched, s.n_test)}   {s.matched:3}    {s.n_gold:3}  {s.n_test:3}    "
-        f"{s.crossing:3}   {s.n_words:4}  {s.correct_tags:4}   "
-        f"{percent(s.correct_tags, s.n_words)}"
-    )
+def numbers_of(gold: list[str], test: list[str], parameters: Parameters) -> list[str]:
+    """All numbers that EVALB prints, in its order."""
 
+    def percent(part: float, whole: float) -> str:
+        return f"{100 * part / whole if whole else 0:.2f}"
 
-def summary(counts: Counts) -> list[str]:
-    found = counts.described()
-    valid = counts.sentences - counts.errors - counts.skipped
-    names = ("sentence       ", "Error sentence ", "Skip  sentence ", "Valid sentence ")
-    numbers = (counts.sentences, counts.errors, counts.skipped, valid)
-    lines = [f"Number of {name} = {n:6}" for name, n in zip(names, numbers, strict=True)]
-    for name, key in {
-        "Bracketing Recall": "recall",
-        "Bracketing Precision": "precision",
-        "Bracketing FMeasure": "f1",
-        "Complete match": "complete_match",
-        "Average crossing": "average_crossing",
-        "No crossing": "no_crossing",
-        "2 or less crossing": "two_or_less_crossing",
-        "Tagging accuracy": "tagging_accuracy",
-    }.items():
-        lines.append(f"{name:25} = {found[key]:6.2f}")
-    return lines
+    def row(s: Sentence | Counts) -> list[object]:
+        shares = percent(s.matched, s.n_gold), percent(s.matched, s.n_test)
+        counts = s.matched, s.n_gold, s.n_test, s.crossing, s.n_words, s.correct_tags
+        return [*shares, *counts, percent(s.correct_tags, s.n_words)]
 
-
-def as_evalb(gold: list[str], test: list[str], parameters: Parameters) -> str:
-    """Write what EVALB prints."""
-    sentences = [
-        compare_trees(one, other, parameters) for one, other in zip(gold, test, strict=True)
-    ]
     score = BracketF1(parameters).corpus_score(test, [gold])
     assert isinstance(score, BracketScore)
-    c = score.everything
-    totals = (
-        f"                {percent(c.matched, c.n_gold)} {percent(c.matched, c.n_test)} "
-        f"{c.matched:6} {c.n_gold:5} {c.n_test:5}  {c.crossing:5}  {c.n_words:5} "
-        f"{c.correct_tags:5}   {percent(c.correct_tags, c.n_words)}"
-    )
-    return "\n".join(
-        (
-            "  Sent.                        Matched  Bracket   Cross        Correct Tag",
-            " ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy",
-            RULE,
-            *(row(number, sentence) for number, sentence in enumerate(sentences, 1)),
-            RULE,
-            totals,
-            "=== Summary ===",
-            "",
-            "-- All --",
-            *summary(score.everything),
-            "",
-            f"-- len<={parameters.cutoff_length} --",
-            *summary(score.short),
-            "",
-        )
-    )
+    found: list[object] = []
+    for number, pair in enumerate(zip(gold, test, strict=True), 1):
+        sentence = compare_trees(*pair, parameters)
+        found += [number, sentence.length, sentence.status, *row(sentence)]
+    found += row(score.everything)
+    for counts, heading in ((score.everything, []), (score.short, [parameters.cutoff_length])):
+        valid = counts.sentences - counts.errors - counts.skipped
+        found += [*heading, counts.sentences, counts.errors, counts.skipped, valid]
+        for key in MEASURES:
+            name = [2] if key == "two_or_less_crossing" else []
+            found += [*name, f"{counts.described()[key]:.2f}"]
+    return list(map(str, found))
 
 
 def lines(path: Path) -> list[str]:
@@ -122,7 +87,8 @@ def lines(path: Path) -> list[str]:
 def test_the_sample_of_evalb_gives_what_evalb_prints() -> None:
     gold, test = lines(GOLDENS / "sample.gld"), lines(GOLDENS / "sample.tst")
     expected = (GOLDENS / "sample.evalb-output.txt").read_text(encoding="utf-8")
-    assert as_evalb(gold, test, read_parameters(GOLDENS / "sample.prm")) == expected
+    ours = numbers_of(gold, test, read_parameters(GOLDENS / "sample.prm"))
+    assert ours == re.findall(r"\d+(?:\.\d+)?", expected)
 
 
 @needs_goldens
@@ -244,8 +210,6 @@ def test_nothing_that_counts_is_no_division_by_zero() -> None:
 
 
 @pytest.mark.parametrize("texts", [([], []), ([GOLD], [GOLD, GOLD])])
-def test_texts_that_do_not_belong_together_are_refused(
-    texts: tuple[list[str], list[str]],
-) -> None:
+def test_texts_that_do_not_belong_together_are_refused(texts: tuple[list[str], list[str]]) -> None:
     with pytest.raises(UserError, match="bracket F1 needs one reference per hypothesis"):
         bracket_f1(*texts)

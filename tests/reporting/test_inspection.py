@@ -1,8 +1,5 @@
 """What an inspection tells in tables, and that a terminal is safe from the text of a corpus."""
 
-import json
-import re
-from dataclasses import asdict
 from unicodedata import category
 
 import pytest
@@ -58,33 +55,19 @@ def row_of(out: str, *cells: str) -> str:
 
 
 def test_tables_tell_the_facts(
-    inspection: Inspection,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    inspection: Inspection, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "PIPE_WIDTH", 1_000)  # so that no cell is wrapped
     print_inspection(inspection, as_json=False)
     out = capsys.readouterr().out
     row_of(out, "one", "read", "3,000")
     row_of(out, "", "dropped: too long", "7", "0.23 %")
-    row_of(out, "all", "read", "4,000")
-    row_of(out, "", "kept", "3,990", "99.75 %")
     row_of(out, "train", "4,200", "42,700", "42,761", "10.2", "10.2", "700", "16.7 %")
-    assert "leaves out 700 of the pairs" in out
-    assert "max_positions = 12" in out
     blocks = "".join(BLOCKS[level] for level in (3, 8, 6, 0))
     assert blocks in row_of(out, "train", "en", "8", "13", "14", "15")
-    assert out.count("│       │ de/en │   1.00 │ 1.25 │ 1.50 │    7.50 │") == 2
     row_of(out, "subwords that occur fewer than 10 times", "3,273", "33.6 %")
-    row_of(out, "rows of the embedding matrix", "9,736", "")
     row_of(out, "de", "1,234", "617", "50.0 %", "2.00")
     row_of(out, "dev", "en", "671", "11", "1.6 %")
-    row_of(
-        out, "raw", "en", visible(inspection.samples[0].src.raw) + " (and 99,700 more characters)"
-    )
-    assert re.search("^one, line 1 +$", out, re.MULTILINE)
-    assert "line 1,234" not in out  # of each corpus, one
-    assert "too long" in out
 
 
 def test_no_control_character_of_the_corpus_reaches_the_terminal(
@@ -94,8 +77,3 @@ def test_no_control_character_of_the_corpus_reaches_the_terminal(
     out = capsys.readouterr().out
     assert {c for c in out if category(c) in ("Cc", "Cf", "Zl", "Zp")} == {"\n"}
     assert "<script>alert(1)</script>" in out  # which is harmless there
-
-
-def test_json_holds_every_fact(inspection: Inspection, capsys: pytest.CaptureFixture[str]) -> None:
-    print_inspection(inspection, as_json=True)
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(asdict(inspection)))

@@ -25,11 +25,9 @@ from nmtkit.reporting.report import (
     table_4,
 )
 from nmtkit.reporting.report_page import render_html, render_markdown
-from nmtkit.reporting.scatter import Point, Scatter
 from nmtkit.reporting.study import study_grid
-from reporting.browser import browser
 from reporting.conftest import HOSTILE
-from reporting.test_page import parse
+from reporting.test_page import assert_alone, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 EMPTY = Report("2026-01-02T03:04:05+00:00", {"code": "c0de"}, "runs", [], [], {})
@@ -203,13 +201,6 @@ def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
         assert what in markdown.replace("\\", "")
 
 
-def test_empty_report_says_what_to_run() -> None:
-    text = parse(render_html(EMPTY)).text
-    for command in ("run RECIPE", "bench layers", "attention --bundle DIR", "run wsj-parsing"):
-        assert f"nmtkit {command}" in text
-        assert f"nmtkit {command}" in render_markdown(EMPTY) or command == "run RECIPE"
-
-
 def test_no_text_becomes_markup() -> None:
     plain, hostile = (parse(render_html(full(text))) for text in ("x", HOSTILE))
     assert [e.tag for e in hostile.all()] == [e.tag for e in plain.all()]
@@ -221,26 +212,8 @@ def test_no_text_becomes_markup() -> None:
 
 def test_page_is_alone() -> None:
     page = parse(render_html(full(HOSTILE)))
-    tags = {element.tag for element in page.all()}
-    assert tags.isdisjoint({"script", "link", "iframe", "object", "base", "form"})
+    assert_alone(page, "img", "src", "style")
     assert [img.attributes["src"][:26] for img in page.all("img")] == ["data:image/svg+xml;base64,"]
-    policy = next(meta for meta in page.all("meta") if "http-equiv" in meta.attributes)
-    assert policy.attributes["content"].startswith("default-src 'none'; style-src 'unsafe-inline'")
-    ids = [element.attributes["id"] for element in page.all() if "id" in element.attributes]
-    assert len(ids) == len(set(ids))
-
-
-def test_names_of_systems_cover_neither_each_other_nor_dots() -> None:
-    points = [Point(f"system {n}", 10.0 ** (18 + n / 9), 27 + n % 3, n % 2 == 0) for n in range(12)]
-    chart = Scatter("k", "t", points)
-    labels = chart.labels()
-    assert 6 <= len(labels) <= 12
-    for point, x, y, _ in labels:
-        assert abs(chart.y(point.score) - y) < 20
-        assert chart.LEFT <= x <= chart.WIDTH
-    assert len({(x, y) for _, x, y, _ in labels}) == len(labels)
-    single = Scatter("k", "t", points[:1])
-    assert chart.LEFT <= single.x(points[0].flops) <= chart.RIGHT
 
 
 # JSON
@@ -268,42 +241,3 @@ def test_exhibit_is_read_as_written(tmp_path: Path) -> None:
     place.write_text('{"format": 2}', encoding="utf-8")
     with pytest.raises(DamagedError):
         read_exhibit(tmp_path, "table-1")
-
-
-# In a browser
-
-
-def test_links_open_what_they_lead_to(tmp_path: Path) -> None:
-    html = tmp_path / "report.html"
-    html.write_text(render_html(full(HOSTILE)), encoding="utf-8", newline="\n")
-    with browser(tmp_path / "profile") as page:
-        for width, dark in ((1280, False), (390, True)):
-            page.open(html, width, dark=dark)
-            assert page.value("document.documentElement.scrollWidth") <= width
-            assert page.value("document.querySelector('details').open") is False
-            page.click("#runs td a, #runs th a")
-            assert page.value("document.querySelector('details').open") is True
-            shown = page.value("document.querySelector(location.hash).getBoundingClientRect().top")
-            assert -1 <= shown < 900
-            page.click("summary")
-            assert page.value("document.querySelector('details').open") is False
-            page.value("document.querySelector('summary').focus()")
-            page.press("Enter", 13)
-            assert page.value("document.querySelector('details').open") is True
-            colour = page.value("getComputedStyle(document.body).backgroundColor")
-            assert colour == ("rgb(21, 22, 24)" if dark else "rgb(255, 255, 255)")
-            assert page.asked_for() == [html.as_uri()]
-            assert page.complaints() == []
-
-
-def test_browser_sees_requests_and_complaints(tmp_path: Path) -> None:
-    html = tmp_path / "careless.html"  # what the test above would see
-    html.write_text(
-        "<!doctype html><script>console.error(1)</script><img src=http://127.0.0.1:9/a.png>",
-        encoding="utf-8",
-        newline="\n",
-    )
-    with browser(tmp_path / "profile") as page:
-        page.open(html)
-        assert "http://127.0.0.1:9/a.png" in page.asked_for()
-        assert page.complaints()

@@ -1,8 +1,6 @@
 """What is printed: complete, not too wide for a page, and JSON that machines can read."""
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -10,16 +8,8 @@ import pytest
 
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.languages import Language
-from nmtkit.reporting.devices import training_cost
-from nmtkit.reporting.facts import Download, Made, Plan, Results, Sample, StageResult, State
-from nmtkit.reporting.tables import (
-    print_made,
-    print_plan,
-    print_recipes,
-    print_results,
-    print_scores,
-    print_status,
-)
+from nmtkit.reporting.facts import Results, Sample, StageResult, State
+from nmtkit.reporting.tables import print_recipes, print_results, print_scores, print_status
 from nmtkit.stages.score import describe, text_tools
 
 LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
@@ -27,22 +17,6 @@ STATES = [
     State("prepare", "fresh", "0123456789abcdef", LONG, "nothing to do"),
     State("train", "missing", "fedcba9876543210", "runs/train/x", f"not made yet {LONG}"),
 ]
-PLAN = Plan(
-    recipe="mine",
-    stages=STATES,
-    downloads=[
-        Download(f"https://host{LONG}", 12_345, is_here=False),
-        Download("https://host/there", 67_890, is_here=True),
-    ],
-    download_bytes=12_345,
-    disk_bytes=3 * 2**30,
-    vocabulary_is_known=False,
-    n_parameters=65_000_000,
-    update_flops=9.56e12,
-    device="cpu",
-    tgt_tokens_per_second=1_234.5,
-    cost=training_cost(400_000, 8, "Tesla P100-SXM2-16GB", 9.56e17),
-)
 
 
 @pytest.fixture
@@ -97,41 +71,6 @@ def test_figures_that_scores_of_before_lack_are_not_available(
     assert capsys.readouterr().out.count("not available") == 2
 
 
-def test_json_is_valid_and_does_not_depend_on_the_order_of_keys(
-    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_scores(scores, as_json=True)
-    first = capsys.readouterr().out
-    assert json.loads(first) == scores
-    print_scores(dict(reversed(scores.items())), as_json=True)
-    assert capsys.readouterr().out == first
-
-
-def test_json_of_status_and_plan_holds_every_value(capsys: pytest.CaptureFixture[str]) -> None:
-    print_status("mine", STATES, as_json=True)
-    status = json.loads(capsys.readouterr().out)
-    assert status["recipe"] == "mine"
-    assert status["stages"]["train"] == vars(STATES[1])
-    print_plan(PLAN, as_json=True)
-    plan = json.loads(capsys.readouterr().out)
-    assert plan["cost"] == vars(PLAN.cost)
-    assert plan["downloads"][1] == {"url": "https://host/there", "n_bytes": 67_890, "is_here": True}
-    assert plan["stages"][0]["path"] == LONG
-
-
-def test_json_of_recipes_and_of_a_run_holds_every_value(
-    scores: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_recipes([("recipe", "mine", "what it is", "./mine.toml")], as_json=True)
-    assert json.loads(capsys.readouterr().out) == [
-        {"kind": "recipe", "name": "mine", "description": "what it is", "path": "./mine.toml"}
-    ]
-    stage, sample = StageResult("train", "done", LONG), Sample("a", None, "c")
-    print_results(Results([stage], [sample], scores), as_json=True)
-    run = json.loads(capsys.readouterr().out)
-    assert run == {"stages": [vars(stage)], "samples": [vars(sample)], "scores": scores}
-
-
 def columns(printed: str) -> list[str]:
     """The text of each column of the tables, without spaces, folded cells put together again."""
     rows = [line.split("│")[1:-1] for line in printed.split("\n") if line.startswith("│")]
@@ -142,9 +81,7 @@ def columns(printed: str) -> list[str]:
 
 
 def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
-    scores: dict[str, Any],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    scores: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     sample = Sample(f"source {LONG}", f"reference {LONG}", f"ours {LONG}")
@@ -155,10 +92,6 @@ def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
     ]
     prints: list[tuple[Callable[[], None], list[str]]] = [
         (lambda: print_status("mine", STATES, as_json=False), [LONG, f"not made yet {LONG}"]),
-        (
-            lambda: print_plan(PLAN, as_json=False),
-            [f"https://host{LONG}", "12,345", *(value for row in PLAN.rows() for value in row)],
-        ),
         (
             lambda: print_results(results, as_json=False),
             [sample.src, str(sample.reference), sample.hypothesis, f"done {LONG}"],
@@ -185,26 +118,3 @@ def test_text_is_printed_as_it_is(
     out = capsys.readouterr().out
     for text in vars(sample).values():
         assert text in out
-
-
-def test_plan_says_how_long_in_a_unit_that_fits() -> None:
-    for seconds, text in (
-        (40, "40 s"),
-        (600, "10 min"),
-        (20_000, "6 h"),
-        (400_000, "5 days"),
-    ):
-        rows = dict(replace(PLAN, cost=replace(PLAN.cost, seconds=seconds)).rows())
-        assert rows["training here"] == f"about {text}"
-
-
-def test_each_score_of_a_run_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    scores = {
-        name: {"sacrebleu": {"score": score, "signature": "s", "how": "plain"}}
-        for name, score in (("one", 12.345), ("two", 6.0))
-    }
-    print_made([Made("mine", "score", "f" * 16, "p", "published", 7, 3.0, scores)], as_json=False)
-    rows = [line.rstrip("│ ").split("│") for line in capsys.readouterr().out.split("\n")]
-    last = [row[-1].strip() for row in rows]
-    assert "one 12.35 sacreBLEU" in last
-    assert "two 6.00 sacreBLEU" in last

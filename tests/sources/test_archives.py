@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import lzma
 import random
 import stat
@@ -17,6 +16,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed import tarred, zipped
 
 from nmtkit.sources import archives
 from nmtkit.sources.archives import PackedError, read_blocks
@@ -41,24 +41,6 @@ def read(path: Path, member: str | None = None) -> bytes:
 def written(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
-
-
-def tarred(members: dict[str, bytes], tar_format: int = tarfile.GNU_FORMAT) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:", format=tar_format) as tar:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return stream.getvalue()
-
-
-def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", method) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return stream.getvalue()
 
 
 # As they were packed
@@ -133,8 +115,8 @@ def test_text_that_only_claims_to_be_compressed_is_refused(tmp_path: Path, name:
 
 CHECKED = {
     **{f"a.{name}": (None, packer(TEXT)) for name, packer in PACKERS.items()},
-    "a.tgz": ("b/a.de", gzip.compress(tarred({"c": NOISE[:2_000], "b/a.de": TEXT}))),
-    "a.tar.xz": ("a.de", lzma.compress(tarred({"x" * 200: b"", "a.de": TEXT}, tarfile.PAX_FORMAT))),
+    "a.tgz": ("b/a.de", tarred({"c": NOISE[:2_000], "b/a.de": TEXT}, "gz")),
+    "a.tar.xz": ("a.de", tarred({"x" * 200: b"", "a.de": TEXT}, "xz", tarfile.PAX_FORMAT)),
     "a.zip": ("b/a.de", zipped({"b/a.de": TEXT, "c": NOISE[:2_000]})),
     "b.zip": ("b/a.de", zipped({"b/a.de": TEXT}, zipfile.ZIP_STORED)),
 }
@@ -178,13 +160,6 @@ def test_a_tar_cut_short_is_refused(tmp_path: Path, kept: int) -> None:
     content = tarred({"b": NOISE, "a.de": TEXT * 3})[:kept]
     with pytest.raises(PackedError, match=r"cannot be read from its tar archive"):
         read(written(tmp_path / "a.tar", content), "a.de")
-
-
-def test_a_zip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
-    content = bytearray(zipped({"a.de": TEXT}, zipfile.ZIP_STORED))
-    content[content.index(b"Zeile 7 ")] ^= 1
-    with pytest.raises(PackedError, match=r"cannot be read from its zip archive \(Bad CRC-32"):
-        read(written(tmp_path / "a.zip", bytes(content)), "a.de")
 
 
 def test_what_is_no_archive_has_no_members(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.sources.kinds import KINDS, _source, read_plain
+from nmtkit.sources.kinds import _source, read_plain
 from nmtkit.sources.parallel import find_corpus
 
 EN, DE, FR = (Language.of(lang) for lang in ("en", "de", "fr"))
@@ -207,11 +207,6 @@ def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
     lines = text.removeprefix("\ufeff").removesuffix("\n").split("\n") if text else []
     assert list(read_plain(path)) == lines
-
-
-def test_every_kind_has_a_key_of_its_own() -> None:
-    assert len({kind.key for kind in KINDS}) == len(KINDS)
-    assert all(kind.title and kind.key in kind.model_fields for kind in KINDS)
 
 
 def test_files_that_are_called_as_the_other_side_are_refused() -> None:

@@ -1,27 +1,18 @@
 """The corpora that a recipe names: what determines them, how they are read, how they break."""
 
-import bz2
 import gzip
 import hashlib
-import io
-import lzma
-import tarfile
 import tomllib
-import zipfile
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
+from packed import tarred
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import recipes_dir
-from nmtkit.sources.catalog import CatalogText, RemoteFile
+from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair, read_parallel
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import Corpus, find_corpus
@@ -147,19 +138,10 @@ def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
 # How it is read
 
 
-def tgz(path: Path, members: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    return path
-
-
 def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
     side = "training/europarl-v7.de-en"
     members = {f"{side}.de": b"eins\nzwei\n", f"{side}.en": b"one\ntwo\n"}
-    path = tgz(tmp_path / "europarl.tgz", members)
+    path = written(tmp_path / "europarl.tgz", tarred(members, "gz"))
     fetched: list[str] = []
 
     def fetch(file: RemoteFile) -> Path:
@@ -203,16 +185,6 @@ def test_of_many_columns_the_two_languages_are_read(tmp_path: Path) -> None:
         read(headed)
 
 
-def test_a_translation_memory_is_read_in_both_directions(tmp_path: Path) -> None:
-    content = (
-        '<tmx version="1.4"><body><tu><tuv xml:lang="de"><seg>ja</seg></tuv>'
-        '<tuv xml:lang="en-US"><seg>yes</seg></tuv></tu></body></tmx>'
-    )
-    tmx = Tmx(tmx=str(written(tmp_path / "a.tmx.gz", gzip.compress(content.encode()))))
-    assert read(tmx) == [("yes", "ja")]
-    assert read(tmx, DE, EN) == [("ja", "yes")]
-
-
 def test_real_text_keeps_its_number_of_lines(shared_data: Path) -> None:
     folder = shared_data / "wmt-news"
     assert len(read(FilePair(src=str(folder / "ende.en"), tgt=str(folder / "ende.de")))) == 24_241
@@ -248,64 +220,3 @@ def test_two_files_are_paired_without_a_corpus(tmp_path: Path) -> None:
     assert list(read_parallel("both", one, two)) == [("one", "two")]
     with pytest.raises(UserError, match=r"cannot read .*three: No such file"):
         list(read_parallel("both", one, TextFile(tmp_path / "three")))
-
-
-TMX = b"<tmx><tu><tuv lang='en'><seg>a</seg></tuv><tuv lang='de'><seg>b</seg></tuv></tu></tmx>"
-WHOLE = {"a.en": b"a\tb\n" * 9, "a.sgm": b"<seg>a &amp; b</seg>\n" * 9, "a.tmx": TMX}
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-    ".zst": zstandard.compress,
-}
-
-
-def tarred(name: str, content: bytes) -> bytes:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
-    return entry.tobuf() + content.ljust(-(-len(content) // 512) * 512, b"\0") + bytes(1_024)
-
-
-def zipped(name: str, content: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr(name, content)
-    return stream.getvalue()
-
-
-ARCHIVERS: dict[str, Callable[[str, bytes], bytes] | None] = {
-    "": None, ".tar": tarred, ".zip": zipped
-}  # fmt: skip
-
-
-@given(
-    name=st.sampled_from(sorted(WHOLE)),
-    suffix=st.sampled_from(sorted(PACKERS)),
-    archive_suffix=st.sampled_from(sorted(ARCHIVERS)),
-    noise=st.lists(st.tuples(st.integers(0, 2_000), st.binary(max_size=4)), max_size=3),
-)
-def test_any_bytes_are_a_corpus_or_get_one_sentence(
-    tmp_path_factory: pytest.TempPathFactory,
-    name: str,
-    suffix: str,
-    archive_suffix: str,
-    noise: list[tuple[int, bytes]],
-) -> None:
-    content, member = PACKERS[suffix](WHOLE[name]), None
-    if archiver := ARCHIVERS[archive_suffix]:
-        content, member = archiver(name + suffix, content), name + suffix
-    for place, replaced in noise:
-        at = place % len(content)
-        content = content[:at] + replaced + content[at + len(replaced) :]
-    path = tmp_path_factory.mktemp("any") / (f"a{archive_suffix}" if member else name + suffix)
-    text = CatalogText(file=written(path, content), member=member)
-    sources: dict[Source, tuple[CatalogText, ...]] = {
-        FilePair(src="any", tgt="any"): (text, text),
-        Tsv(tsv="any", columns=("en", "de")): (text,),
-        Tmx(tmx="any"): (text,),
-    }
-    for source, texts in sources.items():
-        corpus = Corpus(name="any", source=source, langs=(EN, DE), remote=texts)
-        with suppress(UserError):
-            list(corpus.pairs(no_download))

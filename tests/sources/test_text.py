@@ -2,9 +2,7 @@
 
 import bz2
 import gzip
-import io
 import lzma
-import tarfile
 import time
 import zipfile
 from collections.abc import Callable
@@ -15,6 +13,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from packed import tarred, zipped
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -30,15 +29,6 @@ LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]
 
 def written(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
     return path
 
 
@@ -90,33 +80,26 @@ def test_compressed_text_is_unpacked(
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"),
-    [("a.tgz", "w:gz"), ("a.tar", "w:"), ("a.tar.xz", "w:xz"), ("a.TBZ2", "w:bz2")],
+    ("name", "kind"),
+    [("a.tgz", "gz"), ("a.tar", ""), ("a.tar.xz", "xz"), ("a.TBZ2", "bz2"), ("a.tar.zst", "")],
 )
-def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, mode: str) -> None:
+def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, kind: str) -> None:
     members = {
         "training/a.en": b"other\n",
         "./training/a.de": TEXT.encode(),
         "b.fr.gz": gzip.compress(TEXT.encode()),
     }
-    path = archive(tmp_path / name, members, mode)
+    path = written(tmp_path / name, tarred(members, kind))
+    if name.endswith(".zst"):
+        path.write_bytes(zstandard.compress(path.read_bytes()))
     assert list(read_lines(TextFile(path, "training/a.de"))) == LINES
     assert list(read_lines(TextFile(path, "b.fr.gz"))) == LINES
 
 
-def test_a_member_is_read_from_a_tar_packed_with_zstandard(tmp_path: Path) -> None:
-    tar = archive(tmp_path / "a.tar", {"a.en": b"other\n", "a.de": TEXT.encode()}, "w:")
-    path = written(tmp_path / "a.tar.zst", zstandard.compress(tar.read_bytes()))
-    assert list(read_lines(TextFile(path, "a.de"))) == LINES
-
-
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_member_is_read_from_a_zip_archive(tmp_path: Path, method: int) -> None:
-    path = tmp_path / "europarl.zip"
-    with zipfile.ZipFile(path, "w", method) as file:
-        file.writestr("training/a.en", b"other\n")
-        file.writestr("training/a.de", TEXT)
-        file.writestr("b.fr.gz", gzip.compress(TEXT.encode()))
+    members = {"training/a.de": TEXT.encode(), "b.fr.gz": gzip.compress(TEXT.encode())}
+    path = written(tmp_path / "europarl.zip", zipped(members, method))
     assert list(read_lines(TextFile(path, "training/a.de"))) == LINES
     assert list(read_lines(TextFile(path, "b.fr.gz"))) == LINES
 
@@ -134,7 +117,7 @@ def test_segments_of_sgml_are_read(tmp_path: Path) -> None:
         "dev/a-ref.de.sgm": content.encode(),
         "dev/a-ref.de.SGML.gz": gzip.compress(content.encode()),
     }
-    path = archive(tmp_path / "dev.tgz", members)
+    path = written(tmp_path / "dev.tgz", tarred(members, "gz"))
     for member in members:
         assert list(read_lines(TextFile(path, member))) == expected
 
@@ -187,7 +170,7 @@ def test_a_line_of_more_than_16_mebibytes_is_refused(tmp_path: Path, n_bytes: in
 
 
 def test_what_is_wrong_with_a_member_is_said_of_it_and_its_archive(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.tgz", {"a.de": b"eins\n"})
+    path = written(tmp_path / "a.tgz", tarred({"a.de": b"eins\n"}, "gz"))
     with pytest.raises(
         UserError, match=r"^a\.en in .*a\.tgz does not exist; the archive has a\.de$"
     ):

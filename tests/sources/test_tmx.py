@@ -21,8 +21,6 @@ from nmtkit.sources.variants import Variants
 
 @dataclass(frozen=True)
 class Stream(TextFile):
-    """A file that consists of given blocks."""
-
     given: Iterable[bytes] = ()
 
     def blocks(self) -> Iterator[bytes]:

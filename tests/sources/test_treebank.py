@@ -184,16 +184,6 @@ def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
         list(corpus.pairs(no_download))
 
 
-def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written(tmp_path)
-    monkeypatch.setenv("PENN_TREEBANK", str(tmp_path))
-    source = Treebank(treebank="$PENN_TREEBANK/wsj", sections=("22-24", "01"))
-    with pytest.raises(UserError, match="no section 22-24"):
-        list(find_corpus(source, EN, TREE).pairs(no_download))
-    source = Treebank(treebank="$PENN_TREEBANK/wsj", sections=("01",))
-    assert [words for words, _ in find_corpus(source, EN, TREE).pairs(no_download)] == ["w0101"]
-
-
 @pytest.mark.skipif(not REAL.is_dir(), reason="needs the real treebank in ../shared")
 def test_real_trees_keep_their_words_and_their_phrases() -> None:
     """An independent reading: nltk's own removal of subtrees by their positions."""

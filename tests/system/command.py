@@ -30,8 +30,6 @@ PATIENCE_S = 120.0  # for what takes seconds on an idle core
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
-
     code: int
     out: str
     err: str
@@ -45,7 +43,6 @@ def environment(**extra: str) -> dict[str, str]:
 def start(
     folder: Path, *args: str, env: Mapping[str, str] | None = None, **popen: Any
 ) -> subprocess.Popen[bytes]:
-    """Start `nmtkit ARGS` in `folder`, with pipes."""
     return subprocess.Popen(
         [sys.executable, "-m", "nmtkit", *args],
         cwd=folder,
@@ -58,7 +55,6 @@ def start(
 
 
 def outcome(process: subprocess.Popen[bytes], stdin: bytes = b"") -> Outcome:
-    """Wait for the end of a command."""
     with process:
         out, err = process.communicate(stdin, timeout=PATIENCE_S)
     return Outcome(process.returncode, out.decode("utf-8"), err.decode("utf-8"))
@@ -142,7 +138,6 @@ def run_command(*args: str) -> None:
 
 
 def done(ended: Outcome) -> Outcome:
-    """Check that a command ended well."""
     assert ended.code == 0, ended.err
     return ended
 
@@ -158,7 +153,6 @@ def sentence(ended: Outcome) -> str:
 
 
 def wait_until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait for something that a running command brings about."""
     deadline = time.monotonic() + PATIENCE_S
     while not what():
         assert process.poll() is None, "the command ended too early"
@@ -167,13 +161,11 @@ def wait_until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> No
 
 
 def steps_done(folder: Path) -> int:
-    """How many steps a training under way has made."""
     files = list(folder.glob("runs/train/*.partial/checkpoints/metrics.jsonl"))
     return files[0].read_bytes().count(b"\n") if files else 0
 
 
 def artifact(folder: Path, stage: str) -> Path:
-    """The only artifact of a stage."""
     (path,) = folder.glob(f"runs/{stage}/*/manifest.json")
     return path.parent
 
@@ -198,7 +190,6 @@ def traces(folder: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def flip_byte(path: Path) -> None:
-    """Alter one byte in the middle of a file."""
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

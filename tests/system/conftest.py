@@ -104,12 +104,10 @@ class Finished:
     seconds: float
 
     def artifact(self, stage: str) -> Path:
-        """Where a stage's artifact lies."""
         return artifact(self.folder, stage)
 
 
 def write_texts(folder: Path) -> None:
-    """Write the six texts."""
     generator = random.Random(1)
     seen: set[str] = set()
     for split, n_pairs in (("train", N_TRAIN), ("dev", N_DEV), ("test", N_TEST)):
@@ -137,7 +135,6 @@ def workplace(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """One undisturbed `nmtkit run`."""
     folder = tmp_path_factory.mktemp("finished")
     write_texts(folder)
     (folder / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
@@ -148,7 +145,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture
 def prepared(workplace: Path, finished: Finished) -> Path:
-    """A folder where `prepare` is done."""
     shutil.copytree(finished.folder / "runs" / "prepare", workplace / "runs" / "prepare")
     return workplace
 

@@ -61,8 +61,6 @@ class BeforeOperation:
 
 @dataclass(frozen=True)
 class AfterSeconds:
-    """Death after so many seconds."""
-
     seconds: float
     victim: Victim = Victim.COMMAND
 
@@ -94,7 +92,6 @@ class Whole:
 
 
 def undisturbed(work: Work, before: Path, after: Path) -> Whole:
-    """Do `work` in `after`, a new copy of `before`."""
     shutil.copytree(before, after)
     ended = attempt(work, after)
     assert ended.code == 0, ended.said
@@ -120,7 +117,6 @@ def problem(whole: Whole, deaths: Sequence[Death], place: Path, order: str = "so
 
 
 def command(*arguments: str) -> Work:
-    """Return the work of `nmtkit ARGUMENTS`."""
 
     def work(_: Path) -> None:
         run_command(*arguments)
@@ -231,7 +227,6 @@ class _Listing:
 
 
 def _list_in(order: Order) -> None:
-    """Let every folder be listed in that order."""
     scandir, listdir = os.scandir, os.listdir
 
     def ordered_scandir(path: Any = ".") -> _Listing:

@@ -157,18 +157,6 @@ def test_broken_test_set_is_found_before_training(workplace: Path) -> None:
     assert "more.de has 7" in said
 
 
-def test_recipes_with_the_same_text_share_the_prepared_corpus(complete: Path) -> None:
-    text = (complete / RECIPE).read_text(encoding="utf-8")
-    other = text.replace('"tiny"', '"other"').replace("n_layers = 1", "n_layers = 2")
-    (complete / "other.toml").write_text(other, encoding="utf-8", newline="\n")
-    stages = json.loads(done(nmtkit(complete, "status", "other.toml", "--json")).out)["stages"]
-    assert [stages[stage]["state"] for stage in STAGES] == ["fresh", *["missing"] * 4]
-    before = traces(complete)
-    said = done(nmtkit(complete, "prepare", "other.toml")).out
-    assert said == f"runs/prepare/{artifact(complete, 'prepare').name}\n"
-    assert traces(complete) == before
-
-
 def test_prepared_corpus_is_the_same_for_any_workers_and_hash_seed(
     workplace: Path, finished: Finished
 ) -> None:
@@ -196,7 +184,6 @@ def test_micro_batches_change_the_weights_by_rounding_alone(prepared: Path) -> N
 
 
 def _copy_runs(folder: Path, name: str) -> str:
-    """Another folder of artifacts with the same prepared corpus."""
     runs = folder / f"runs-{name}"
     runs.mkdir()
     (runs / "prepare").symlink_to(folder / "runs" / "prepare", target_is_directory=True)

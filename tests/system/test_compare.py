@@ -180,9 +180,3 @@ def test_run_on_another_test_set_is_refused(finished: Finished, files: Path) -> 
     assert "has 60 lines, but test has 36" in told
     told = sentence(nmtkit(folder, "compare", RECIPE, "x.de", "--test-set", "other"))
     assert "no test set other; it has test" in told
-
-
-def test_seed_that_is_none_of_sacrebleus_is_told(files: Path) -> None:
-    command = ("compare", "a.de", "b.de", "--ref", "ref.de", "--lang", "de")
-    ended = nmtkit(files, *command, env=environment(SACREBLEU_SEED="x"))
-    assert "SACREBLEU_SEED is 'x'" in sentence(ended)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from system.command import RECIPE, artifact, done, nmtkit, sentence, traces
+from system.command import RECIPE, artifact, done, nmtkit, traces
 from system.conftest import N_TRAIN
 
 
@@ -48,22 +48,3 @@ def test_page_is_written_where_it_was_asked_for(prepared: Path) -> None:
     assert written.endswith("</html>\n")
     done(nmtkit(prepared, "inspect", RECIPE, "--html", "page.html"))
     assert page.read_text(encoding="utf-8") == written
-
-
-def test_what_cannot_be_done_is_one_sentence(workplace: Path) -> None:
-    assert f"run `nmtkit prepare {RECIPE}` first" in sentence(nmtkit(workplace, "inspect", RECIPE))
-
-
-def test_page_in_a_folder_that_is_not_there_is_one_sentence(prepared: Path) -> None:
-    before = traces(prepared)
-    ended = nmtkit(prepared, "inspect", RECIPE, "--html", "none/page.html")
-    assert "none/page.html" in sentence(ended)
-    assert traces(prepared) == before
-
-
-def test_altered_ids_are_not_told(prepared: Path) -> None:
-    ids = artifact(prepared, "prepare") / "train.tgt.ids"
-    content = bytearray(ids.read_bytes())
-    content[10] ^= 1
-    ids.write_bytes(content)
-    assert "train.tgt.ids was altered" in sentence(nmtkit(prepared, "inspect", RECIPE))

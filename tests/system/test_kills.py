@@ -1,16 +1,10 @@
 """Killed at any moment in any order of names, and run again: the same bytes, never stuck."""
 
 import hashlib
-import http.server
 import os
 import random
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,11 +28,11 @@ from system.kills import (
     Victim,
     Whole,
     Work,
-    attempt,
     command,
     problem,
     undisturbed,
 )
+from system.server import serving
 
 # Kills at random moments of each step; more of them in the environment find more.
 N_ROUNDS = int(os.environ.get("NMTKIT_KILLS", "3"))
@@ -73,26 +67,6 @@ RUN, WITH_PROCESSES = "run", ("train by two processes", "study")
 # The steps
 
 
-class Server(http.server.BaseHTTPRequestHandler):
-    """Sends the payload, or the rest of it."""
-
-    def do_GET(self) -> None:
-        """Answer with a version, so that a cut download can be resumed."""
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        self.send_response(206 if start else 200)
-        self.send_header("ETag", '"1"')
-        self.send_header("Content-Length", str(len(PAYLOAD) - start))
-        if start:
-            end = f"{len(PAYLOAD) - 1}/{len(PAYLOAD)}"
-            self.send_header("Content-Range", f"bytes {start}-{end}")
-        self.end_headers()
-        with suppress(ConnectionError):  # the client was killed
-            self.wfile.write(PAYLOAD[start:])
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 def stage(name: str, *options: str) -> Work:
     """Run a stage of the tiny recipe, in many small parts."""
 
@@ -114,7 +88,6 @@ def convert(folder: Path) -> None:
 
 
 def translate_a_file(folder: Path) -> None:
-    """Translate into a file by our engine."""
     TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
     files = ("-i", "test.en", "-o", "runs/text", "--engine=torch")
     command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
@@ -172,10 +145,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     write_texts(start)
     (start / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
     (start / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving({"/a.bin": PAYLOAD}) as server:
         yield Steps(folder, server.server_port)
-        server.shutdown()
 
 
 def test_every_change_of_a_file_is_a_moment_to_die_at(steps: Steps) -> None:
@@ -234,7 +205,6 @@ def test_kills_at_any_time_lose_nothing(steps: Steps, tmp_path: Path, name: str)
 
 
 def careful(folder: Path) -> None:
-    """Write a draft, secure it and rename it."""
     _write(folder, is_synced=True)
 
 
@@ -276,7 +246,6 @@ def stuck(folder: Path) -> None:
 
 
 def waiting(folder: Path) -> None:
-    """Wait for a killed run to end."""
     while (folder / "runs" / "draft").exists():
         time.sleep(1)
     careful(folder)
@@ -304,54 +273,3 @@ def test_what_is_lost_is_found(
         for number in range(1, whole.operations + 1)
     }
     assert problems - {""} == {found} - {""}
-
-
-def test_death_that_would_come_later_does_not_come(tmp_path: Path) -> None:
-    deaths: list[Death] = [BeforeOperation(5), AfterSeconds(60.0)]
-    for death in deaths:
-        ended = attempt(careful, tmp_path, death=death)
-        assert (ended.code, ended.killed) == (0, False)
-
-
-def wait(folder: Path) -> None:
-    """Start a process, and wait longer than anybody does."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    (folder / "child").write_text(str(child.pid), encoding="utf-8")
-    child.wait()
-    (folder / "child has ended").touch()
-    time.sleep(60)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process has not ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
-    except OSError:
-        return False
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc lists a process's children")
-@pytest.mark.parametrize("victim", Victim)
-def test_the_victim_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: Victim) -> None:
-    monkeypatch.setattr(kills, "PATIENCE_S", 0.5)
-    ended = attempt(wait, tmp_path, death=AfterSeconds(0.5, victim))
-    assert (ended.killed, ended.code) == (True, -signal.SIGKILL)
-    assert ended.hung == (victim == Victim.CHILD) == (tmp_path / "child has ended").exists()
-    child = int((tmp_path / "child").read_text(encoding="utf-8"))
-    assert is_alive(child) == (victim == Victim.COMMAND)
-    if victim == Victim.COMMAND:
-        os.kill(child, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("order", ["sorted", "reversed"])
-def test_names_are_listed_in_the_order(tmp_path: Path, order: str) -> None:
-    expected = ORDERS[order](["a", "b", "c"])
-
-    def list_it(folder: Path) -> None:
-        found = [path.name for path in folder.iterdir()]
-        with os.scandir(folder) as entries:
-            assert [entry.name for entry in entries] == found == expected
-
-    for name in "bca":
-        (tmp_path / name).touch()
-    assert attempt(list_it, tmp_path, order).said == ""

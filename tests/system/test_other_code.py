@@ -75,7 +75,6 @@ def test_status_names_the_rooms_that_the_results_depend_on(
 
 
 def lines_of(ended: Outcome) -> Iterator[str]:
-    """The lines that name the room and its stage."""
     lines = [*ended.out.split("\n"), *ended.err.split("\n")]
     return (line for line in lines if "training/ (train)" in line)
 
@@ -139,7 +138,6 @@ def test_inspect_says_that_other_code_prepared_the_corpus(
 
 
 def texts(translated: Path) -> dict[str, str]:
-    """The hash of each text of an artifact."""
     found = contents(translated)
     del found["manifest.json"]
     return found

@@ -49,7 +49,6 @@ TWO = (*TRAIN, "--processes", "2")
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
-    """What the training in `folder` told of its steps."""
     return read_metrics(artifact(folder, "train") / "metrics.jsonl")
 
 
@@ -63,7 +62,6 @@ def assert_trained_as(folder: Path, finished: Finished) -> None:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The processes that the command started, oldest first."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
     return sorted(int(child) for child in listed.split())
 
@@ -85,13 +83,11 @@ def listening(pids: list[int]) -> Iterator[tuple[str, int]]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process has not ended, waited for or not."""
     command_line = Path(f"/proc/{pid}/cmdline")
     return command_line.exists() and command_line.read_bytes() != b""
 
 
 def wait_until_ended(pids: list[int]) -> None:
-    """Wait for processes of a command that has ended."""
     deadline = time.monotonic() + BOUND_S
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < deadline
@@ -272,17 +268,6 @@ def test_command_that_is_killed_leaves_no_process_behind_and_is_gone_on_with(
     assert steps_done(prepared) < 120
     done(nmtkit(prepared, *TWO))
     assert_trained_as(prepared, finished)
-
-
-@SLOW
-def test_second_command_at_the_same_time_is_refused_in_one_sentence(prepared: Path) -> None:
-    first = start(prepared, *TRAIN)
-    wait_until(lambda: steps_done(prepared) >= 1, first)
-    first.send_signal(signal.SIGSTOP)
-    second = nmtkit(prepared, *TWO)
-    first.send_signal(signal.SIGCONT)
-    assert f"is being made by process {first.pid} on " in sentence(second)
-    done(outcome(first))
 
 
 @SLOW

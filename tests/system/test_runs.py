@@ -10,7 +10,7 @@ import pytest
 from nmtkit.commands import gc, verify
 from nmtkit.commands.known_runs import made
 from nmtkit.errors import UserError
-from nmtkit.files import sealed, sha256_of, write_json
+from nmtkit.files import sealed, write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -81,16 +81,6 @@ def test_runs_lists_every_artifact_with_its_run_size_and_score(finished: Finishe
     shown = done(nmtkit(finished.folder, "runs")).out
     assert f"test {scores['test']['sacrebleu']['score']:.2f} sacreBLEU" in shown
     assert scores["test"]["sacrebleu"]["signature"] in shown
-
-
-def test_measurements_name_the_recipe_and_manifests_do_not(finished: Finished) -> None:
-    for stage in STAGES:
-        path = finished.artifact(stage)
-        run = json.loads((path / "measurements.json").read_bytes())["run"]
-        assert run["name"] == "tiny"
-        assert run["recipe"] == str(finished.folder / RECIPE)
-        assert run["sha256"] == sha256_of(finished.folder / RECIPE)
-        assert str(finished.folder) not in (path / "manifest.json").read_text(encoding="utf-8")
 
 
 def test_drafts_damage_and_artifacts_of_older_versions_are_listed(complete: Path) -> None:

@@ -57,7 +57,6 @@ set = ["{HOT}", "training.checkpoint_every_steps=1"]
 
 @pytest.fixture
 def place(prepared: Path) -> Path:
-    """A folder with a study, where the corpus is prepared."""
     (prepared / STUDY).write_text(TOML, encoding="utf-8", newline="\n")
     return prepared
 
@@ -82,13 +81,11 @@ def study(folder: Path, *args: str) -> Outcome:
 
 
 def loaded(folder: Path, *overrides: str) -> tuple[Study, dict[str, Chain]]:
-    """The study, and a chain for each row."""
     found = load_study(str(folder / STUDY))
     return found, chains_of(found, Machine(folder / "runs", workers=1), overrides)
 
 
 def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
-    """Run rows, and return those that failed."""
     found, chains = loaded(folder, *overrides)
     return run_rows(found.chosen(rows), chains)
 

@@ -2,17 +2,14 @@
 
 import hashlib
 import html
-import io
 import re
 import shutil
-import tarfile
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packed import tarred
 from sacremoses import MosesTokenizer
 
 import nmtkit as package
@@ -21,6 +18,7 @@ from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import load_subword
 from nmtkit.store import open_directory
 from system.command import Outcome, artifact, contents, done, outcome, start
+from system.server import Server, serving
 
 RECIPE = "wmt14-en-de-base"
 PROJECT = Path(package.__file__).resolve().parents[1]
@@ -63,20 +61,6 @@ def sgml(lines: list[str], kind: str) -> bytes:
     return f"{head}{segments}</p>\n</doc>\n</{kind}>\n".encode()
 
 
-def tgz(members: dict[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for folder in sorted({name.rpartition("/")[0] for name in members} - {""}):
-            entry = tarfile.TarInfo(folder)
-            entry.type = tarfile.DIRTYPE
-            archive.addfile(entry)
-        for name, content in members.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
-
-
 def archives(text: Text) -> dict[str, bytes]:
     """What the four archives of the recipe hold, by the path of their URLs; others' text beside."""
 
@@ -98,52 +82,19 @@ def archives(text: Text) -> dict[str, bytes]:
         "dev/newstest2014-deen-src.de.sgm": sgml(de, "srcset"),
     }
     return {
-        "/wmt13/training-parallel-europarl-v7.tgz": tgz(sides("training/europarl-v7", 0)),
-        "/wmt13/training-parallel-commoncrawl.tgz": tgz(
-            {**sides("commoncrawl", 1), "commoncrawl.de-en.annotation": b"de\ten\t1\n"}
+        "/wmt13/training-parallel-europarl-v7.tgz": tarred(sides("training/europarl-v7", 0), "gz"),
+        "/wmt13/training-parallel-commoncrawl.tgz": tarred(
+            {**sides("commoncrawl", 1), "commoncrawl.de-en.annotation": b"de\ten\t1\n"}, "gz"
         ),
-        "/wmt14/training-parallel-nc-v9.tgz": tgz(sides("training/news-commentary-v9", 2)),
-        "/wmt19/translation-task/dev.tgz": tgz(dev),
+        "/wmt14/training-parallel-nc-v9.tgz": tarred(sides("training/news-commentary-v9", 2), "gz"),
+        "/wmt19/translation-task/dev.tgz": tarred(dev, "gz"),
     }
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Has every file, and hangs up in its middle the first time if the server is to cut."""
-
-    server: "Server"
-
-    def do_GET(self) -> None:
-        body = self.server.bodies[self.path]
-        asked = self.headers.get("Range", "bytes=0-")
-        self.server.requests.append((self.path, asked))
-        start = int(asked.removeprefix("bytes=").removesuffix("-"))
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        self.send_header("Content-Length", str(len(body) - start))
-        self.send_header("ETag", '"as ever"')
-        self.end_headers()
-        end = len(body) // 2 if self.server.cuts and not start else len(body)
-        self.wfile.write(body[start:end])
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-    cuts = True
-    bodies: dict[str, bytes]
-    requests: list[tuple[str, str]]
 
 
 @pytest.fixture
 def server(text: Text) -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as server:
-        server.bodies, server.requests = archives(text), []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving(archives(text), cuts=True) as server:
         yield server
-        server.shutdown()
 
 
 def install(folder: Path, server: Server) -> None:
@@ -218,18 +169,3 @@ def test_wmt14_is_downloaded_verified_cleaned_and_split(
     done(prepare(tmp_path, workers=1))
     assert contents(artifact(tmp_path, "prepare")) == before
     assert len(server.requests) == asked
-
-
-def test_an_altered_archive_is_never_read(tmp_path: Path, server: Server) -> None:
-    install(tmp_path, server)
-    path = "/wmt13/training-parallel-commoncrawl.tgz"
-    server.cuts = False
-    body = bytearray(server.bodies[path])
-    body[len(body) // 3] ^= 1
-    server.bodies[path] = bytes(body)
-    ended = prepare(tmp_path, workers=1)
-    assert ended.code != 0
-    assert f"nmtkit: http://127.0.0.1:{server.server_port}{path}" in ended.err
-    assert hashlib.sha256(body).hexdigest() in ended.err
-    assert "Traceback" not in ended.err
-    assert not list(tmp_path.glob("runs/prepare/*/manifest.json"))
