@@ -365,18 +365,18 @@ def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
 # How large the rooms may be: the lines of their Python. What is added to one is taken from it.
 BUDGET = {
     "model": 650,
-    "fast": 900,
-    "files.py": 450,
-    "store.py": 450,
-    "tensors.py": 90,
-    "sources": 2_950,
-    "corpus": 2_350,
-    "stages": 1_800,
-    "training": 2_200,
-    "decoding": 1_950,
-    "interchange": 850,
-    "evaluation": 950,
-    "selftest": 250,
+    "fast": 880,
+    "files.py": 410,
+    "store.py": 425,
+    "tensors.py": 85,
+    "sources": 2_900,
+    "corpus": 2_320,
+    "stages": 1_700,
+    "training": 2_100,
+    "decoding": 1_770,
+    "interchange": 800,
+    "evaluation": 930,
+    "selftest": 240,
 }
 LONGEST_FUNCTION = 70  # lines
 

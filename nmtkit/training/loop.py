@@ -101,12 +101,7 @@ def train(
                 group.wait()  # all processes are here, and say the same of the checkpoints
                 raise _diverged(f"loss or gradient of {skipped}", directory)
             stopping = group.any(should_stop())
-            # The best step must have a checkpoint, and a step that was skipped has none.
-            is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
-            if is_dev_due and not metrics.skipped:
-                found = group.first(metrics.dev_perplexity or 0.0)
-                best = better(progress.best, metrics.step, found)
-                progress = progress.model_copy(update={"best": best})
+            progress = _with_best(trainer, progress, metrics)
             if group.is_first and (is_due or stopping):
                 publishing.result()
                 _check_weights(trainer, progress.step, directory)
@@ -120,6 +115,17 @@ def train(
         publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
+
+
+def _with_best(trainer: Trainer, progress: Progress, metrics: Metrics) -> Progress:
+    """Return the progress with the best evaluation so far, which early stopping counts from."""
+    config = trainer.config
+    is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
+    # The best step must have a checkpoint, and a step that was skipped has none.
+    if not is_dev_due or metrics.skipped:
+        return progress
+    found = trainer.group.first(metrics.dev_perplexity or 0.0)
+    return progress.model_copy(update={"best": better(progress.best, metrics.step, found)})
 
 
 def is_over(config: TrainingConfig, progress: Progress) -> bool:
