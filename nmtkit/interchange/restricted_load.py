@@ -6,6 +6,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from pickletools import genops
 from typing import Any
@@ -124,13 +125,12 @@ def _names_in_zip(path: Path) -> Iterator[str]:
 
 
 def _names_in_pickles(path: Path) -> Iterator[str]:
-    with path.open("rb") as file:
-        file.seek(TAR_MAGIC_AT)
-        if file.read(len(TAR_MAGIC)) == TAR_MAGIC:
+    # Mapped: to read more bytes than there are takes no memory for those that are missing.
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+        if mapped[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
             raise ValueError("a tar, as torch wrote before 0.1.10; load and save it with torch 0.4")
-        file.seek(0)
         for _ in range(N_LEGACY_PICKLES):
-            yield from _names(file)
+            yield from _names(mapped)
 
 
 def _names(pickle: Any) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pickle
 import resource
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections import defaultdict
 from pathlib import Path
@@ -232,6 +233,17 @@ def test_zip_bomb_is_refused(tmp_path: Path) -> None:
 
 DEEP = 150_000
 LEGACY_HEADER = pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) * 2
+
+
+def test_a_string_that_the_file_is_too_short_for_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "legacy.pt"
+    path.write_bytes(LEGACY_HEADER + b"\x80\x02X" + (2**30).to_bytes(4, "little") + b"short")
+    tracemalloc.start()
+    with pytest.raises(UserError, match="is damaged"):
+        read_model(path, LANGS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**24
 
 
 @pytest.mark.parametrize(
