@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what is clicked and asked for, over a pair of pipes."""
+"""A page in headless Chromium: what is clicked, typed and asked for, over a pair of pipes."""
 
 import json
 import os
@@ -12,14 +12,7 @@ from typing import Any
 import pytest
 
 OPTIONS = (
-    *(
-        "--headless",
-        "--window-size=1280,900",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-    ),
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--proxy-server=127.0.0.1:9"),  # nobody listens there
     "--remote-debugging-pipe",
@@ -27,6 +20,8 @@ OPTIONS = (
 
 
 class Page:
+    """A page that is open, in a window of a given width."""
+
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._rest = write, read, b""
         self._n, self._session = 0, ""
@@ -59,7 +54,17 @@ class Page:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, html: Path) -> None:
+    def open(self, html: Path, width: int = 1280, *, dark: bool = False) -> None:
+        """Load a file, in light or dark colours."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
         self.call("Page.navigate", url=html.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
@@ -89,6 +94,15 @@ class Page:
         for kind in kinds:
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **button)
+
+    def press(self, key: str, code: int) -> None:
+        """Press a key, such as "Enter", whose code is 13."""
+        text = {"text": {"Enter": "\r"}.get(key, key)} if key in ("Enter", " ") else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent",
+                **{"type": kind, "key": key, "windowsVirtualKeyCode": code, **text},
+            )
 
     def asked_for(self) -> list[str]:
         """Return the addresses that the page asked for, but for the data in itself."""

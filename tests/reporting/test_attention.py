@@ -38,7 +38,10 @@ def weights(n_queries: int, n_keys: int) -> list[list[list[list[float]]]]:
 @pytest.fixture
 def picture() -> AttentionPicture:
     torch.manual_seed(2)
-    views = [View(kind="cross", layer=2, head=3), View(kind="encoder", layer=1, query=3)]
+    views = [
+        View(kind="cross", layer=2, head=3),
+        View(kind="encoder", layer=1, query=3),
+    ]
     return AttentionPicture(
         bundle="mine",
         source="A big dog" + HOSTILE,
@@ -99,6 +102,9 @@ def test_page_runs_its_own_script_alone_and_holds_all_weights(picture: Attention
 
 # In a browser
 
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "End": 35, "ArrowLeft": 37, "ArrowDown": 40}
+KEYS["ArrowUp"] = 38
+
 
 @pytest.fixture
 def page(picture: AttentionPicture, tmp_path: Path) -> Iterator[Page]:
@@ -112,7 +118,13 @@ def page(picture: AttentionPicture, tmp_path: Path) -> Iterator[Page]:
         assert page.complaints() == []
 
 
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.press(key, KEYS[key])
+
+
 def n_lines(picture: AttentionPicture, kind: str, layer: int, heads: list[int]) -> list[int]:
+    """The number of lines of each word."""
     of_heads = [picture.weights[kind][layer][head] for head in heads]  # type: ignore[index]
     return [
         sum(weight >= 0.02 for head in of_heads for weight in head[query])
@@ -157,3 +169,47 @@ def test_layers_heads_and_words_are_chosen_by_pointing(
     weight = picture.weights["decoder"][1][2][2][2]
     said = page.value("document.getElementById('said').textContent")
     assert said == f"Head 3: gro@@ → gro@@ {weight:.3f}"
+
+
+@pytest.mark.slow
+def test_it_is_used_with_a_keyboard_alone(page: Page, picture: AttentionPicture) -> None:
+    order = []
+    for _ in range(12):
+        press(page, "Tab")
+        order.append(
+            page.value(
+                "document.activeElement.name || document.activeElement.id"
+                " || document.activeElement.tagName"
+            )
+        )
+    head = ["head"] * N_HEADS
+    assert order[:10] == ["BUTTON", "BUTTON", "kind", "layer", *head, "all", "none", "as"]
+    assert order[10] == "LI"
+    page.value("document.querySelector('input[name=layer]:checked').focus()")
+    press(page, "ArrowLeft")
+    assert drawn(page) == sum(n_lines(picture, "cross", 0, [2]))
+    press(page, "Tab", " ")  # to the first head
+    assert drawn(page) == sum(n_lines(picture, "cross", 0, [0, 2]))
+    page.value("document.querySelector('#queries li').focus()")
+    press(page, "ArrowDown", "ArrowDown")
+    lines = n_lines(picture, "cross", 0, [0, 2])
+    assert drawn(page) == lines[2]
+    press(page, "Enter", "End")  # keep it, and go on
+    assert drawn(page) == lines[2]
+    press(page, "Escape", "ArrowUp")
+    assert drawn(page) == lines[3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone(picture: AttentionPicture, tmp_path: Path, scheme: str) -> None:
+    write_page(picture, tmp_path / "page.html")
+    with browser(tmp_path / "profile") as page:
+        page.open(tmp_path / "page.html", width=390, dark=scheme == "dark")
+        assert page.value("document.documentElement.scrollWidth") <= 390
+        page.click("[data-finding='1']")
+        place = page.value("document.getElementById('links').getBoundingClientRect().top")
+        assert 0 < place < 900
+        paper = page.value("getComputedStyle(document.body).backgroundColor")
+        assert paper == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(21, 22, 24)")
+        assert page.complaints() == []

@@ -127,6 +127,31 @@ def test_bars_are_as_high_as_their_shares() -> None:
 # Harmless and alone
 
 
+def test_tables_have_captions_and_headers_with_a_scope(root: Element) -> None:
+    for table in root.all("table"):
+        caption = table.children[0]
+        assert isinstance(caption, Element)
+        assert caption.tag == "caption"
+        headers = list(table.all("th"))
+        assert {"col", "row"} <= {header.attributes["scope"] for header in headers}
+        assert all(header.text for header in headers)
+    for box in root.all("div"):
+        if box.attributes.get("class") == "scroll":
+            assert box.attributes["tabindex"] == "0"
+            assert box.attributes["aria-label"]
+
+
+def test_text_of_the_corpus_has_a_language_and_a_direction(root: Element) -> None:
+    assert next(root.all("html")).attributes["lang"] == "en"
+    for element in root.all("dd"):
+        inner = [child for child in element.children if isinstance(child, Element)]
+        for span in inner:
+            if "lang" in span.attributes:
+                assert span.attributes["lang"] in ("en", "de", "und")
+                assert span.attributes["dir"] == "auto"
+    assert sum("lang" in element.attributes for element in root.all()) > 20
+
+
 def assert_alone(page: Element, *but: str) -> None:
     """Check that a page loads and runs nothing, whatever it shows."""
     tags = {element.tag for element in page.all()}
