@@ -72,7 +72,7 @@ STAGES_MAY_IMPORT = {  # of nmtkit.stages
 class Module:
     """A file of Python, parsed."""
 
-    path: str  # from the root, as in nmtkit/model/packing.py
+    path: str  # from the root, as in nmtkit/fast/packing.py
     tree: ast.Module
 
     @property
