@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from nmtkit.files import Record, canonical_json, read_record, write_whole
-from nmtkit.store import MANIFEST, TEMPORARY, open_directory
+from nmtkit.files import Record, canonical_json, read_record, read_sealed, write_whole
+from nmtkit.store import MANIFEST, TEMPORARY, Manifest
 
 NOTE = "note.json"  # in the temporary files of a draft
 UNKNOWN = "unknown"  # in place of a precision or a hash: an older version of nmtkit noted none
@@ -54,7 +54,8 @@ def read_note(training: Path) -> Note | None:
         return read_record(training / TEMPORARY / NOTE, Note)
     if not (training / MANIFEST).is_file():
         return None
-    manifest = open_directory(training).manifest
+    # Of a draft that was killed while it was published, a file may be written again already.
+    manifest = read_sealed(training / MANIFEST, Manifest)
     return Note(
         depends_on=manifest.depends_on,
         precision=manifest.made_by.get("precision", UNKNOWN),
