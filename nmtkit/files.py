@@ -256,8 +256,7 @@ def move(new: Path, place: Path) -> None:
 
     A file replaces the one at `place`; a folder must find nothing there.
     """
-    for path in [*new.rglob("*"), new]:
-        sync(path)
+    sync_tree(new)
     new.replace(place)
     sync(place.parent)
 
@@ -288,6 +287,12 @@ def share_file(file: Path, place: Path) -> None:
         place.hardlink_to(file)
     except OSError:
         shutil.copyfile(file, place)
+
+
+def sync_tree(path: Path) -> None:
+    """Flush a file, or a folder and all that is in it, to the disk."""
+    for each in [*path.rglob("*"), path]:
+        sync(each)
 
 
 def sync(path: Path) -> None:

@@ -26,8 +26,8 @@ from nmtkit.training.metrics import METRICS, copy_metrics
 def continue_shorter(chain: Chain, draft: Path) -> None:
     """Share with `draft` what the shorter training with the most steps has done, if it is more."""
     wanted = chain.depends_on("train")
-    if read_note(draft) is None:
-        write_note(draft, Note(depends_on=wanted))
+    # Also where the manifest of a draft tells it, which is written again when it is published.
+    write_note(draft, read_note(draft) or Note(depends_on=wanted))
     shorter = {place / CHECKPOINTS: note for place, note in _shorter(chain, wanted)}
     for there in sorted(shorter, key=last_step, reverse=True):
         place, note = there.parent, shorter[there]

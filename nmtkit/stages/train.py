@@ -294,7 +294,9 @@ class _Reporter:
             self._events.write(vars(metrics))
 
     def close(self) -> None:
-        """Write the last version of the page."""
+        """Write the last version of the page, also where all steps were done before."""
+        if not self._n_done:
+            self._show_steps_before(self._chain.recipe.training.max_steps + 1)
         self._curves.write()
         if self._events is not None:
             self._events.close()
@@ -308,11 +310,14 @@ class _Reporter:
         write_note(self._draft, note)
         if changed := [room for room in code if note.code[room] != code[room]]:
             progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
+        self._show_steps_before(step)
+        if (folder := self._chain.machine.tensorboard) is not None:
+            self._events = EventWriter(folder, step)
+
+    def _show_steps_before(self, step: int) -> None:
         for line in read_metrics(self._draft / CHECKPOINTS / METRICS):
             if line["step"] < step:
                 self._curves.add(line)
-        if (folder := self._chain.machine.tensorboard) is not None:
-            self._events = EventWriter(folder, step)
 
     def _say_dev(self, metrics: Metrics, perplexity: float) -> None:
         name, score = "sacreBLEU", metrics.dev_sacrebleu or 0.0
