@@ -256,7 +256,8 @@ def move(new: Path, place: Path) -> None:
 
     A file replaces the one at `place`; a folder must find nothing there.
     """
-    sync_tree(new)
+    for path in [*new.rglob("*"), new]:
+        sync(path)
     new.replace(place)
     sync(place.parent)
 
@@ -287,12 +288,6 @@ def share_file(file: Path, place: Path) -> None:
         place.hardlink_to(file)
     except OSError:
         shutil.copyfile(file, place)
-
-
-def sync_tree(path: Path) -> None:
-    """Flush a file, or a folder and all that is in it, to the disk."""
-    for each in [*path.rglob("*"), path]:
-        sync(each)
 
 
 def sync(path: Path) -> None:

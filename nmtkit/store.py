@@ -42,7 +42,6 @@ from nmtkit.files import (
     sealed,
     sha256_of,
     sync,
-    sync_tree,
     write_json,
     write_whole,
 )
@@ -264,7 +263,7 @@ class Store:
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
-        sync_tree(draft)  # the manifest takes the place of what is temporary
+        sync(draft / MANIFEST)  # or a loss of power could leave neither it nor what is temporary
         # By way of another name: a kill must not leave a journal whose files are gone.
         discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
         place = self.place(kind, fingerprint)

@@ -12,10 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from system.kills import BeforeOperation, attempt
 
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, canonical_json, read_json
-from nmtkit.store import TEMPORARY, Artifact, Store, differences, fingerprint_of, verify
+from nmtkit.files import DamagedError, canonical_json, read_json, read_sealed, sync
+from nmtkit.store import (
+    MANIFEST,
+    TEMPORARY,
+    Artifact,
+    Manifest,
+    Store,
+    differences,
+    fingerprint_of,
+    verify,
+)
 
 KIND, FINGERPRINT = "prepare", "0123456789abcdef"
 DEPENDS_ON = {"corpus": {"tgt_lang": "de", "src_lang": "en"}, "inputs": ["a", "b"]}
@@ -135,8 +145,8 @@ def test_a_full_disk_at_any_moment_leaves_nothing_half_done(
             verify(found)
             break
         assert not (store.folder / KIND / FINGERPRINT).exists()
-    # Files, measurements and manifest; two folders and the draft; the folder above.
-    assert call == (len(FILES) + 2) + (2 + 1) + 1
+    # The manifest; files, measurements and manifest; two folders and the draft; the folder above.
+    assert call == 1 + (len(FILES) + 2) + (2 + 1) + 1
 
 
 def test_an_artifact_gets_its_name_after_every_file_is_synced(
@@ -351,3 +361,33 @@ def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
     with store.draft(KIND, FINGERPRINT, note={"run": "demo"}):
         lines = (store.folder / KIND / f"{FINGERPRINT}.lock").read_text(encoding="utf-8")
     assert lines == f'process {os.getpid()} on {os.uname()[1]}\n{{"run": "demo"}}\n'
+
+
+def test_a_loss_of_power_leaves_what_is_temporary_or_a_manifest_in_its_place(
+    tmp_path: Path,
+) -> None:
+    """Whichever of the two is in a draft tells how its files were made."""
+
+    def publish_one_with_a_note(folder: Path) -> None:
+        store = Store(folder)
+        with store.draft(KIND, FINGERPRINT) as draft:
+            (draft / TEMPORARY).mkdir()
+            (draft / TEMPORARY / "note").write_bytes(b"of what is made")
+            for path in (draft / TEMPORARY / "note", draft / TEMPORARY, draft):
+                sync(path)
+            (draft / "model").write_bytes(b"weights")
+            store.publish(KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={})
+
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    n_seen = 0
+    for number in range(1, attempt(publish_one_with_a_note, whole).operations + 1):
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        death = BeforeOperation(number, power_fails=True)
+        assert attempt(publish_one_with_a_note, folder, "sorted", death).killed
+        draft = Store(folder).draft_place(KIND, FINGERPRINT)
+        if (draft / MANIFEST).exists() and not (draft / TEMPORARY).exists():
+            read_sealed(draft / MANIFEST, Manifest)
+            n_seen += 1
+    assert n_seen
