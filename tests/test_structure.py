@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
 MAY_IMPORT["commands"] = {*MAY_IMPORT} - {"__init__", "__main__"}
+MAY_IMPORT["old_cli"] = {*MAY_IMPORT} - {"__main__"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
 
 STAGES_MAY_IMPORT = {  # of nmtkit.stages
@@ -164,7 +165,7 @@ def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
 
     What `nmtkit translate --bundle` makes of its standard input is no talk.
     """
-    if module.room in ("cli", "progress", "reporting"):
+    if module.room in ("cli", "old_cli", "progress", "reporting"):
         return
     for name in module.imports():
         if name.split(".")[0] in ("rich", "typer"):
