@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 
 from nmtkit.errors import UserError
-from nmtkit.sources.xml_stream import MAX_SEGMENT_CHARACTERS
 
+MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
 _BEGIN, _START, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<seg", "<seg[^<>]*>", "</seg>"))
 
 
@@ -16,10 +16,11 @@ def read_segments(lines: Iterator[str], where: str) -> Iterator[str]:
     Whitespace is collapsed to single spaces and character references are resolved.
 
     Args:
-        where: how messages name the file.
+        lines: Those of the file.
+        where: How messages name it.
 
     Raises:
-        UserError: a segment is too long or never ends, or a character reference has too many
+        UserError: A segment is too long or never ends, or a character reference has too many
             digits.
     """
     waiting: list[str] = []  # lines since the end of the last segment; a segment may span several

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.sources import sgm, xml_stream
-from nmtkit.sources import text as sources
+from nmtkit.sources import sgm
 from nmtkit.sources.sgm import read_segments
 
 
@@ -48,7 +47,3 @@ def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line:
     monkeypatch.setattr(sgm, "MAX_SEGMENT_CHARACTERS", 100)
     with pytest.raises(UserError, match="a segment longer than 100 characters"):
         segments("<seg>\n" + line * 100)
-
-
-def test_the_bound_is_that_of_a_line() -> None:
-    assert xml_stream.MAX_SEGMENT_CHARACTERS == sources.MAX_LINE_BYTES
