@@ -36,7 +36,6 @@ class FilePair(Source):
 
     @property
     def has_reference(self) -> bool:
-        """Return whether there is a translation."""
         return bool(self.tgt)
 
     def own_name(self) -> str:
@@ -45,7 +44,6 @@ class FilePair(Source):
         return _of_both(src, tgts[0]) if tgts else src
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return what determines the bytes of its files, and nothing else."""
         return list(hashes)
 
     def check(self, src: Language, tgt: Language) -> None:
@@ -72,7 +70,6 @@ class FilePair(Source):
         texts: Sequence[TextFile],
         variants: Variants,  # noqa: ARG002 - each file is in one language
     ) -> Iterator[Row]:
-        """Yield the lines that belong together."""
         return read_rows(self.own_name() if self.name is None else self.name, *texts)
 
     @staticmethod
@@ -99,11 +96,8 @@ def _is_language(part: str) -> bool:
 
 
 def _of_both(src: str, tgt: str) -> str:
-    names = src.split("."), tgt.split(".")
-    if len(names[0]) != len(names[1]):
-        return f"{src}-{tgt}"
-    parts = list(zip(*names, strict=True))
-    if sum(one != other for one, other in parts) > 1:
+    parts = list(zip_longest(src.split("."), tgt.split("."), fillvalue=""))
+    if sum(one != other for one, other in parts) > 1 or src.count(".") != tgt.count("."):
         return f"{src}-{tgt}"
     return ".".join(one if one == other else f"{one}-{other}" for one, other in parts)
 
