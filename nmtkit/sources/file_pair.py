@@ -39,7 +39,6 @@ class FilePair(Source):
         return bool(self.tgt)
 
     def own_name(self) -> str:
-        """Return one name for two files: "test.en-de" for test.en and test.de."""
         src, *tgts = (Path(path).name for path in self._paths())
         return _of_both(src, tgts[0]) if tgts else src
 
@@ -47,7 +46,6 @@ class FilePair(Source):
         return list(hashes)
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Refuse a file that is on both sides, and files that are called as the other side."""
         if isinstance(self.tgt, str):
             named = self.languages(Path(self.src), Path(self.tgt))
             first, second = map(Language.of, named) if named else (src, tgt)

@@ -24,7 +24,6 @@ class Jsonl(OfColumns):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether each line is an object."""
         lines = [line for line in head.split("\n")[:_SHOWN_LINES] if line.strip()]
         try:
             return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)

@@ -46,10 +46,10 @@ class WmtXml(Source):
         keys = [key for key in src if most.get(key)]
         whole = [each for each in references.values() if all(each.get(key) for key in keys)]
         if len(keys) < len(src):
-            variants.left_out["without a reference"] += len(src) - len(keys)
+            variants.skipped["without a reference"] += len(src) - len(keys)
         for who, each in references.items():
             if each not in whole:
-                variants.left_out[f"of the partial references by {who or 'nobody'}"] += len(each)
+                variants.skipped[f"of the partial references by {who or 'nobody'}"] += len(each)
         for key in keys:
             yield (src[key], *(each[key] for each in whole))
 
