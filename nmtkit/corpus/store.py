@@ -8,16 +8,18 @@ the other two.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from nmtkit.errors import UserError
+from nmtkit.files import Record, read_record
 
 IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 OffsetArray = npt.NDArray[np.int64]
@@ -47,11 +49,10 @@ def pack(sequences: Sequence[Sequence[int]], n_tokens: int) -> PackedIds:
     return PackedIds(ids.astype(id_dtype(n_tokens)), lengths)
 
 
-@dataclass(frozen=True)
-class _Header:
-    dtype: str
-    n_sentences: int
-    n_ids: int
+class _Header(Record):
+    dtype: Literal["<u2", "<u4"]
+    n_sentences: Annotated[int, Field(ge=0)]
+    n_ids: Annotated[int, Field(ge=0)]
 
 
 def reopen(path: Path, n_bytes: int) -> IO[bytes]:
@@ -114,8 +115,12 @@ class IdsWriter:
         self._ids_file.close()
         self._offsets_file.close()
         if kind is None:
-            header = _Header(self._dtype.str, self._n_sentences, self._n_ids)
-            text = json.dumps(asdict(header)) + "\n"
+            header = {
+                "dtype": self._dtype.str,
+                "n_sentences": self._n_sentences,
+                "n_ids": self._n_ids,
+            }
+            text = json.dumps(header) + "\n"
             _path(self._prefix, "json").write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -136,7 +141,7 @@ class Ids:
         Raises:
             UserError: one of them is missing, truncated, or inconsistent with the others.
         """
-        header = _read_header(_path(prefix, "json"))
+        header = read_record(_path(prefix, "json"), _Header)
         ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
         ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)
         offsets = _map(offsets_path, OFFSET_DTYPE, header.n_sentences + 1)
@@ -168,20 +173,6 @@ class Ids:
 def _path(prefix: Path, suffix: str) -> Path:
     """Return a file of a side; `with_suffix` would remove the ".src" of "train.src"."""
     return prefix.with_name(f"{prefix.name}.{suffix}")
-
-
-def _read_header(path: Path) -> _Header:
-    try:
-        match json.loads(path.read_bytes()):
-            case {"dtype": "<u2" | "<u4" as dtype, "n_sentences": int(n), "n_ids": int(n_ids)} if (
-                n >= 0 and n_ids >= 0
-            ):
-                return _Header(dtype, n, n_ids)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError):  # not JSON, or not UTF-8
-        pass
-    raise UserError(f"{path} is damaged: it does not describe token ids; prepare the corpus again")
 
 
 def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:

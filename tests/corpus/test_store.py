@@ -72,14 +72,14 @@ def test_a_failed_write_leaves_nothing_to_open(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError):
         fail_midway()
-    with pytest.raises(UserError, match=r"train\.src\.json: No such file"):
+    with pytest.raises(UserError, match=r"train\.src\.json .*No such file"):
         Ids.open(tmp_path / "train.src")
 
 
 @pytest.mark.parametrize("suffix", ["ids", "offsets", "json"])
 def test_a_missing_file_is_named(prefix: Path, suffix: str) -> None:
     file(prefix, suffix).unlink()
-    with pytest.raises(UserError, match=rf"train\.src\.{suffix}: No such file"):
+    with pytest.raises(UserError, match=rf"train\.src\.{suffix}.* .*No such file"):
         Ids.open(prefix)
 
 

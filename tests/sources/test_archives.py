@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packed import tarred, zipped
 
@@ -122,7 +122,6 @@ CHECKED = {
 }
 
 
-@settings(max_examples=400)
 @given(
     name=st.sampled_from(sorted(CHECKED)), place=st.floats(0, 1, exclude_max=True), data=st.data()
 )
