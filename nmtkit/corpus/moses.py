@@ -21,7 +21,7 @@ from typing import Literal
 
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
-from nmtkit.corpus.moses_tokenizer import moses_tokenizer
+from nmtkit.corpus.moses_tokenizer import tokenize
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tokenization:
         if self.lowercase:
             line = line.lower()
         if self.tokenizer == "moses":
-            return moses_tokenizer(self.lang, self.aggressive_hyphens)(line)
+            return tokenize(line, self.lang, self.aggressive_hyphens)
         return " ".join(line.split())
 
     def detokenize(self, tokens: str) -> str:
