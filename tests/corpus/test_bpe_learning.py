@@ -88,13 +88,6 @@ def test_short_rounds_make_no_difference(
         assert learn_bpe(counts, 60) == greedy_merges(counts, 60, 2)
 
 
-def test_counts_are_exact_where_a_string_comes_about_by_two_merges() -> None:
-    counts = {"aa</w>aa": 3, "</w>": 5}
-    merges = learn_bpe(counts, 30)
-    assert len({first + second for first, second in merges}) < len(merges)
-    assert merges == greedy_merges(counts, 30, 2)
-
-
 @pytest.mark.parametrize("max_listed", [20, 2**15])
 def test_merges_of_real_text_are_those_of_subword_nmt(
     real_counts: Counter[str], max_listed: int, monkeypatch: pytest.MonkeyPatch
@@ -122,9 +115,3 @@ def test_learning_stops_where_no_pair_is_frequent_enough() -> None:
 @pytest.mark.parametrize("counts", [{}, {"a": 5, "b": 5}])
 def test_where_there_is_no_pair_there_is_no_merge(counts: dict[str, int]) -> None:
     assert learn_bpe(counts, 10) == []
-
-
-def test_progress_adds_up_to_the_merges() -> None:
-    done: list[int] = []
-    merges = learn_bpe({"abcd": 3}, 10, progress=done.append)
-    assert sum(done) == len(merges) == 3

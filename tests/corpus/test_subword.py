@@ -91,11 +91,6 @@ def test_words_are_the_ids_of_each_token(subword: Subword) -> None:
     assert subword.words([]) == []
 
 
-def test_special_symbols_are_not_decoded(subword: Subword) -> None:
-    ids = subword.encode("das Haus")
-    assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "das Haus"
-
-
 def test_special_symbols_in_the_text_are_text(subword: Subword) -> None:
     ids = subword.encode("</s> <pad> <s>")
     assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
@@ -166,23 +161,6 @@ def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
     assert subword.encode(f"{rare[-1]}ein")[0] == UNK_ID
 
 
-def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_path: Path) -> None:
-    text = ["lower lower newer newer newer lowest widest widest", "lowered west"]
-    subword = bpe_subword(text, 30)
-    subword.save(tmp_path)
-    rows = [row.split("\t") for row in (tmp_path / "vocabulary.tsv").read_text("utf-8").split("\n")]
-    pieces = [row[0] for row in rows[:-1]]
-    with (tmp_path / "codes.bpe").open(encoding="utf-8") as codes:
-        expected = apply_bpe.BPE(codes, vocab=set(pieces[len(SPECIALS) :]))
-        without = apply_bpe.BPE(codes)
-    n_taken_apart = 0
-    for word in ["lowestnewer", "newe", "wideslower", "lowerwest", "owe", "rest", "low"]:
-        split = expected.segment_tokens([word])
-        assert [pieces[id_] for id_ in subword.encode(word)] == split
-        n_taken_apart += split != without.segment_tokens([word])
-    assert n_taken_apart > 0
-
-
 def test_long_words_fill_no_memory() -> None:
     subword = bpe_subword(TEXT)
     tracemalloc.start()
@@ -222,13 +200,6 @@ def test_a_piece_that_spells_a_special_symbol_has_its_own_id(tmp_path: Path) -> 
     assert id_ >= len(SPECIALS)
     subword.save(tmp_path)
     assert BpeSubword.load(tmp_path).encode("</s>") == [id_]
-
-
-def test_the_cache_does_not_change_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [bpe_subword(TEXT).encode(line) for line in TEXT]
-    monkeypatch.setattr("nmtkit.corpus.subword.MAX_CACHED_WORDS", 2)
-    subword = bpe_subword(TEXT)
-    assert [subword.encode(line) for line in TEXT for _ in range(2)][::2] == expected
 
 
 @pytest.mark.parametrize(
@@ -302,17 +273,6 @@ def test_sentencepiece_models_depend_on_counts_alone() -> None:
     assert learn_sentencepieces(counts, 310) != learn_sentencepieces(counts, 311)
 
 
-def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:
-    counts = word_counts(TEXT)
-    assert learn_sentencepieces({**counts, "a\tb": 50}, 310) == learn_sentencepieces(counts, 310)
-
-
-def test_sentencepiece_knows_every_character() -> None:
-    subword = sentencepiece_subword()
-    assert UNK_ID not in subword.encode("Ж \U0001f600")
-    assert subword.decode(subword.encode("Ж \U0001f600")) == "Ж \U0001f600"
-
-
 def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> None:
     subword = SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 9_000))
     assert subword.n_tokens < 9_000
@@ -323,6 +283,16 @@ def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> N
 def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
     with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
         learn_sentencepieces(word_counts(TEXT), 270)
+
+
+def test_special_symbols_are_not_decoded(subword: Subword) -> None:
+    ids = subword.encode("das Haus")
+    assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "das Haus"
+
+
+def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:
+    counts = word_counts(TEXT)
+    assert learn_sentencepieces({**counts, "a\tb": 50}, 310) == learn_sentencepieces(counts, 310)
 
 
 def test_a_line_break_in_bytes_stays_on_the_line() -> None:

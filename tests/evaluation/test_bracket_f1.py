@@ -19,7 +19,6 @@ from nmtkit.evaluation.bracket_f1 import (
     bracket_f1,
     compare_trees,
 )
-from nmtkit.evaluation.significance import paired_test
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 GOLDENS = SHARED / "goldens" / "parseval"
@@ -182,32 +181,6 @@ def spans_of(tree: Tree) -> list[tuple[str, int, int]]:
             ]
             found.append((node.label().replace("PRT", "ADVP"), leaves[0], leaves[-1] + 1))
     return found
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the real treebank in ../shared")
-def test_real_trees_against_themselves_are_perfect() -> None:
-    from nmtkit.sources.text import TextFile
-    from nmtkit.sources.treebank import read_trees
-
-    [path] = (SHARED / "treebank").glob("*.mrg")
-    raw = lines(path)[:400]
-    normalized = [tree for _, tree in read_trees(TextFile(path))][:400]
-    for hyps in (raw, normalized):
-        found = bracket_f1(hyps, hyps, n_bootstrap=1)
-        # In raw trees, the outer bracket has no label. Like EVALB, we count it.
-        perfect = {"score", "recall", "precision", "complete_match", "tagging_accuracy"}
-        assert {found[key] for key in perfect} == {100.0}
-        assert (found["errors"], found["skipped"], found["average_crossing"]) == (0, 0, 0)
-
-
-def test_the_paired_tests_of_sacrebleu_take_it() -> None:
-    refs = [GOLD.replace("cat", f"w{i}") for i in range(40)]
-    worse = [tree.replace("VP", "NP") for tree in refs]
-    for test in ("paired_bootstrap", "approximate_randomization"):
-        first, second = paired_test(test, [refs, worse], refs, metrics=[BracketF1()])
-        assert first["bracket_f1"]["score"] == 100
-        assert second["bracket_f1"]["score"] == 75
-        assert second["bracket_f1"]["p_value"] < 0.01
 
 
 def test_the_interval_holds_the_score_and_the_signature_tells_the_resamples() -> None:

@@ -36,12 +36,6 @@ def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) 
     assert segments(f"{content}</seg>") == expected
 
 
-@pytest.mark.parametrize("reference", ["&#" + "9" * 5_000, "&#" + "0" * 5_000 + "65;"])
-def test_an_endless_character_reference_is_refused(reference: str) -> None:
-    with pytest.raises(UserError, match=r"a\.sgm: a character reference, &#\.\.\.;, of too many"):
-        segments(f"<seg>{reference}</seg>")
-
-
 @pytest.mark.parametrize("line", ["word\n", "\n"])
 def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.setattr(sgm, "MAX_SEGMENT_CHARACTERS", 100)
