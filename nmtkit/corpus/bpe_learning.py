@@ -125,7 +125,6 @@ class _Words:
         self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
 
     def all_pairs(self) -> _PairPlaces:
-        """Return all pairs of compacted words."""
         places = np.arange(len(self._symbols) - 1, dtype=np.int32)
         return self._grouped(self._symbols[:-1], self._symbols[1:], places)
 
@@ -225,7 +224,6 @@ class _FrequentPairs:
             heappush(self._heap, (-count, _Largest((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
-        """Merge one pair after the other until the largest count is below the threshold."""
         while self._heap:
             minus_count, names, pair = heappop(self._heap)
             count = self.counts.get(pair, 0)

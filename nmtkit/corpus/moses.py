@@ -105,8 +105,7 @@ def normalize_punctuation(line: str, lang: str) -> str:
 
 # In the order of the script, without the rules that earlier ones make superfluous. If two matches
 # share a character, as in "l’a’b", only the first counts: a look-ahead in place of a group would be
-# wrong. "  +" is the script's " +" without the matches that change nothing, which take a third to
-# half of the time.
+# wrong. "  +" is the script's " +" without the matches that change nothing.
 _COMMON_RULES = (
     ("\r", ""),
     (r"\(", " ("),

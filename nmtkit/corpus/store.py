@@ -89,7 +89,6 @@ class IdsWriter:
         return self
 
     def append(self, packed: PackedIds) -> None:
-        """Append sentences."""
         assert packed.ids.dtype == self._dtype
         assert len(packed.ids) == packed.lengths.sum()
         self._ids_file.write(packed.ids.tobytes())
@@ -153,7 +152,6 @@ class Ids:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> IdArray:
-        """Return sentence i as a view of the mapped file."""
         assert 0 <= i < len(self)
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 

@@ -28,7 +28,7 @@ Blocks = Iterator[bytes]
 BLOCK_BYTES = 2**18
 PIECE_BYTES = 2**10  # fed at once: zstd may expand it to 32 MiB, deflate to 1 MiB
 MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd --long 128 MiB
-# Text compresses 3 to 10 times, a sentence that is repeated over and over 300 times.
+# Text compresses 3 to 10 times; a sentence that is repeated over and over, more than this.
 MAX_RATIO = 200
 ALLOWANCE_BYTES = 2**24  # on top, so that a small file may be as repetitive as it likes
 

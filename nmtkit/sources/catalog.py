@@ -93,7 +93,6 @@ class Catalog:
 
     @property
     def names(self) -> list[str]:
-        """The names of all corpora."""
         return list(self._corpora)
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:

@@ -156,7 +156,6 @@ def _by_hand(file: RemoteFile) -> str:
 
 
 def _complete(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> None:
-    """Fetch what is missing, and verify the whole."""
     in_one = _size(part) != file.n_bytes and _fetch(file, part, progress)
     if wrong := _difference(part, file):
         _discard(part, progress)

@@ -28,11 +28,6 @@ _JSON = re.compile(r'\s*(\{\s*"|\[\s*[{"]|[\[{]\s*\n)')
 
 
 def head_of(text: TextFile) -> bytes:
-    """Return the first bytes of a text, decompressed.
-
-    Raises:
-        UserError: It cannot be read.
-    """
     return next(text.blocks(), b"")[:HEAD_BYTES]
 
 

@@ -52,11 +52,6 @@ class Jsonl(OfColumns):
 
 
 def _texts(line: str, where: str) -> dict[str, str]:
-    """Return all texts of an object in JSON, by their keys.
-
-    Raises:
-        UserError: It is none, or a text is no Unicode.
-    """
     try:
         values = json.loads(line)
         if not isinstance(values, dict):
@@ -69,7 +64,6 @@ def _texts(line: str, where: str) -> dict[str, str]:
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return all texts of an object, and of the objects in it."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, str):
