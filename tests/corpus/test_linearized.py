@@ -36,11 +36,6 @@ def words_of(tree: str) -> list[str]:
     return re.findall(r" ([^\s()]+)\)", tree)
 
 
-def test_an_example_of_both_forms() -> None:
-    assert linearize(TREE, "tags") == TOKENS
-    assert linearize(TREE, "xx") == "(S (NP XX XX )NP (VP XX )VP XX )S"
-
-
 @given(trees)
 def test_a_random_tree_is_read_back_as_it_was(tree: str) -> None:
     parse = read_back(linearize(tree, "tags"), words_of(tree))

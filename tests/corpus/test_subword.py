@@ -1,7 +1,6 @@
 """Both subword methods behind their one interface."""
 
 import io
-import random
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -64,44 +63,24 @@ def subword(request: pytest.FixtureRequest) -> Subword:
     return bpe_subword(TEXT) if request.param == "bpe" else sentencepiece_subword()
 
 
-def test_text_survives_encoding(subword: Subword) -> None:
-    for line in TEXT:
-        ids = subword.encode(line)
-        assert all(len(SPECIALS) <= id_ < subword.n_tokens for id_ in ids)
-        assert subword.decode(ids) == line
-
-
-def test_pieces_are_the_text_of_each_id(subword: Subword) -> None:
-    for line in TEXT:
-        pieces = subword.pieces(subword.encode(line))
-        joined = " ".join(pieces) + " "
-        if isinstance(subword, BpeSubword):
-            assert joined.replace("@@ ", "").strip() == line
-        else:
-            assert "".join(pieces).replace("\u2581", " ").strip() == line
-    assert tuple(subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])) == SPECIALS
-
-
-def test_words_are_the_ids_of_each_token(subword: Subword) -> None:
-    for line in [*TEXT, "Seehaus"]:
-        words = subword.words(subword.encode(line))
-        assert [id_ for word in words for id_ in word] == subword.encode(line)
-        assert [subword.decode(word) for word in words] == line.split(" ")
-    assert max(len(word) for word in words) > 1
-    assert subword.words([]) == []
-
-
-def test_special_symbols_in_the_text_are_text(subword: Subword) -> None:
-    ids = subword.encode("</s> <pad> <s>")
-    assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
-
-
-def test_a_saved_subword_encodes_as_before(subword: Subword, tmp_path: Path) -> None:
+def test_text_survives_encoding_also_by_what_was_saved(subword: Subword, tmp_path: Path) -> None:
     loaded = load_subword(published(subword, tmp_path))
-    assert type(loaded) is type(subword)
     assert loaded.n_tokens == subword.n_tokens
-    for line in [*TEXT, "nie gesehen : Öl"]:
-        assert loaded.encode(line) == subword.encode(line)
+    for line in [*TEXT, "Seehaus", "</s> <pad> <s>", "nie gesehen : Öl"]:
+        ids = subword.encode(line)
+        assert loaded.encode(line) == ids
+        assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
+        words = subword.words(ids)
+        assert [id_ for word in words for id_ in word] == ids
+        if UNK_ID not in ids:
+            assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID]) == line
+            assert [subword.decode(word) for word in words] == line.split(" ")
+    joined = " ".join(subword.pieces(subword.encode(TEXT[0])))
+    if isinstance(subword, BpeSubword):
+        assert joined.replace("@@ ", "") == TEXT[0]
+    else:
+        assert joined.replace(" ", "").replace("\u2581", " ").strip() == TEXT[0]
+    assert tuple(subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])) == SPECIALS
 
 
 @given(
@@ -245,27 +224,6 @@ def varint(number: int) -> bytes:
     return bytes([number % 128 + 128]) + varint(number // 128)
 
 
-def test_a_sentencepiece_model_with_flipped_bits_is_refused_or_works(tmp_path: Path) -> None:
-    sentencepiece_subword().save(tmp_path)
-    path = tmp_path / "sentencepiece.model"
-    content = path.read_bytes()
-    generator = random.Random(1)
-    n_refused = 0
-    for _ in range(300):
-        flipped = bytearray(content)
-        for place in generator.sample(range(len(content)), generator.randint(1, 3)):
-            flipped[place] ^= 1 << generator.randrange(8)
-        path.write_bytes(flipped)
-        try:
-            subword = SentencePieceSubword.load(tmp_path)
-        except UserError:
-            n_refused += 1
-            continue
-        assert max(subword.encode(TEXT[0])) < subword.n_tokens
-        subword.decode(range(subword.n_tokens))
-    assert 0 < n_refused < 300
-
-
 def test_sentencepiece_models_depend_on_counts_alone() -> None:
     counts = word_counts(TEXT)
     backwards = dict(reversed(counts.items()))
@@ -283,11 +241,6 @@ def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> N
 def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
     with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
         learn_sentencepieces(word_counts(TEXT), 270)
-
-
-def test_special_symbols_are_not_decoded(subword: Subword) -> None:
-    ids = subword.encode("das Haus")
-    assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "das Haus"
 
 
 def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:

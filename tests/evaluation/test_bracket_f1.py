@@ -4,9 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from nltk.tree import Tree
 
 from nmtkit.errors import UserError
 from nmtkit.evaluation import bracket_f1 as bracket_f1_module
@@ -136,51 +133,6 @@ def counted(
 )
 def test_other_words_and_stray_brackets_are_errors(test: str) -> None:
     assert compare_trees(GOLD, test) == Counts(5, errors=1)
-
-
-labels = st.sampled_from(("NP", "VP", "ADVP", "PRT"))
-
-
-def bracketed(data: st.DataObject, leaves: list[str]) -> str:
-    if len(leaves) == 1 or data.draw(st.booleans()):
-        return " ".join(leaves)
-    cut = data.draw(st.integers(1, len(leaves) - 1))
-    parts = [bracketed(data, leaves[:cut]), bracketed(data, leaves[cut:])]
-    return f"({data.draw(labels)} {' '.join(parts)})"
-
-
-@given(st.data(), st.integers(1, 9))
-def test_brackets_are_those_that_nltk_finds(data: st.DataObject, n_words: int) -> None:
-    leaves = [f"(NN w{i})" for i in range(n_words)]
-    trees = [f"(TOP (S {bracketed(data, leaves)}))" for _ in range(2)]
-    spans = [sorted(spans_of(Tree.fromstring(tree))) for tree in trees]
-    matched, rest = 0, list(spans[1])
-    for bracket in spans[0]:
-        if bracket in rest:
-            rest.remove(bracket)
-            matched += 1
-    crossing = sum(
-        any(len({*range(*one), *range(*two)}) not in (one[1] - one[0], two[1] - two[0])
-            and {*range(*one)} & {*range(*two)} for _, *two in spans[0])
-        for _, *one in spans[1]
-    )  # fmt: skip
-    found = compare_trees(trees[0], trees[1])
-    expected = n_words, n_words, matched, len(spans[0]), len(spans[1]), crossing, n_words
-    assert found == counted(*expected)
-
-
-def spans_of(tree: Tree) -> list[tuple[str, int, int]]:
-    found = []
-    for position in tree.treepositions():
-        node = tree[position]
-        if isinstance(node, Tree) and isinstance(node[0], Tree) and node.label() != "TOP":
-            leaves = [
-                i
-                for i in range(len(tree.leaves()))
-                if tree.leaf_treeposition(i)[: len(position)] == position
-            ]
-            found.append((node.label().replace("PRT", "ADVP"), leaves[0], leaves[-1] + 1))
-    return found
 
 
 def test_the_interval_holds_the_score_and_the_signature_tells_the_resamples() -> None:

@@ -58,12 +58,6 @@ def test_what_was_packed_comes_out(
         assert read(path) == content
 
 
-def test_skippable_frames_of_zstandard_are_passed_over(tmp_path: Path) -> None:
-    skippable = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"  # as pzstd writes them
-    text = zstandard.compress(TEXT)
-    assert read(written(tmp_path / "a.zst", skippable + text + skippable)) == TEXT
-
-
 def test_reading_an_archive_writes_nothing(tmp_path: Path) -> None:
     members = {"../escaped": b"bad\n", "/escaped": b"bad\n", "a.de": TEXT}
     for name, content in (("a.tar", tarred(members)), ("a.zip", zipped(members))):

@@ -135,15 +135,6 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
 
 
-@pytest.mark.parametrize(("line", "n_columns"), [("one", 1), ("", 1), ("a\tb\tc", 3)])
-def test_lines_of_other_columns_are_refused_with_their_number(
-    tmp_path: Path, line: str, n_columns: int
-) -> None:
-    path = written(tmp_path / "a.tsv", f"ja\tyes\n{line}\nnein\tno\n")
-    with pytest.raises(UserError, match=rf"a\.tsv, line 2: {n_columns} columns"):
-        read(Tsv(tsv=str(path), columns=("de", "en")))
-
-
 def test_of_many_columns_the_two_languages_are_read(tmp_path: Path) -> None:
     rows = ["id\tde\tscore\ten", "1\tja\t0.5\tyes", "2\tnein\t\tno"]
     columns = tuple(rows[0].split("\t"))

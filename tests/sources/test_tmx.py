@@ -62,12 +62,6 @@ def pair(english: str, german: str = "ja") -> str:
 # What is read
 
 
-def test_units_are_read_in_both_directions() -> None:
-    content = document(pair("yes", "ja"), variant("de", "Grüße &amp;\n  mehr") + variant("en", "x"))
-    assert units(content) == [("yes", "ja"), ("x", "Grüße & mehr")]
-    assert units(content, "de", "en") == [("ja", "yes"), ("Grüße & mehr", "x")]
-
-
 CHARACTERS = st.characters(
     min_codepoint=32, exclude_characters="\x7f\ufffe\uffff", exclude_categories=["Cs"]
 )
@@ -201,11 +195,3 @@ def test_tags_in_tags_without_end_are_refused() -> None:
         units("<tmx>" + "<hi>" * 200)
     segment = "<hi>" * 90 + "yes" + "</hi>" * 90
     assert units(document(pair(segment))) == [("yes", "ja")]
-
-
-def test_pairs_come_while_the_file_is_read() -> None:
-    def blocks() -> Iterator[bytes]:
-        yield document(pair("yes")).encode()[:-12]
-        raise AssertionError("read to the end before the first pair")
-
-    assert next(read_units(blocks())) == ("yes", "ja")

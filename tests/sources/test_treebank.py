@@ -52,11 +52,6 @@ def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
     assert normalize(found[1], "here") == found
 
 
-def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
-    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{BRACKETS} {BRACKETS}\n"
-    assert read(tmp_path, text) == [("Sales rose .", BRACKETS)] * 3
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -185,3 +180,8 @@ def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> Non
     assert next(pairs) == ("Sales rose .", BRACKETS)
     with pytest.raises(UserError, match=r"a/trees .*: train, row 2: no tree is not a tree"):
         next(pairs)
+
+
+def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
+    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{BRACKETS} {BRACKETS}\n"
+    assert read(tmp_path, text) == [("Sales rose .", BRACKETS)] * 3
