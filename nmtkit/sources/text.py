@@ -75,27 +75,21 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
     Raises:
         UserError: A line is too long. The lines before it have been yielded.
     """
-    n_lines = 0
-    unended: list[bytes] = []  # the start of a line whose end has not been read yet
-    n_unended = 0
+    n_lines, rest = 0, b""
     for block in blocks:
-        first_end = block.find(b"\n")
-        n_unended += len(block) if first_end < 0 else first_end
-        if n_unended > MAX_LINE_BYTES:
+        rest += block
+        first_end = rest.find(b"\n")
+        if (first_end if first_end >= 0 else len(rest)) > MAX_LINE_BYTES:
             raise UserError(
                 f"{source}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes; split it, "
                 "or leave it out"
             )
-        if first_end < 0:
-            unended.append(block)
-            continue
-        head, _, tail = block.rpartition(b"\n")
-        lines = b"".join((*unended, head))
-        unended, n_unended = [tail], len(tail)
-        n_lines += lines.count(b"\n") + 1
-        yield lines
-    if n_unended:
-        yield b"".join(unended)
+        lines, ended, rest = rest.rpartition(b"\n")
+        if ended:
+            n_lines += lines.count(b"\n") + 1
+            yield lines
+    if rest:
+        yield rest
 
 
 def _lines(file: TextFile, blocks: Iterable[bytes]) -> Iterator[str]:
