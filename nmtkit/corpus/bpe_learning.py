@@ -129,8 +129,7 @@ class _Words:
     def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
         """Join a pair into a new symbol, and return its id and all pairs that contain it.
 
-        Args:
-            places: all positions of the pair, ascending, and perhaps former ones.
+        `places` are all positions of the pair, ascending, and perhaps former ones.
         """
         first, second = pair
         symbols, lengths = self._symbols, self._lengths

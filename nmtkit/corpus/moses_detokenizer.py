@@ -98,8 +98,7 @@ def _is_czech_dash(words: Sequence[str], i: int, lang: str) -> bool:
 def _sides_of_quote(quote: str, before: str, lang: str, open_quotes: set[str]) -> tuple[bool, bool]:
     """Return whether a quotation mark joins what precedes and what follows it.
 
-    Args:
-        open_quotes: the marks that were opened before and not closed; it is updated.
+    The marks that are open are updated.
     """
     kind = '"' if set(quote) <= set("„“”") else quote
     if lang == "cs" and quote == "„":  # it always opens

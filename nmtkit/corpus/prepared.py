@@ -62,11 +62,6 @@ class PreparedCorpus:
         return self.artifact.path
 
     def ids(self, split: Split, side: Side) -> Ids:
-        """The token ids of one side.
-
-        Raises:
-            UserError: Its files are missing or do not fit each other.
-        """
         return Ids.open(_ids(self.path, split, side))
 
     def dev_lines(self, side: Side) -> list[str]:
@@ -132,9 +127,8 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     for split in SPLITS:
         src, tgt = (Ids.open(_ids(folder, split, side)) for side in SIDES)
         sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
-    counts = Counts(
-        train=tuple(CorpusCounts(**each) for each in train), vocabulary=vocabulary, sizes=sizes
-    )
+    of_corpora = tuple(CorpusCounts(**each) for each in train)
+    counts = Counts(train=of_corpora, vocabulary=vocabulary, sizes=sizes)
     write_json(folder / COUNTS, counts.model_dump())
 
 

@@ -116,11 +116,7 @@ class SentencePieceSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: the file is missing or damaged, or has other special symbols.
-        """
+        """Read what `save` wrote."""
         path = directory / MODEL_FILE
         model = read_bytes(path, MAX_BYTES)
         try:

@@ -77,12 +77,12 @@ class IdsWriter:
     ) -> None:
         self._prefix = prefix
         self._dtype = id_dtype(n_tokens)
-        self._n_sentences = n_sentences
-        self._n_ids = n_ids
+        self._written = {"n_sentences": n_sentences, "n_ids": n_ids}
 
     def __enter__(self) -> Self:
-        self._ids_file = reopen(_path(self._prefix, "ids"), self._n_ids * self._dtype.itemsize)
-        n_bytes = (self._n_sentences + 1) * OFFSET_DTYPE.itemsize if self._n_sentences else 0
+        n_sentences, n_ids = self._written.values()
+        self._ids_file = reopen(_path(self._prefix, "ids"), n_ids * self._dtype.itemsize)
+        n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
         self._offsets_file = reopen(_path(self._prefix, "offsets"), n_bytes)
         if n_bytes == 0:
             self._offsets_file.write(np.zeros(1, OFFSET_DTYPE).tobytes())
@@ -92,10 +92,10 @@ class IdsWriter:
         assert packed.ids.dtype == self._dtype
         assert len(packed.ids) == packed.lengths.sum()
         self._ids_file.write(packed.ids.tobytes())
-        ends = self._n_ids + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
+        ends = self._written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
         self._offsets_file.write(ends.tobytes())
-        self._n_ids += len(packed.ids)
-        self._n_sentences += len(packed.lengths)
+        self._written["n_ids"] += len(packed.ids)
+        self._written["n_sentences"] += len(packed.lengths)
 
     @property
     def files(self) -> tuple[Path, Path]:
@@ -106,7 +106,7 @@ class IdsWriter:
         """Flush the files, and return where another writer can continue."""
         self._ids_file.flush()
         self._offsets_file.flush()
-        return {"n_sentences": self._n_sentences, "n_ids": self._n_ids}
+        return dict(self._written)
 
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
@@ -114,12 +114,7 @@ class IdsWriter:
         self._ids_file.close()
         self._offsets_file.close()
         if kind is None:
-            header = {
-                "dtype": self._dtype.str,
-                "n_sentences": self._n_sentences,
-                "n_ids": self._n_ids,
-            }
-            text = json.dumps(header) + "\n"
+            text = json.dumps({"dtype": self._dtype.str, **self._written}) + "\n"
             _path(self._prefix, "json").write_text(text, encoding="utf-8", newline="\n")
 
 

@@ -119,11 +119,7 @@ class BpeSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: a file is missing or damaged.
-        """
+        """Read what `save` wrote."""
         return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
 
 
@@ -153,11 +149,7 @@ def _bpe(merges: Sequence[Pair], vocabulary: Container[str] = ()) -> apply_bpe.B
 
 
 def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
-    """Split a word into pieces, of which all but the last end in "@@".
-
-    Raises:
-        UserError: The codes are no learned ones: they take a piece apart in too many steps.
-    """
+    """Split a word into pieces, of which all but the last end in "@@"."""
     try:
         pieces: list[str] = bpe.segment_tokens([word])
     except RecursionError:

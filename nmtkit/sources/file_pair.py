@@ -114,11 +114,7 @@ def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
 
 
 def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
-    """Yield the lines of texts that belong together, in bounded memory.
-
-    Args:
-        name: How messages name the texts together.
-        texts: A text and its translations.
+    """Yield the lines of a text and its translations that belong together, in bounded memory.
 
     Raises:
         UserError: A file is missing, damaged, unsafe, changed or not UTF-8. If they differ in

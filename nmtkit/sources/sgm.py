@@ -15,13 +15,8 @@ def read_segments(lines: Iterator[str], where: str) -> Iterator[str]:
 
     Whitespace is collapsed to single spaces and character references are resolved.
 
-    Args:
-        lines: Those of the file.
-        where: How messages name it.
-
     Raises:
-        UserError: A segment is too long or never ends, or a character reference has too many
-            digits.
+        UserError: A segment is too long or never ends.
     """
     waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
     n_waiting = 0

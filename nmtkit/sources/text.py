@@ -38,11 +38,7 @@ class TextFile:
         return f"{self.member} in {self.path}" if self.member else str(self.path)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the decompressed bytes of the text.
-
-        Raises:
-            UserError: the file is missing, damaged, unsafe, or was changed.
-        """
+        """Yield the decompressed bytes of the text."""
         try:
             yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
@@ -52,14 +48,10 @@ class TextFile:
 
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
-    """Yield the lines of a text, without their line ends, in bounded memory.
-
-    Args:
-        file: The text.
-        blocks: Its bytes, if they are read already.
+    """Yield the lines of a text, whose bytes may be given, without line ends, in bounded memory.
 
     Raises:
-        UserError: the file is missing, damaged, unsafe or not UTF-8.
+        UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
     """
     lines = _lines(file, file.blocks() if blocks is None else blocks)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
@@ -67,10 +59,6 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
 
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
     """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds.
-
-    Args:
-        blocks: The bytes of a text.
-        source: Where they are from, for messages.
 
     Raises:
         UserError: A line is too long. The lines before it have been yielded.

@@ -70,21 +70,13 @@ class Treebank(Source):
 
 
 def read_trees(file: TextFile) -> Iterator[Pair]:
-    """Yield the words and the normalized tree of each sentence.
-
-    Raises:
-        UserError: A bracket is missing, or what stands in brackets is no tree.
-    """
+    """Yield the words and the normalized tree of each sentence."""
     for number, text in _split(file):
         yield normalize(text, f"{file}, line {number:,}")
 
 
 def normalize(text: str, where: str) -> Pair:
-    """Return the words and the normalized form of one tree.
-
-    Raises:
-        UserError: It is not a tree, or has no word.
-    """
+    """Return the words and the normalized form of one tree; there is at least one word."""
     from nltk.tree import Tree  # slow to import, and a translation does not need it
 
     try:
@@ -162,15 +154,7 @@ def _split(file: TextFile) -> Iterator[tuple[int, str]]:
 
 
 def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
-    """Return the files of trees in a folder or a zip archive, or the one file that `place` is.
-
-    Args:
-        place: A folder, such as parsed/mrg/wsj of the Penn Treebank; a .zip; or a file of trees.
-        sections: As of a `Treebank`.
-
-    Raises:
-        UserError: `place` does not exist, or it has no file of one of the sections.
-    """
+    """Return the files of trees in a folder or a zip archive, or the one file that `place` is."""
     if place.is_dir():
         paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
         found = [TextFile(path) for path in paths]

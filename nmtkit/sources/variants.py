@@ -75,11 +75,7 @@ class Variants:
         return found
 
     def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
-        """Return which two of the names of columns or files are the sides.
-
-        Raises:
-            UserError: None is, or several may be.
-        """
+        """Return which two of the names of columns or files are the sides."""
         unit = [(name, name) for name in names]
         pair = Variants(*self.langs).choose(unit, where) or self._hinted(names, where)
         if pair is None:

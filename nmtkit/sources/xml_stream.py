@@ -20,17 +20,11 @@ class _RefusedError(Exception):
 def elements(
     blocks: Iterator[bytes], where: str, tag: str, root: str | None = None
 ) -> Iterator[Element]:
-    """Yield each element of the name `tag`, with all that is in it, as soon as it ends.
-
-    Args:
-        blocks: The bytes of the file.
-        where: How messages name it.
-        tag: The name; elements within another of this name are not yielded again.
-        root: The name of the outermost element, if it has to have one.
+    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends.
 
     Raises:
-        UserError: It is not well-formed, its root is another, an element is too large, or its
-            document type has declarations.
+        UserError: The file is not well-formed, its root is not `root`, an element is too large, or
+            its document type has declarations.
     """
     parser = expat.ParserCreate()
     builder = _Builder(tag, root)
@@ -104,11 +98,9 @@ class _Builder:
             raise _RefusedError(f"a <{self._tag}> of more than {MAX_CHARACTERS:,} characters")
 
 
-def _refuse_declarations(
-    _name: str, _system: str | None, _public: str | None, has_declarations: int
-) -> None:
+def _refuse_declarations(*doctype: str | int | None) -> None:
     """Refuse declarations: an entity can expand to gigabytes, or include another file."""
-    if has_declarations:
+    if doctype[-1]:
         raise _RefusedError(
             "declarations in the document type are not supported; remove what is between [ and ]"
         )
