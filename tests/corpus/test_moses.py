@@ -181,11 +181,6 @@ def test_ascii_lines_lose_nothing_by_their_shorter_table(lang: str, line: str) -
     assert normalize_punctuation("ж" + line, lang) == "ж" + normalize_punctuation(line, lang)
 
 
-def test_unicode_punctuation_is_that_of_replace_unicode_punctuation_perl() -> None:
-    line = "“Ｘ１，”…’„–。 　．ok（％）"
-    assert replace_unicode_punctuation(line) == '"Ｘ1,"...\'„–. 　. ok(%)'
-
-
 def test_each_step_runs_in_order_if_asked() -> None:
     line = "\u00a0“Die A-B”  & Co."
     plain = Tokenization("de", False, False, "none", False)
@@ -195,10 +190,3 @@ def test_each_step_runs_in_order_if_asked() -> None:
     full = Tokenization("de", True, True, "moses", True)
     assert full.tokenize(line) == "&quot; die a @-@ b &quot; &amp; co ."
     assert plain.detokenize("a &amp; b @-@ c .") == "a &amp; b @-@ c ."
-
-
-@given(line=TEXT)
-def test_tokens_stand_one_space_apart(line: str) -> None:
-    for tokenizer in ("moses", "none"):
-        tokens = Tokenization("en", True, True, tokenizer, True).tokenize(line)
-        assert " ".join(tokens.split()) == tokens

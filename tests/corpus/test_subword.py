@@ -143,11 +143,11 @@ def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
 def test_long_words_fill_no_memory() -> None:
     subword = bpe_subword(TEXT)
     tracemalloc.start()
-    for i in range(200):
+    for i in range(30):
         subword.encode(f"{i}{'ein' * 1_000}")
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert left < 2**20
+    assert left < 2**17
 
 
 def test_merges_that_no_text_teaches_are_refused() -> None:

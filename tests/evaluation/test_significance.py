@@ -27,9 +27,8 @@ def erring(refs: list[str], share: float, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("test", TESTS)
-@pytest.mark.parametrize("n_references", [1, 2])
-def test_without_ties_all_is_as_in_sacrebleu(test: str, n_references: int) -> None:
-    references = [lines(seed, 50) for seed in range(n_references)]
+def test_without_ties_all_is_as_in_sacrebleu(test: str) -> None:
+    references = [lines(seed, 50) for seed in range(2)]
     systems = [erring(references[0], 0.3, 8), erring(references[0], 0.36, 9)]
     found = paired_test(test, systems, *references, metrics=[BLEU(), CHRF()])
     named: list[tuple[str, Sequence[str]]] = [

@@ -232,13 +232,12 @@ def gone(hub: dict[str, str], answers: list[Any]) -> dict[str, str]:
 
 
 def test_what_is_in_the_cache_needs_no_hub_and_is_taken_for_no_other(gone: dict[str, str]) -> None:
-    same, other, nothing = read_elsewhere(
-        gone,
-        {},
+    assert read_elsewhere(gone, {}) == [TEST_PAIRS]
+    other, nothing = read_elsewhere(
+        gone | {"HF_HUB_OFFLINE": "1"},
         {"revision": OTHER_REVISION},
         {"huggingface": "nobody/nothing"},
     )
-    assert same == TEST_PAIRS
     assert f"de-en of wmt/wmt14 at {OTHER_REVISION} is not in the cache" in other
     assert f"what the cache has is revision {REVISION}" in other
     assert "is not in the cache, and the Hugging Face Hub is unreachable" in nothing
