@@ -149,8 +149,7 @@ def count_scores(
         `sacrebleu`, `tokenized_bleu` and `compound_split_bleu`, ready for JSON.
 
     Raises:
-        UserError: There are no lines, the numbers of hypotheses and references differ, or
-            sacreBLEU's tokenizer for the language is not installed.
+        UserError: As `sacre_bleu`.
     """
     texts = (hyps, *references)
     case = "lower-cased" if lowercase else "cased"

@@ -79,10 +79,7 @@ class Corpus:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
         The pairs keep the order of the corpus and take bounded memory; no side holds a line feed.
-
-        Args:
-            fetch: Downloads a file and returns its path.
-            tell: Is told at the end what was left out, a sentence each time.
+        At the end, `tell` is told what was left out, a sentence each time.
 
         Raises:
             UserError: A file is missing, damaged, unsafe, changed or malformed, or there is no

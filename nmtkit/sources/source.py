@@ -83,11 +83,8 @@ class Source(Section, ABC):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield its sentences with their translations, in order and in bounded memory.
 
-        No text of a row contains a line feed.
-
-        Args:
-            texts: Its files, or the downloads of a corpus of the catalog.
-            variants: Chooses between the languages of the text, and counts what is left out.
+        No text of a row contains a line feed. `texts` are its files, or the downloads of a corpus
+        of the catalog.
 
         Raises:
             UserError: A text is missing, damaged, unsafe, changed or malformed.
