@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -70,13 +70,6 @@ class FakeHub(BaseHTTPRequestHandler):
             self._send_json({"id": found[1], "sha": REVISION, "siblings": []})
 
     do_HEAD = do_GET  # noqa: N815
-
-    def do_POST(self) -> None:
-        """Answer what is known of some files."""
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        paths = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body)["paths"]
-        repository = self.folder / "/".join(self.path.split("/")[3:5])
-        self._send_json([self._entry(repository, repository / path) for path in paths])
 
     def _entry(self, repository: Path, path: Path) -> dict[str, object]:
         name = path.relative_to(repository).as_posix()

@@ -1,14 +1,10 @@
-"""Translation memories: units against a whole tree of the document, and what XML can do to harm."""
+"""Translation memories: what is read of them, and what XML can do to harm."""
 
-import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -27,19 +23,15 @@ class Stream(TextFile):
         return iter(self.given)
 
 
-def read_units(
-    blocks: Iterator[bytes], src_lang: str = "en", tgt_lang: str = "de"
-) -> Iterator[Row]:
-    variants = Variants(Language.of(src_lang), Language.of(tgt_lang))
+def read_units(blocks: Iterator[bytes]) -> Iterator[Row]:
+    variants = Variants(Language.of("en"), Language.of("de"))
     return Tmx(tmx="a.tmx").rows([Stream(Path("a.tmx"), given=blocks)], variants)
 
 
-def units(
-    content: str | bytes, src_lang: str = "en", tgt_lang: str = "de", size: int = 7
-) -> list[Row]:
+def units(content: str | bytes, size: int = 7) -> list[Row]:
     data = content.encode() if isinstance(content, str) else content
     blocks = (data[start : start + size] for start in range(0, len(data), size))
-    return list(read_units(blocks, src_lang, tgt_lang))
+    return list(read_units(blocks))
 
 
 def document(*units_of_variants: str, doctype: str = "") -> str:
@@ -62,30 +54,10 @@ def pair(english: str, german: str = "ja") -> str:
 # What is read
 
 
-CHARACTERS = st.characters(
-    min_codepoint=32, exclude_characters="\x7f\ufffe\uffff", exclude_categories=["Cs"]
-)
-SEGMENTS = st.tuples(st.sampled_from(["en", "EN-us", "de_DE", "fr"]), st.text(CHARACTERS))
-
-
-@given(st.lists(st.lists(SEGMENTS, max_size=4), max_size=5), st.integers(1, 200))
-def test_units_are_those_of_the_tree(unit_list: list[list[tuple[str, str]]], size: int) -> None:
-    content = document(
-        *("".join(variant(lang, escape(text)) for lang, text in unit) for unit in unit_list)
-    )
-    assert units(content, size=size) == list(pairs_of_tree(content))
-
-
-def pairs_of_tree(content: str) -> Iterator[tuple[str, str]]:
-    for unit in ET.fromstring(content).iter("tu"):
-        texts: dict[str, list[str]] = {"en": [], "EN-us": [], "de_DE": [], "fr": []}
-        for entry in unit.iter("tuv"):
-            lang = entry.attrib["{http://www.w3.org/XML/1998/namespace}lang"]
-            if words := (entry.findtext("seg") or "").split():
-                texts[lang].append(" ".join(words))
-        english = texts["en"] + texts["EN-us"]
-        if english and texts["de_DE"]:
-            yield english[0], texts["de_DE"][0]
+def test_units_are_read_in_order_but_for_those_that_lack_a_language() -> None:
+    swapped = variant("de", "Grüße &amp;\n  mehr") + variant("EN-us", "x", "lang")
+    content = document(pair("yes"), variant("en", "a") + variant("fr", "b"), "", swapped)
+    assert units(content) == [("yes", "ja"), ("x", "Grüße & mehr")]
 
 
 @pytest.mark.parametrize(
