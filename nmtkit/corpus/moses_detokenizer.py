@@ -10,20 +10,9 @@ import re
 from collections.abc import Sequence
 from unicodedata import category
 
-_ENTITY = re.compile("&(bar|#124|lt|gt|bra|ket|quot|apos|#91|#93|amp);")
-_CHARACTERS = {
-    "bar": "|",
-    "#124": "|",
-    "lt": "<",
-    "gt": ">",
-    "bra": "[",
-    "ket": "]",
-    "quot": '"',
-    "apos": "'",
-    "#91": "[",
-    "#93": "]",
-    "amp": "&",
-}
+_NAMES = ["bar", "#124", "lt", "gt", "bra", "ket", "quot", "apos", "#91", "#93", "amp"]
+_ENTITY = re.compile(f"&({'|'.join(_NAMES)});")
+_CHARACTERS = dict(zip(_NAMES, "||<>[]\"'[]&", strict=True))
 _CLOSING = re.compile(r"[,.?!:;\\%}\])]+")
 _QUOTES = re.compile("['\"„“`]+")
 _SPACED_IN_FRENCH = frozenset(r"?!:;\%")

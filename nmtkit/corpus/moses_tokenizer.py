@@ -37,17 +37,10 @@ a69e a802 a80b a8c5 a8ff a9e5 aa7b-aa7d 10376-1037a 10a01-10a03 10a05-10a06 10a0
 """
 _NO_LETTERS = "\u135f\u25cc"
 _RULES_WITH_CLASSES = (
-    "PAD_NOT_ISALNUM",
-    "AGGRESSIVE_HYPHEN_SPLIT",
-    "COMMA_SEPARATE_1",
-    "COMMA_SEPARATE_2",
-    "COMMA_SEPARATE_3",
+    *("PAD_NOT_ISALNUM", "AGGRESSIVE_HYPHEN_SPLIT"),
+    *("COMMA_SEPARATE_1", "COMMA_SEPARATE_2", "COMMA_SEPARATE_3"),
 )
-_APOSTROPHES = {
-    "en": ("ENGLISH_SPECIFIC_APOSTROPHE",),
-    "fr": ("FR_IT_SPECIFIC_APOSTROPHE",),
-    "it": ("FR_IT_SPECIFIC_APOSTROPHE",),
-}
+_APOSTROPHES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
 
 # Letters and digits are below the first number. Most text is below the second: with fewer ranges, a
 # class of a regular expression is much faster.
@@ -78,7 +71,7 @@ def _moses(lang: str, n_code_points: int) -> Any:
     classes = _perls_classes(n_code_points)
     for name in _RULES_WITH_CLASSES:
         setattr(moses, name, classes.put_in(getattr(MosesTokenizer, name)))
-    for name in _APOSTROPHES.get(moses.lang, ()):
+    for name in _APOSTROPHES:
         setattr(moses, name, [classes.put_in(rule) for rule in getattr(MosesTokenizer, name)])
     moses.islower = str.islower  # it is asked about single characters
     moses.isanyalpha = re.compile(f"[{classes.letters}]").search

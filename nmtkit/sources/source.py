@@ -28,7 +28,7 @@ class Source(Section, ABC):
     key: ClassVar[str]  # that tables of this kind have, and of no other
     path_keys: ClassVar[tuple[str, ...]]  # whose values are paths
     title: ClassVar[str]  # what messages call a text of this kind
-    form: ClassVar[str] = "plain text"  # as `sources.forms` calls it
+    form: ClassVar[str] = "plain text"  # as `sources.kinds` calls it
     trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them
 
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None

@@ -1,15 +1,18 @@
 """One text: a file or a member of an archive, and its lines."""
 
+import html
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmtkit.errors import UserError
 from nmtkit.sources.archives import PackedError, read_blocks, text_suffix
-from nmtkit.sources.sgm import read_segments
 
 MAX_LINE_BYTES = 2**24  # 16 MiB; anything longer is not text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"
+MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
+_BEGIN, _START, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<seg", "<seg[^<>]*>", "</seg>"))
 
 
 @dataclass(frozen=True)
@@ -102,3 +105,35 @@ def _decode(content: bytes, n_before: int, file: TextFile) -> list[str]:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def read_segments(lines: Iterable[str], where: str) -> Iterator[str]:
+    """Yield the text of every <seg> of an SGML file, in time linear in the size of the file.
+
+    Whitespace is collapsed to single spaces and character references are resolved.
+
+    Raises:
+        UserError: A segment is too long or never ends.
+    """
+    waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
+    n_waiting = 0
+    for line in lines:
+        n_waiting += len(line) + 1  # with the space that joins it to the next
+        if n_waiting > MAX_SEGMENT_CHARACTERS:
+            raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
+        *ended, rest = _END.split(line)
+        for part in ended:
+            _, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
+            if segment:
+                yield _plain(segment[0], where)
+            waiting, n_waiting = [], len(rest) + 1
+        waiting.append(rest)
+    if any(_BEGIN.search(line) for line in waiting):
+        raise UserError(f"{where} is cut short: its last segment has no end")
+
+
+def _plain(segment: str, where: str) -> str:
+    try:
+        return html.unescape(" ".join(segment.split())).replace("\n", " ")
+    except ValueError:  # Python parses no number of more than 4,300 digits
+        raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None

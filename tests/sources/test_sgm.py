@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.sources import sgm
-from nmtkit.sources.sgm import read_segments
+from nmtkit.sources import text
+from nmtkit.sources.text import read_segments
 
 
 def segments(content: str) -> list[str]:
@@ -38,6 +38,6 @@ def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) 
 
 @pytest.mark.parametrize("line", ["word\n", "\n"])
 def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    monkeypatch.setattr(sgm, "MAX_SEGMENT_CHARACTERS", 100)
+    monkeypatch.setattr(text, "MAX_SEGMENT_CHARACTERS", 100)
     with pytest.raises(UserError, match="a segment longer than 100 characters"):
         segments("<seg>\n" + line * 100)
