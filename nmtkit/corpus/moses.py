@@ -21,7 +21,7 @@ from typing import Literal
 
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
-from nmtkit.corpus.moses_tokenizer import moses_tokenizer
+from nmtkit.corpus.moses_tokenizer import tokenize
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tokenization:
         if self.lowercase:
             line = line.lower()
         if self.tokenizer == "moses":
-            return moses_tokenizer(self.lang, self.aggressive_hyphens)(line)
+            return tokenize(line, self.lang, self.aggressive_hyphens)
         return " ".join(line.split())
 
     def detokenize(self, tokens: str) -> str:
@@ -105,8 +105,7 @@ def normalize_punctuation(line: str, lang: str) -> str:
 
 # In the order of the script, without the rules that earlier ones make superfluous. If two matches
 # share a character, as in "l’a’b", only the first counts: a look-ahead in place of a group would be
-# wrong. "  +" is the script's " +" without the matches that change nothing, which take a third to
-# half of the time.
+# wrong. "  +" is the script's " +" without the matches that change nothing.
 _COMMON_RULES = (
     ("\r", ""),
     (r"\(", " ("),

@@ -7,7 +7,7 @@ from typing import Any
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.moses import Tokenization
 
-LINES_PER_CHUNK = 2_000  # tenths of a second of work: much more than sending them to a process
+LINES_PER_CHUNK = 2_000  # which take much more work than sending them to a process
 KEPT_AT_FIRST = 4  # samples of the first chunk of a corpus; then one of chunks 2, 4, 8, ...
 DROPPED_OF_A_REASON = 3  # samples
 
@@ -49,7 +49,6 @@ class Tokenize:
     held_out_tgt: frozenset[str]
 
     def __call__(self, chunk: RawChunk) -> Tokenized:
-        """Tokenize, clean and count."""
         result = Tokenized(chunk.corpus)
         wanted = _wanted_samples(chunk.index)
         first_line = chunk.index * LINES_PER_CHUNK + 1
@@ -87,7 +86,6 @@ def has_nul(pair: Pair) -> bool:
 
 
 def words_of(pair: Pair) -> list[str]:
-    """Return the words of both sides."""
     return f"{pair[0]} {pair[1]}".split(" ")
 
 

@@ -29,7 +29,6 @@ class TranslatedSet:
     ratings: Path
 
     def repairs(self) -> list[list[str]]:
-        """Return how each output of a parser had to be repaired."""
         return [rating.get("repairs", []) for rating in read_json(self.ratings)]
 
     def read(self) -> tuple[list[str], list[str], list[list[str]]]:

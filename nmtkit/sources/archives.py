@@ -28,7 +28,7 @@ Blocks = Iterator[bytes]
 BLOCK_BYTES = 2**18
 PIECE_BYTES = 2**10  # fed at once: zstd may expand it to 32 MiB, deflate to 1 MiB
 MAX_WINDOW_BYTES = 2**27  # history of a decompressor: xz -9 needs 65 MiB, zstd --long 128 MiB
-# Text compresses 3 to 10 times, a sentence that is repeated over and over 300 times.
+# Text compresses 3 to 10 times; a sentence that is repeated over and over, more than this.
 MAX_RATIO = 200
 ALLOWANCE_BYTES = 2**24  # on top, so that a small file may be as repetitive as it likes
 
@@ -46,13 +46,11 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
     a tar if its name says so, as .tar.gz or .tgz do, and otherwise a zip. A tar is read to its end,
     where the checksum of its compression is.
 
-    Args:
-        sha256: of the stored bytes of a file that is not an archive; they are compared with it
-            while they are read, so that what was hashed is what is read.
+    The stored bytes of a file that is not an archive are compared with `sha256` while they are
+    read, so that what was hashed is what is read.
 
     Raises:
-        PackedError: the file is damaged, cut short, unsafe or changed, or lacks the member.
-        OSError: the file cannot be read.
+        PackedError: The file is damaged, cut short, unsafe or changed, or lacks the member.
     """
     with path.open("rb") as stored:
         if member is None:
@@ -70,12 +68,7 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
 
 
 def list_zip(path: Path) -> list[str]:
-    """Return the names of the files in a zip archive, in its order.
-
-    Raises:
-        PackedError: it is damaged.
-        OSError: it cannot be read.
-    """
+    """Return the names of the files in a zip archive, in its order."""
     with path.open("rb") as stored, _zip(stored) as archive:
         return _names(archive)
 

@@ -51,16 +51,6 @@ def test_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
     os.close(reader)
 
 
-def test_lines_that_do_not_fit_into_a_block_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "BLOCK_BYTES", 100)
-    reader, writer = os.pipe()
-    sent = [f"line {i}" for i in range(200)]
-    os.write(writer, "".join(f"{line}\n" for line in sent).encode())
-    os.close(writer)
-    assert list(arriving_lines(reader)) == [sent]
-    os.close(reader)
-
-
 def test_lines_that_arrive_without_an_end_are_yielded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arriving, "BLOCK_BYTES", 10)
     monkeypatch.setattr(arriving, "ARRIVED_BYTES", 50)
