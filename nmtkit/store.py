@@ -3,9 +3,8 @@
 An artifact is written as a draft next to its final place, under a lock against a second writer.
 To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
 with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
-no time, host or path, so that equal inputs give equal bytes. Measurements (wall time, speed,
-memory, host) are in files of their own, such as `measurements.json`, which are not part of that
-promise. Both JSON files contain a hash of themselves, so that no byte can change unnoticed.
+no time, host or path, so that equal inputs give equal bytes; measurements are in files of their
+own. Both kinds of JSON contain a hash of themselves, so that no byte can change unnoticed.
 """
 
 import hashlib
@@ -72,9 +71,7 @@ class File(Record):
 
 
 class _Versioned(BaseModel):
-    """The part that manifests of all versions have in common."""
-
-    format: int
+    format: int  # what manifests of all versions have in common
 
 
 class Manifest(Record):
@@ -99,11 +96,7 @@ class Artifact:
     manifest: Manifest
 
     def file(self, name: str) -> Path:
-        """Return the path of a file that the manifest lists; no other file is read.
-
-        Raises:
-            DamagedError: the manifest does not list it.
-        """
+        """Return the path of a file; raise DamagedError unless the manifest lists it."""
         if name not in self.manifest.files:
             raise damaged(f"{self.path} was published without {name}", self.path)
         return self.path / name
@@ -168,10 +161,7 @@ class Store:
 
         Args:
             note: what the lock file says of what is made, for as long as there is no manifest.
-            say: waits for another process, as `locked` does.
-
-        Raises:
-            BusyError: another process is making it.
+            say: as in `locked`, which raises the same errors.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -184,11 +174,7 @@ class Store:
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
-        """Keep every process from making an artifact.
-
-        Raises:
-            BusyError: one is being made.
-        """
+        """Keep every process from making an artifact; raise BusyError if one is being made."""
         for path in sorted(self.folder.glob(f"*/{NAMES}.lock")):
             with locked(path, f"nothing is freed: {path.parent.name} {path.stem} is being made"):
                 pass
@@ -213,9 +199,8 @@ class Store:
 
         Args:
             resume: keep the files of a writer that was killed.
-
-        Raises:
-            BusyError: another process is writing the artifact, or frees space.
+            note: as in `lock`.
+            say: as in `lock`.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
@@ -252,7 +237,7 @@ class Store:
             measured: names of files with measurements; like `measurements.json`, which contains
                 their hashes, they are not in the manifest.
         """
-        draft = self.draft_place(kind, fingerprint)
+        draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         facts = {
             **measurements,
             "host": socket.gethostname(),
@@ -266,22 +251,8 @@ class Store:
         sync(draft / MANIFEST)  # or a loss of power could leave neither it nor what is temporary
         # By way of another name: a kill must not leave a journal whose files are gone.
         discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
-        place = self.place(kind, fingerprint)
         move(draft, place)
         return open_directory(place)
-
-
-def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
-    """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
-    files = {}
-    for path in sorted(draft.rglob("*")):
-        name = path.relative_to(draft).as_posix()
-        is_temporary = name.split("/")[0] == TEMPORARY
-        if path.is_file() and not is_temporary and name not in (MANIFEST, *measured):
-            files[name] = _entry(path)
-    made_by = {**versions(), **manifest.get("made_by", {})}
-    content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
-    write_json(draft / MANIFEST, sealed(content))
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
@@ -290,13 +261,23 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
     move(draft, place)
 
 
+def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
+    """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
+    names = {path.relative_to(draft).as_posix(): path for path in sorted(draft.rglob("*"))}
+    files = {
+        name: _entry(path)
+        for name, path in names.items()
+        if path.is_file() and name.split("/")[0] != TEMPORARY and name not in (MANIFEST, *measured)
+    }
+    made_by = {**versions(), **manifest.get("made_by", {})}
+    content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
+    write_json(draft / MANIFEST, sealed(content))
+
+
 def withdraw(path: Path, name: str) -> None:
     """Delete a file of the published folder at `path`, first from its manifest.
 
     A kill leaves the folder whole, with the file or without it.
-
-    Raises:
-        DamagedError: as `open_directory`.
     """
     manifest = open_directory(path).manifest
     if name in manifest.files:
@@ -308,7 +289,6 @@ def withdraw(path: Path, name: str) -> None:
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    """Return what is recorded of a file."""
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
 
 
@@ -361,11 +341,7 @@ def _is_regular(folder: Path, name: str) -> bool:
 
 
 def verify(artifact: Artifact, *names: str) -> Artifact:
-    """Check the hashes of the named files of `artifact`, or of all its files, and return it.
-
-    Raises:
-        DamagedError: a file is not the one that was published.
-    """
+    """Check the hashes of the named files of `artifact`, or of all its files, and return it."""
     for name in names or artifact.manifest.files:
         artifact.file(name)
         if difference := _difference(artifact.path, name, artifact.manifest.files[name]):
@@ -374,9 +350,7 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
 
 
 class _Measured(BaseModel):
-    """The part of the measurements that says which other files have some."""
-
-    measured: dict[str, File]
+    measured: dict[str, File]  # the other files with measurements
 
 
 def differences(path: Path) -> Iterator[str]:
@@ -389,13 +363,13 @@ def differences(path: Path) -> Iterator[str]:
     except DamagedError as error:
         yield error.reason
         return
-    expected = fingerprint_of(manifest.kind, manifest.depends_on)
-    if manifest.fingerprint not in (None, expected):
-        yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
-    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
-        yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
     files, others = dict(manifest.files), sorted(path.rglob("*"))
     if manifest.fingerprint is not None:  # a stage published it
+        expected = fingerprint_of(manifest.kind, manifest.depends_on)
+        if manifest.fingerprint != expected:
+            yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
+        if path.match(NAMES) and manifest.fingerprint != path.name:
+            yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
             files |= read_sealed(path / MEASUREMENTS, _Measured).measured
         except DamagedError as error:

@@ -106,7 +106,7 @@ def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
 
 def test_a_standard_stream_is_not_replaced() -> None:
     with (
-        pytest.raises(UserError, match="is open already"),
+        pytest.raises(UserError, match="cannot replace"),
         whole_file(Path("/proc/self/status")),
     ):
         pass
