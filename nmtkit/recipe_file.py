@@ -213,7 +213,8 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
             key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
             place, value = f"{place}.{shortened(key)}", value.get(part)
     section, _, inner = place.removeprefix(".").partition(".")
-    return f"[{section}] {inner}".rstrip() if isinstance(document.get(location[0]), dict) else section
+    is_table = isinstance(document.get(location[0]), dict)
+    return f"[{section}] {inner}".rstrip() if is_table else section
 
 
 def _shown(value: object) -> str:

@@ -34,12 +34,12 @@ class Pairs:
 
     @cached_property
     def src_lengths(self) -> Lengths:
-        """Return (pairs,): the tokens of each source."""
+        """(pairs,): the tokens of each source."""
         return np.diff(self.src_offsets).astype(np.int32)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
-        """Return (pairs,): the tokens of each target."""
+        """(pairs,): the tokens of each target."""
         return np.diff(self.tgt_offsets).astype(np.int32)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
@@ -97,19 +97,16 @@ def updates(
 ) -> Iterator[Update]:
     """Yield updates without end, starting with update `index` of `epoch`.
 
-    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, counting real tokens
-    only. Pairs with a side longer than `max_length` are left out; every other pair occurs once per
-    epoch, and each epoch has its own order.
+    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, without padding. Pairs
+    with a side longer than `max_length` are left out; every other pair occurs once per epoch, and
+    each epoch has its own order. With `like_lengths`, the pairs of an update have similar lengths
+    (section 5.1), which are those of the longer side, as in the paper's published code.
 
-    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts
-    pairs as they are read into buckets by length, of which base has two for each power of 2.
-
-    Args:
-        like_lengths: group pairs of similar length into an update, as in section 5.1 (by the longer
-            side, as in the paper's published code), instead of a random sample of the corpus.
+    Deviation: that code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts pairs as they
+    are read into buckets by length, of which base has two for each power of 2.
 
     Raises:
-        UserError: No pair is short enough.
+        UserError: no pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     usable = np.flatnonzero(pairs.are_within(max_length)).astype(np.int32)
@@ -166,8 +163,8 @@ def cut(
 ) -> Iterator[Ints]:
     """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
 
-    A run has at least one pair. If `numbers` is given, `order` indexes it. The work is done in
-    blocks, because sums over all pairs of a large corpus would take much memory.
+    A run has at least one pair. If `numbers` is given, `order` indexes it. Sums over all pairs of
+    a large corpus would take much memory, so they are taken block by block.
     """
     start, n_pairs = 0, BLOCK_PAIRS
     while start < len(order):
@@ -232,8 +229,7 @@ def hardest_micro_batch(
 ) -> Ints:
     """Return the micro-batch of the updates `chosen` that takes the most memory.
 
-    Nearly all rows are `max_tokens` long; what differs is the number of attention scores in the
-    rectangles.
+    Nearly all rows are `max_tokens` long; what differs is the number of attention scores.
     """
     hardest, most_scores = np.empty(0, dtype=np.int64), -1
     for update in chosen:
@@ -270,10 +266,11 @@ def _row(
 ) -> tuple[Tensor, PackedLayout]:
     starts = offsets[chosen]
     lengths = offsets[chosen + 1] - starts
+    sizes = torch.from_numpy(lengths)
     if capacity is None:
-        layout = PackedLayout.of_lengths(torch.from_numpy(lengths), cuts)
+        layout = PackedLayout.of_lengths(sizes, cuts)
     else:
-        layout = PackedLayout.filled(torch.from_numpy(lengths), cuts, capacity)
+        layout = PackedLayout.filled(sizes, cuts, capacity)
     places = starts.repeat(lengths)
     places += layout.positions[: len(places)].numpy()
     row = np.full(layout.n_tokens, BOS_ID, dtype=np.int64)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nmtkit.training.background import ahead
+from nmtkit.training.trainer import ahead
 
 
 def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
