@@ -30,8 +30,6 @@ BLOCK_BYTES = 2**20
 
 
 class _Content(Record):
-    """What the journal's file holds."""
-
     made_by: dict[str, str]  # versions, and what else the files are made from
     parts: dict[str, Any]
     files: dict[str, File]  # what was committed of each, by its name in the draft
@@ -60,16 +58,14 @@ class _Beginning:
 class Journal:
     """The committed parts of a draft, and the files that they filled.
 
-    What is resumed is what was committed, byte for byte: a draft that was begun from something else
-    or by another version, or that disagrees with its journal, is emptied.
+    A draft that was begun from something else or by another version, or whose files are not as they
+    were committed, byte for byte, is emptied.
     """
 
     def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str]) -> None:
         """Open the journal in `folder`, which is `draft` or lies in it.
 
-        Args:
-            made_by: what the files are made from, besides versions. Where it was another, its keys
-                are told.
+        `made_by` is what the files are made from, besides versions.
         """
         self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
         self._made_by = {**versions(), **made_by}
@@ -81,6 +77,7 @@ class Journal:
                 return
             except DamagedError as refused:
                 progress.say(f"{refused.reason}; starting anew")
+                self._files.clear()
             self._path.unlink()  # first: no journal may tell of files that are gone
         delete(draft)
         folder.mkdir(parents=True)
@@ -110,13 +107,8 @@ class Journal:
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
 
     def _resume(self) -> None:
-        """Take over what the journal tells of the draft, all of which is as it was committed.
-
-        Raises:
-            DamagedError: it is not.
-        """
+        """Take over what the journal tells of the draft; raise DamagedError if that is not so."""
         told = read_sealed(self._path, _Content, MAX_BYTES)
-        files: dict[str, _Beginning] = {}
         keys = {**self._made_by, **told.made_by}
         if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
             reason = f"{self._draft} was begun with another {', '.join(others)}"
@@ -128,5 +120,5 @@ class Journal:
             file.extend(path, committed.bytes)
             if file.entry() != committed:
                 raise damaged(f"{path} was changed since it was written", self._draft)
-            files[name] = file
-        self._parts, self._files = told.parts, files
+            self._files[name] = file
+        self._parts = told.parts

@@ -9,11 +9,11 @@ journal records the progress every 100,000 pairs; a killed run resumes from ther
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nmtkit import progress
 from nmtkit.corpus import prepared, store
@@ -40,7 +40,6 @@ from nmtkit.corpus.tokenized import (
 )
 from nmtkit.errors import UserError
 from nmtkit.files import check_room
-from nmtkit.languages import Language
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
@@ -57,8 +56,7 @@ MAX_WORDS = 2**22
 def run(chain: Chain) -> Artifact:
     """Publish the prepared corpus of the recipe.
 
-    The test sets are not part of it. They are still fetched and read, so that after days of
-    training none turns out to be missing or damaged.
+    The test sets are read too, so that none turns out to be missing after days of training.
     """
     for corpus in chain.corpora["sets"]:
         _check_set(corpus.name, corpus.pairs(chain.fetch, _tell))
@@ -90,23 +88,21 @@ def _say_nul(name: str, n_pairs: int) -> None:
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
     """Return how the recipe tokenizes each side."""
 
-    def of(lang: Language, tokenizer: Literal["moses", "none", "tags", "xx"]) -> Tokenization:
-        return Tokenization(
-            lang.code,
-            normalize_punctuation=corpus.normalize_punctuation,
-            lowercase=corpus.lowercase,
-            tokenizer=tokenizer,
-            aggressive_hyphens=corpus.aggressive_hyphens,
-        )
-
+    src = Tokenization(
+        corpus.src_lang.code,
+        normalize_punctuation=corpus.normalize_punctuation,
+        lowercase=corpus.lowercase,
+        tokenizer=corpus.tokenizer,
+        aggressive_hyphens=corpus.aggressive_hyphens,
+    )
     of_tgt = corpus.linearization or corpus.tokenizer
-    return of(corpus.src_lang, corpus.tokenizer), of(corpus.tgt_lang, of_tgt)
+    return src, replace(src, lang=corpus.tgt_lang.code, tokenizer=of_tgt)
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
-    corpora = chain.corpora["train"]
-    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
+    downloads, corpora = chain.machine.downloads_dir, chain.corpora["train"]
+    needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_room(draft, needed - written, "preparing the training text")
     begin = time.monotonic()
@@ -153,10 +149,7 @@ def _say_what_fits(draft: Path, n_pairs: int, n_tokens: int, max_positions: int)
 def _write_dev(
     draft: Path, dev: list[Pair], how: tuple[Tokenization, Tokenization], subword: Subword
 ) -> None:
-    """Write all lines of the development set.
-
-    A line that is too long to be translated at once is tokenized in the same pieces.
-    """
+    """Write all lines of the development set, in the pieces that would be translated at once."""
     tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
     for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
         prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
@@ -198,8 +191,7 @@ class _Clean:
 
     def told(self) -> dict[str, Any]:
         """Return what the journal records: everything that does not follow from the two files."""
-        not_told = ("src", "tgt", "words")
-        return {key: value for key, value in vars(self).items() if key not in not_told}
+        return {key: vars(self)[key] for key in vars(self) if key not in ("src", "tgt", "words")}
 
     def add(self, tokenized: Tokenized) -> None:
         count = self.counts[tokenized.corpus]

@@ -104,14 +104,12 @@ def train(
             stopping = group.any(should_stop())
             if group.is_first and (is_due or stopping):
                 publishing.result()
-                weights = [parameter.detach() for parameter in trainer.model.parameters()]
-                if not torch.nn.utils.get_total_norm(weights).isfinite():
+                if not _are_weights_finite(trainer.model):
                     raise _diverged(f"weights after step {progress.step:,}", directory)
                 if progress.scheduled or stopping:
                     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
-                    publishing = background.submit(
-                        _publish, snapshot, directory, origin, config.keep_checkpoints
-                    )
+                    keep = config.keep_checkpoints
+                    publishing = background.submit(_publish, snapshot, directory, origin, keep)
             if stopping or is_over(config, progress):
                 break
         publishing.result()
@@ -223,6 +221,11 @@ def _too_many_skipped(config: TrainingConfig, progress: Progress) -> str | None:
     if n_skipped < (1 if last == config.max_steps else MAX_SKIPPED):
         return None
     return f"step {last:,}" if n_skipped == 1 else f"steps {last - n_skipped + 1:,} to {last:,}"
+
+
+def _are_weights_finite(model: Transformer) -> bool:
+    weights = [parameter.detach() for parameter in model.parameters()]
+    return bool(torch.nn.utils.get_total_norm(weights).isfinite())
 
 
 def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: int) -> None:
