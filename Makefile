@@ -17,7 +17,7 @@ test: lint
 
 # The same with the tests that take minutes.
 test-all: lint
-	$(PYTEST) -m "not gpu and not network"
+	$(PYTEST) -m "not gpu and not network" --hypothesis-profile=thorough
 
 lint: install
 	.venv/bin/ruff format --check .

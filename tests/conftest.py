@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A busy machine is no mistake of the code's.
-settings.register_profile("any-speed", deadline=None)
-settings.load_profile("any-speed")
+# A busy machine is no mistake of the code's. `--hypothesis-profile=thorough` tries more.
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("thorough", deadline=None, max_examples=200)
+settings.load_profile("quick")
 
 # A shell starts what it puts into the background deaf to Ctrl-C, and so would be all that tests
 # start: one that waits for the end of what it interrupted would wait for ever.

@@ -45,13 +45,6 @@ def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
     assert not (draft / "train.ids").exists()
 
 
-def test_a_commit_cut_short_leaves_the_one_before(draft: Path) -> None:
-    journal = Journal(draft / TEMPORARY, draft, CODE)
-    journal.commit("text", 1)
-    (journal.folder / "journal.partial").write_bytes(b'{"made_by"')
-    assert Journal(draft / TEMPORARY, draft, CODE)["text"] == 1
-
-
 # Files
 
 

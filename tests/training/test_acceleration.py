@@ -224,19 +224,6 @@ def test_batches_of_one_capacity_have_one_shape(lengths: list[tuple[int, int]]) 
         assert (layout.positions < LONGEST).all()
 
 
-@pytest.mark.parametrize(("max_tokens", "longest"), [(25_000, 256), (256, 256), (100, 2), (7, 7)])
-def test_a_capacity_takes_a_full_row_and_a_nearly_empty_one(max_tokens: int, longest: int) -> None:
-    capacity = Capacity.of(max_tokens, longest)
-    most = min(max_tokens // longest, capacity.most_sentences)
-    for real in ([1], [longest] * most):
-        lengths = capacity.fill(torch.tensor(real))
-        assert lengths.sum() == capacity.n_tokens
-        assert len(lengths) == capacity.n_sentences
-        assert lengths[: len(real) + capacity.n_fillers].min() >= 1
-        assert lengths.max() <= longest
-    assert capacity.n_tokens <= 1.01 * max_tokens or longest < 100
-
-
 def test_a_capacity_has_room_for_a_sentence_longer_than_a_micro_batch() -> None:
     capacity = Acceleration(static=True).capacity(5, LONGEST)
     assert capacity is not None
@@ -248,16 +235,6 @@ def test_a_capacity_has_room_for_a_sentence_longer_than_a_micro_batch() -> None:
 
 def test_constant_shapes_change_gradients_by_rounding_alone() -> None:
     assert_same_gradients(Acceleration(static=True))
-
-
-def test_training_in_constant_shapes_has_the_same_curve(tmp_path: Path) -> None:
-    curves = []
-    for how in (Acceleration(), Acceleration(static=True)):
-        directory = tmp_path / str(how.static)
-        run(directory, model_of(), config_of(max_steps=50, warmup_steps=200), how=how)
-        curves.append([line["loss"] for line in losses(directory)])
-    assert len(curves[0]) == 50
-    np.testing.assert_allclose(curves[0], curves[1], rtol=0.0, atol=1e-5)
 
 
 # Attention by offsets, compiled layers
@@ -469,29 +446,6 @@ def test_gradients_in_bfloat16_point_where_those_in_float32_do() -> None:
     for mine, theirs in zip(rounded, exact, strict=True):
         assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
         assert mine.norm() == pytest.approx(float(theirs.norm()), rel=0.03)
-
-
-def test_training_in_bfloat16_learns_as_well(tmp_path: Path) -> None:
-    """Rounding moves the means by 0.007 at this learning rate, by 0.1 at three times as much."""
-    curves = []
-    for dtype in (torch.float32, torch.bfloat16):
-        config = config_of(max_steps=100, warmup_steps=30, learning_rate_scale=0.15)
-        how = Acceleration(dtype)
-        run(tmp_path / str(dtype), layers_of(1, dtype), config, pairs=corpus(copy=True), how=how)
-        loss = [line["loss"] for line in losses(tmp_path / str(dtype))]
-        curves.append(np.array(loss).reshape(-1, 10).mean(1))
-    exact, rounded = curves
-    assert exact[0] > 3.7
-    assert exact[-1] < 1.9
-    assert rounded == pytest.approx(exact, abs=0.02)
-
-
-def test_perplexity_in_bfloat16() -> None:
-    exact, rounded = (
-        perplexity(layers_of(1, dtype), corpus(), device=CPU, max_tokens=77)
-        for dtype in (torch.float32, torch.bfloat16)
-    )
-    assert rounded == pytest.approx(exact, rel=0.01)
 
 
 # What is taken where
