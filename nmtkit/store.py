@@ -22,28 +22,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
-from nmtkit import __version__
+from nmtkit import __version__, files
 from nmtkit.errors import shown
-from nmtkit.files import (
-    DRAFT,
-    SEAL,
-    DamagedError,
-    Record,
-    canonical_json,
-    damaged,
-    delete,
-    discard,
-    holder_of,
-    locked,
-    move,
-    read_record,
-    read_sealed,
-    sealed,
-    sha256_of,
-    sync,
-    write_json,
-    write_whole,
-)
+from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
@@ -104,7 +85,7 @@ class Artifact:
 
 def fingerprint_of(kind: str, depends_on: Mapping[str, Any]) -> str:
     """Return the 16 hex digits that name the artifact of this `kind` made from `depends_on`."""
-    content = canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
+    content = files.canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
 
@@ -170,7 +151,7 @@ class Store:
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that is making the artifact, if there is one."""
-        return holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
+        return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
@@ -183,7 +164,7 @@ class Store:
 
     def free(self, path: Path) -> None:
         """Delete a folder of an artifact; after a kill, what is left of it has another name."""
-        discard(path, path.with_suffix(DISCARDED))
+        files.discard(path, path.with_suffix(DISCARDED))
 
     @contextmanager
     def draft(
@@ -208,9 +189,9 @@ class Store:
             self.lock(kind, fingerprint, note, say),
         ):
             draft = self.draft_place(kind, fingerprint)
-            delete(draft.with_suffix(DISCARDED))
+            files.delete(draft.with_suffix(DISCARDED))
             if not resume:
-                delete(draft)
+                files.delete(draft)
             draft.mkdir(exist_ok=True)
             try:
                 yield draft
@@ -244,34 +225,36 @@ class Store:
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
             "measured": {name: _entry(draft / name) for name in measured},
         }
-        write_json(draft / MEASUREMENTS, sealed(facts))
+        files.write_json(draft / MEASUREMENTS, files.sealed(facts))
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
-        sync(draft / MANIFEST)  # or a loss of power could leave neither it nor what is temporary
+        files.sync(
+            draft / MANIFEST
+        )  # or a loss of power could leave neither it nor what is temporary
         # By way of another name: a kill must not leave a journal whose files are gone.
-        discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
-        move(draft, place)
+        files.discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
+        files.move(draft, place)
         return open_directory(place)
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
     """Publish the folder `draft` as `place`, which must not exist, with a manifest."""
     write_manifest(draft, manifest)
-    move(draft, place)
+    files.move(draft, place)
 
 
 def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
     """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
     names = {path.relative_to(draft).as_posix(): path for path in sorted(draft.rglob("*"))}
-    files = {
+    entries = {
         name: _entry(path)
         for name, path in names.items()
         if path.is_file() and name.split("/")[0] != TEMPORARY and name not in (MANIFEST, *measured)
     }
     made_by = {**versions(), **manifest.get("made_by", {})}
-    content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
-    write_json(draft / MANIFEST, sealed(content))
+    content = {**manifest, "format": FORMAT, "files": entries, "made_by": made_by}
+    files.write_json(draft / MANIFEST, files.sealed(content))
 
 
 def withdraw(path: Path, name: str) -> None:
@@ -283,13 +266,13 @@ def withdraw(path: Path, name: str) -> None:
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
         del content["files"][name]
-        write_whole(path / MANIFEST, canonical_json(sealed(content)))
-    delete(path / name)
-    sync(path)
+        files.write_whole(path / MANIFEST, files.canonical_json(files.sealed(content)))
+    files.delete(path / name)
+    files.sync(path)
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    return {"bytes": path.stat().st_size, "sha256": files.sha256_of(path)}
 
 
 def open_directory(path: Path) -> Artifact:
@@ -305,12 +288,12 @@ def open_directory(path: Path) -> Artifact:
             f"{path} is not a finished artifact: it has no {MANIFEST}",
             "choose another one, or make it again",
         )
-    if (found := read_record(path / MANIFEST, _Versioned).format) != FORMAT:
+    if (found := files.read_record(path / MANIFEST, _Versioned).format) != FORMAT:
         raise DamagedError(
             f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}",
             "make it again",
         )
-    manifest = read_sealed(path / MANIFEST, Manifest)
+    manifest = files.read_sealed(path / MANIFEST, Manifest)
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
@@ -326,7 +309,7 @@ def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -
         seen = "is a link or not a regular file"
     elif (size := file.stat().st_size) != expected.bytes:
         seen = f"has {size:,} bytes"
-    elif not hashed or (sha256 := sha256_of(file)) == expected.sha256:
+    elif not hashed or (sha256 := files.sha256_of(file)) == expected.sha256:
         return None
     else:
         published = f"published as {expected.sha256[:12]}..."
@@ -359,11 +342,11 @@ def differences(path: Path) -> Iterator[str]:
     Every byte of every file is looked at.
     """
     try:
-        manifest = read_sealed(path / MANIFEST, Manifest)
+        manifest = files.read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
         yield error.reason
         return
-    files, others = dict(manifest.files), sorted(path.rglob("*"))
+    entries, others = dict(manifest.files), sorted(path.rglob("*"))
     if manifest.fingerprint is not None:  # a stage published it
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
@@ -371,14 +354,14 @@ def differences(path: Path) -> Iterator[str]:
         if path.match(NAMES) and manifest.fingerprint != path.name:
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
-            files |= read_sealed(path / MEASUREMENTS, _Measured).measured
+            entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured
         except DamagedError as error:
             yield error.reason
             others = []  # what else was measured is not known
-    for name, entry in files.items():
+    for name, entry in entries.items():
         if difference := _difference(path, name, entry):
             yield difference
-    known = {*files, MANIFEST, MEASUREMENTS}
+    known = {*entries, MANIFEST, MEASUREMENTS}
     for file in others:
         if not file.is_dir() and file.relative_to(path).as_posix() not in known:
             yield f"{file} was not published with the others"

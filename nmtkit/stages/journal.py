@@ -9,19 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit import progress
+from nmtkit import files, progress
 from nmtkit.corpus.store import reopen
-from nmtkit.files import (
-    DamagedError,
-    Record,
-    canonical_json,
-    damaged,
-    delete,
-    read_sealed,
-    sealed,
-    sync,
-    write_whole,
-)
+from nmtkit.files import DamagedError, Record, damaged
 from nmtkit.store import File, versions
 
 JOURNAL = "journal.json"
@@ -79,7 +69,7 @@ class Journal:
                 progress.say(f"{refused.reason}; starting anew")
                 self._files.clear()
             self._path.unlink()  # first: no journal may tell of files that are gone
-        delete(draft)
+        files.delete(draft)
         folder.mkdir(parents=True)
 
     def __getitem__(self, part: str) -> Any:
@@ -90,10 +80,10 @@ class Journal:
         """Open a file to write after what was committed; what follows is of a killed run."""
         return reopen(path, self._file(path).n_bytes)
 
-    def commit(self, part: str, state: object, *files: Path) -> None:
-        """Record how far a part is, once `files`, which it wrote or appended to, are on disk."""
-        for path in files:
-            sync(path)
+    def commit(self, part: str, state: object, *paths: Path) -> None:
+        """Record how far a part is, once `paths`, which it wrote or appended to, are on disk."""
+        for path in paths:
+            files.sync(path)
             self._file(path).extend(path, path.stat().st_size)
         self._parts[part] = state
         content = {
@@ -101,14 +91,14 @@ class Journal:
             "parts": self._parts,
             "files": {name: file.entry().model_dump() for name, file in self._files.items()},
         }
-        write_whole(self._path, canonical_json(sealed(content)))
+        files.write_whole(self._path, files.canonical_json(files.sealed(content)))
 
     def _file(self, path: Path) -> _Beginning:
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
 
     def _resume(self) -> None:
         """Take over what the journal tells of the draft; raise DamagedError if that is not so."""
-        told = read_sealed(self._path, _Content, MAX_BYTES)
+        told = files.read_sealed(self._path, _Content, MAX_BYTES)
         keys = {**self._made_by, **told.made_by}
         if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
             reason = f"{self._draft} was begun with another {', '.join(others)}"

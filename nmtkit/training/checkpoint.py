@@ -20,19 +20,9 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
+from nmtkit import files
 from nmtkit.errors import UserError
-from nmtkit.files import (
-    DRAFT,
-    DamagedError,
-    Record,
-    delete,
-    discard,
-    first_problem,
-    move,
-    read_record,
-    share_file,
-    write_json,
-)
+from nmtkit.files import DRAFT, DamagedError, Record
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, check_same, load_weights
 from nmtkit.recipe import TrainingConfig
@@ -124,20 +114,20 @@ def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     place = directory / path.name
     draft = _empty_draft(place)
     for name in {*artifact.manifest.files} - {PROGRESS}:
-        share_file(path / name, draft / name)
+        files.share_file(path / name, draft / name)
     shared = progress.model_copy(update={"scheduled": progress.scheduled and scheduled})
     _publish(draft, place, shared, artifact.manifest.depends_on)
 
 
 def _empty_draft(place: Path) -> Path:
     draft = place.with_suffix(DRAFT)
-    delete(draft)
+    files.delete(draft)
     draft.mkdir(parents=True)
     return draft
 
 
 def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
-    write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
+    files.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
     publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
 
@@ -147,7 +137,7 @@ def read_origin(checkpoint: Artifact) -> Origin:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
         raise DamagedError(
-            f"{checkpoint.path / MANIFEST} is damaged ({first_problem(error)})",
+            f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})",
             "restore it from a copy",
         ) from None
 
@@ -212,14 +202,14 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         aside.mkdir(exist_ok=True)
         names = (aside / f"{path.name}.{number}" for number in count(1))
         place = next(name for name in names if not name.exists())
-        move(path, place)
+        files.move(path, place)
         sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
     return sentences
 
 
 def read_progress(path: Path) -> Progress:
     """Return the progress of the checkpoint at `path`; raise DamagedError if there is none."""
-    progress = read_record(path / PROGRESS, Progress)
+    progress = files.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         raise DamagedError(
             f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
@@ -244,7 +234,7 @@ def forget_old(directory: Path, keep: int) -> None:
     their moments. Also delete what a kill left of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
-        delete(left)
+        files.delete(left)
     existing = checkpoints(directory)
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
@@ -255,7 +245,7 @@ def forget_old(directory: Path, keep: int) -> None:
         best = _name(newest.best.step)
         kept += [path for path in scheduled if path.name <= best][-keep:]
     for path in set(existing) - set(kept):
-        discard(path, path.with_suffix(DELETED))
+        files.discard(path, path.with_suffix(DELETED))
     for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
         if (path / OPTIMIZER).exists():
             with suppress(DamagedError):

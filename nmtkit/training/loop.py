@@ -14,19 +14,10 @@ from nmtkit.files import sync
 from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
+from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.checkpoint import (
-    BEGINNING,
-    Best,
-    Origin,
-    Progress,
-    Snapshot,
-    checkpoints,
-    forget_old,
-    load_checkpoint,
-    set_damaged_aside,
-)
+from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot
 from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
 from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
@@ -135,12 +126,12 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     """Load the last intact checkpoint into the trainer of every process."""
     group, max_steps = trainer.group, trainer.config.max_steps
     if group.is_first:
-        for sentence in set_damaged_aside(directory, aside):
+        for sentence in checkpoint.set_damaged_aside(directory, aside):
             say(f"train: {sentence}")
     group.wait()
-    progress = BEGINNING
-    if existing := checkpoints(directory):
-        progress = load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
+    progress = checkpoint.BEGINNING
+    if existing := checkpoint.checkpoints(directory):
+        progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
     if progress.step > max_steps:
         raise UserError(
             f"{existing[-1]} is beyond the {max_steps:,} steps of [training] max_steps; delete "
@@ -151,7 +142,9 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     if group.is_first:
         if progress.step:
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
-        forget_old(directory, trainer.config.keep_checkpoints)  # if a kill came before it
+        checkpoint.forget_old(
+            directory, trainer.config.keep_checkpoints
+        )  # if a kill came before it
         forget_divergence(directory)
     return progress
 
@@ -231,12 +224,12 @@ def _are_weights_finite(model: Transformer) -> bool:
 def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: int) -> None:
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
     snapshot.publish(directory, origin)
-    forget_old(directory, keep)
+    checkpoint.forget_old(directory, keep)
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:
     note_divergence(directory, f"{what}: not finite")
     kept = "no checkpoint was saved before"
-    if checkpoints(directory):
+    if checkpoint.checkpoints(directory):
         kept = f"the last good checkpoint is kept in {directory}"
     return DivergedError(f"{what}: not finite; {kept}; {WHAT_HELPS}")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID
-from nmtkit.training import batches
 from nmtkit.training.batches import (
     Ints,
     Pairs,
@@ -180,20 +179,6 @@ def test_shuffle_sorts_by_splitmix64(seed: int, epoch: int, n: int) -> None:
     key = splitmix64((splitmix64(seed) + epoch) % 2**64)
     expected = sorted(range(n), key=lambda i: splitmix64((key + i) % 2**64))
     assert shuffled(n, seed=seed, epoch=epoch).tolist() == expected
-
-
-@given(some_lengths, most_tokens, st.integers(1, 5))
-def test_planning_in_blocks_changes_nothing(lengths: Lengths, most: int, block: int) -> None:
-    def planned() -> list[list[int]]:
-        source = updates(
-            pairs_of(lengths), seed=1, max_length=MAX_LENGTH, src_tokens=most, tgt_tokens=most
-        )
-        return [update.pairs.tolist() for update in itertools.islice(source, 30)]
-
-    at_once = planned()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "BLOCK_PAIRS", block)
-        assert planned() == at_once
 
 
 @given(some_lengths, st.integers(1, 30))
