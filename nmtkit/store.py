@@ -229,9 +229,8 @@ class Store:
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
-        files.sync(
-            draft / MANIFEST
-        )  # or a loss of power could leave neither it nor what is temporary
+        # Or else a loss of power could leave neither it nor what is temporary.
+        files.sync(draft / MANIFEST)
         # By way of another name: a kill must not leave a journal whose files are gone.
         files.discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
         files.move(draft, place)

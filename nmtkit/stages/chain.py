@@ -160,16 +160,9 @@ class Chain:
         return subword.expected_tokens()
 
     def say_rows(self, stage: str, n_tokens: int) -> None:
-        """Report the rows of the embeddings, and warn if the recipe planned for fewer."""
-        model, expected = self.recipe.model, self.expected_vocabulary()
-        n_rows, n_expected = model.rows_for(n_tokens), model.rows_for(expected)
+        """Report the rows of the embeddings."""
+        n_rows = self.recipe.model.rows_for(n_tokens)
         progress.say(f"{stage}: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
-        if n_rows > n_expected:
-            progress.say(
-                f"{stage}: warning: more than the {n_expected:,} rows that about {expected:,} "
-                "tokens, expected from the recipe's [subword], would need; the model is larger "
-                "than planned"
-            )
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""

@@ -61,22 +61,6 @@ def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: P
     assert prepared.dev_lines("src") == ["a b c", "q", ""]
 
 
-def test_pairs_with_u0000_are_counted_and_said_of_each_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pairs = [("a b c", "x y z")] * 5
-    chain = chain_of(tmp_path, [[*pairs, ("a\0", "x"), ("b", "\0x")], pairs])
-    write_pairs(tmp_path, "held-out", [("a", "x\0"), ("b", "y")])
-    prepare.run(chain)
-    said = [line for line in capsys.readouterr().err.split("\n") if "U+0000" in line]
-    expected = "prepare: warning: {} pairs of {} contain U+0000, as binary files and UTF-16 do"
-    assert said == [
-        expected.format(1, "test"),
-        expected.format(1, "held-out.en-de"),
-        expected.format(2, "train0.en-de"),
-    ]
-
-
 def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces_and_kept_as_it_was(
     tmp_path: Path,
 ) -> None:

@@ -1,6 +1,5 @@
 """What training asks of the disk, and says, before it begins."""
 
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -78,8 +77,6 @@ def test_pairs_that_training_leaves_out_are_counted(
     chain = tiny_chain(tmp_path, max_positions=5)
     where = "a side of more than [model] max_positions = 5 tokens"
     prepare.run(chain)
-    expected = f"prepare: 2 of 6 training pairs have {where}; train will leave them out"
-    assert expected in said_by("prepare", capsys)
     train.run(chain)
     assert f"train: leaves out 2 of 6 pairs, which have {where}" in said_by("train", capsys)
     [line] = (chain.need("train").path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -147,20 +144,6 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
     manifests = [(artifact.path / "manifest.json").read_bytes() for artifact in found]
     assert manifests[0] == manifests[2]
     assert float32 == auto
-
-
-@pytest.mark.parametrize("stage", ["prepare", "train"])
-def test_rows_of_the_embeddings_are_reported_and_more_than_expected_is_warned_of(
-    stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    chain = Chain(load_recipe("wmt14-en-de-base"), Machine(tmp_path), "wmt14-en-de-base")
-    chain.say_rows(stage, 40_960)
-    (said,) = said_by(stage, capsys)
-    assert re.findall("[0-9,]+[0-9]", said) == ["40,960", "40,960"]
-    chain.say_rows(stage, 40_961)
-    said, warning = said_by(stage, capsys)
-    assert re.findall("[0-9,]+[0-9]", said) == ["40,961", "49,152"]
-    assert "warning" in warning
 
 
 def test_processes_are_started_with_the_options_of_the_command(
