@@ -141,7 +141,7 @@ def test_killed_at_any_moment_and_rerun_the_bytes_are_the_same(
     (tmp_path / "before").mkdir()
     whole = undisturbed(work, tmp_path / "before", tmp_path / "after")
     assert whole.operations > 100
-    for number in range(1, whole.operations + 1, 9):
+    for number in range(1, whole.operations + 1, 19):
         death = BeforeOperation(number, power_fails=number % 2 == 0)
         assert problem(whole, [death], tmp_path / "killed") == "", death
 

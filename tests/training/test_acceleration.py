@@ -47,92 +47,28 @@ MAX_TOKENS, LONGEST = 120, 9
 CUDA = torch.device("cuda")
 
 
-INPUTS = "Tensor q, Tensor k, Tensor v"
-WHERE = "Tensor cu_q, Tensor cu_k, int max_q, int max_k, bool causal"
-
-
-@torch.library.custom_op(
-    "nmtkit_tests::attend", mutates_args=(), schema=f"({INPUTS}, {WHERE}) -> Tensor"
-)
-def attend(q: Tensor, k: Tensor, v: Tensor, *where: Any) -> Tensor:
-    """What `varlen_attn` promises, sentence by sentence."""
-    out = torch.zeros_like(q)
-    for queries, keys, causal in _sentences(*where):
-        weights = _weights(q[queries], k[keys], causal=causal)
-        out[queries] = (weights @ v[keys].transpose(0, 1)).transpose(0, 1)
-    return out
-
-
-@torch.library.custom_op(
-    "nmtkit_tests::attend_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad, {INPUTS}, {WHERE}) -> (Tensor, Tensor, Tensor)",
-)
-def attend_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *where: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    grads = tuple(torch.zeros_like(each) for each in (q, k, v))
-    for queries, keys, causal in _sentences(*where):
-        weights = _weights(q[queries], k[keys], causal=causal)
-        of_out = grad[queries].transpose(0, 1)
-        of_weights = of_out @ v[keys].transpose(0, 1).mT
-        of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True))
-        of_scores *= q.shape[-1] ** -0.5
-        grads[0][queries] = (of_scores @ k[keys].transpose(0, 1)).transpose(0, 1)
-        grads[1][keys] = (of_scores.mT @ q[queries].transpose(0, 1)).transpose(0, 1)
-        grads[2][keys] = (weights.mT @ of_out).transpose(0, 1)
-    return grads[0], grads[1], grads[2]
-
-
-def _sentences(
-    cu_q: Tensor, cu_k: Tensor, max_q: int, max_k: int, causal: bool
-) -> Iterator[tuple[slice, slice, bool]]:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: int, window_size: Any
+) -> Tensor:
+    """What `varlen_attn` promises, by a mask over the whole rows (T, H, D)."""
     assert cu_q.dtype == cu_k.dtype == torch.int32
-    bounds = (itertools.pairwise(offsets.tolist()) for offsets in (cu_q, cu_k))
-    for queries, keys in zip(*bounds, strict=True):
-        assert queries[1] - queries[0] <= max_q
-        assert keys[1] - keys[0] <= max_k
-        if queries[0] < queries[1]:
-            assert keys[0] < keys[1], "a query without any key"
-            yield slice(*queries), slice(*keys), causal
-
-
-def _weights(q: Tensor, k: Tensor, *, causal: bool) -> Tensor:
-    scores = q.transpose(0, 1) @ k.transpose(0, 1).mT * q.shape[-1] ** -0.5
-    if causal:
-        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
-    weights: Tensor = scores.softmax(-1)
-    return weights
-
-
-attend.register_fake(lambda q, *_: torch.empty_like(q))
-attend_backward.register_fake(
-    lambda _grad, q, k, v, *_: (torch.empty_like(q), torch.empty_like(k), torch.empty_like(v))
-)
-
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
-    ctx.save_for_backward(*inputs[:5])
-    ctx.rest = inputs[5:]
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    grads = attend_backward(grad, *ctx.saved_tensors, *ctx.rest)
-    return (*grads, None, None, None, None, None)
-
-
-attend.register_autograd(_backward, setup_context=_setup)
+    places = [torch.arange(len(row)) for row in (q, k)]
+    of_q, of_k = (
+        torch.bucketize(place, offsets[1:], right=True)
+        for place, offsets in zip(places, (cu_q, cu_k), strict=True)
+    )
+    mask = of_q[:, None] == of_k
+    if window_size == (-1, 0):
+        mask = mask & (places[0][:, None] >= places[1])
+    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~mask, -torch.inf).softmax(-1), v)
 
 
 @pytest.fixture
 def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the path of the GPU on a CPU, with a kernel of ours in the place of torch's."""
-
-    def kernel(*args: Any, window_size: tuple[int, int]) -> Tensor:
-        return attend(*args, window_size == (-1, 0))  # type: ignore[no-any-return]
-
     monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attend)
 
 
 @pytest.fixture

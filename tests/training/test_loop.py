@@ -533,6 +533,7 @@ def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturb
         undisturbed.compare_with_rest_of(tmp_path)
 
 
+@pytest.mark.slow
 def test_model_learns_to_copy(tmp_path: Path) -> None:
     config = config_of(max_steps=120, warmup_steps=40, checkpoint_every_steps=120)
     run(tmp_path, model_of(), config, pairs=corpus(copy=True), max_tokens=120)
