@@ -322,9 +322,7 @@ def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
     assert lines == f'process {os.getpid()} on {os.uname()[1]}\n{{"run": "demo"}}\n'
 
 
-def test_a_loss_of_power_leaves_what_is_temporary_or_a_manifest_in_its_place(
-    tmp_path: Path,
-) -> None:
+def test_a_loss_of_power_leaves_what_is_temporary_or_a_manifest(tmp_path: Path) -> None:
     """Whichever of the two is in a draft tells how its files were made."""
 
     def publish_one_with_a_note(folder: Path) -> None:

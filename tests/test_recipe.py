@@ -390,9 +390,7 @@ def test_decoding_of_a_bundle_is_overridden_without_a_recipe() -> None:
 # Files of one's own
 
 
-def test_files_are_found_beside_the_recipe_that_names_them(
-    working: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_found_beside_a_recipe(working: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = '["demo-train", { src = "my/a.en", tgt = "/b.de" }, { tmx = "memory.tmx" }]'
     text = WORKING.replace('["demo-train"]', sources)
     text = text.replace('"demo-dev"', '{ src = "dev.en", tgt = "dev.de" }')

@@ -92,9 +92,7 @@ def test_changed_value_changes_the_stages_from_the_first_that_reads_it(
     assert changed == names[names.index(first) :]
 
 
-def test_fingerprints_of_the_bundled_recipes_are_frozen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bundled_fingerprints_are_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every artifact that a user has made is found by these names.
 
     A key that is new to recipes must leave them as they are: a recipe that does not set it means
@@ -124,9 +122,7 @@ def test_name_machine_and_command_change_no_fingerprint(tmp_path: Path) -> None:
         assert Chain(other, machine, "other").fingerprint(stage) == fingerprint
 
 
-def test_seed_of_the_intervals_changes_the_scores_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seed_of_intervals_changes_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = load_recipe("demo")
     monkeypatch.delenv(SEED, raising=False)
     unset = fingerprints(demo, tmp_path)

@@ -168,9 +168,7 @@ def in_bfloat16(chain: Chain) -> Chain:
     return Chain(chain.recipe, dataclasses.replace(chain.machine, dtype=Precision.BFLOAT16), "test")
 
 
-def test_every_precision_of_a_training_is_stated(
-    stopped: Chain, prepared: Chain, tmp_path: Path
-) -> None:
+def test_every_precision_is_stated(stopped: Chain, prepared: Chain, tmp_path: Path) -> None:
     first = train.run(in_bfloat16(stopped))  # which resumes after step 4
     assert first.manifest.made_by["precision"] == "float32, bfloat16 from step 5"
     longer = train.run(chain_of(prepared, tmp_path / "runs", 10))
@@ -239,9 +237,7 @@ def by_other_code(chain: Chain) -> Chain:
     return chain
 
 
-def test_every_code_of_a_training_is_recorded(
-    prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_is_noted(prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = tmp_path / "runs"
     train.run(by_other_code(chain_of(prepared, runs, 4)))
     assert "other code" not in capsys.readouterr().err

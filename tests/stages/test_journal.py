@@ -107,9 +107,7 @@ def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
     assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None  # src is gone
 
 
-def test_the_journal_goes_before_the_files_that_it_tells_of(
-    draft: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_journal_goes_before_its_files(draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = begun(draft)
     text.write_bytes(b"")
     gone: list[bool] = []
@@ -122,9 +120,7 @@ def test_the_journal_goes_before_the_files_that_it_tells_of(
     assert gone == [False]
 
 
-def test_files_are_on_disk_before_the_journal_tells_of_them(
-    draft: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_on_disk_before_the_journal(draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a loss of power, what is told must be there: src, then the journal, then its name."""
     synced: list[str] = []
     sync = os.fsync

@@ -76,9 +76,7 @@ def test_all_references_are_scored(n_references: int, tmp_path: Path) -> None:
     assert found["test_set"]["sha256"] == hashlib.sha256(read).hexdigest()
 
 
-def test_text_that_is_not_plain_is_told_and_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_that_is_not_plain_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifact = score.run(translated(tmp_path, 1))
     said = capsys.readouterr()
     assert said.err.count("&amp;") == 1

@@ -71,9 +71,7 @@ def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in lines if line.startswith(f"{stage}: ")]
 
 
-def test_pairs_that_training_leaves_out_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pairs_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chain = tiny_chain(tmp_path, max_positions=5)
     where = "a side of more than [model] max_positions = 5 tokens"
     prepare.run(chain)
@@ -146,7 +144,7 @@ def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: P
     assert float32 == auto
 
 
-def test_processes_are_started_with_the_options_of_the_command(
+def test_processes_get_the_commands_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = tiny_chain(tmp_path)
@@ -169,9 +167,7 @@ def test_processes_are_started_with_the_options_of_the_command(
     assert commands == [expected, ["--quiet", *expected]]
 
 
-def test_page_of_curves_is_beside_the_artifact(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_curves_are_beside_the_artifact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chain = tiny_chain(tmp_path)
     prepare.run(chain)
     made = train.run(chain).path

@@ -81,9 +81,7 @@ def test_an_epoch_is_every_usable_pair_once_in_updates_as_full_as_they_may_be(
 
 
 @given(some_lengths, most_tokens, most_tokens)
-def test_updates_of_like_length_follow_each_other_in_length_once_sorted(
-    lengths: Lengths, src: int, tgt: int
-) -> None:
+def test_updates_of_like_length_do_not_overlap(lengths: Lengths, src: int, tgt: int) -> None:
     """No two updates of an epoch overlap in the length of their pairs' longer sides."""
     pairs = pairs_of(lengths)
     chosen = first_epochs(pairs, 1, seed=1, src=src, tgt=tgt, like_lengths=True)

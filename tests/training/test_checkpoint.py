@@ -145,9 +145,7 @@ def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Pat
     assert steps(tmp_path) == [1, 2, 3]
 
 
-def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_that_nobody_needs(
-    tmp_path: Path,
-) -> None:
+def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_nobody_needs(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step)
     for step in (1, 3):
@@ -227,9 +225,7 @@ def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("scheduled", [True, False])
-def test_checkpoint_tells_what_it_is_of_also_where_it_is_shared(
-    tmp_path: Path, scheduled: bool
-) -> None:
+def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path, scheduled: bool) -> None:
     origin = Origin(
         model=Description(config=tiny(layer_norm_epsilon=1e-5), n_rows=5),
         text={"codes.bpe": "0" * 64},
@@ -284,9 +280,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_the_newest(
     assert checkpoints(directory) == [before]
 
 
-def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
-    tmp_path: Path,
-) -> None:
+def test_every_checkpoint_newer_than_the_newest_whole_one_is_set_aside(tmp_path: Path) -> None:
     directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
     for step in (1, 2, 3, 4):
         save(directory, step)
@@ -301,9 +295,7 @@ def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
     assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
 
 
-def test_weights_without_moments_are_not_taken_for_a_checkpoint_to_resume_from(
-    tmp_path: Path,
-) -> None:
+def test_weights_without_moments_are_no_checkpoint_to_resume_from(tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
     for step in (1, 2, 3, 4):
         save(directory, step)

@@ -182,9 +182,7 @@ def test_stopped_and_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
 
 
 @pytest.mark.parametrize("n_cut", [1, 30])
-def test_metrics_line_that_a_kill_cut_short_is_written_again(
-    tmp_path: Path, undisturbed: Undisturbed, n_cut: int
-) -> None:
+def test_metrics_cut_short_are_redone(tmp_path: Path, undisturbed: Undisturbed, n_cut: int) -> None:
     shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(checkpoints(tmp_path)[-1])  # the kill came before the last checkpoint
     metrics = tmp_path / METRICS
@@ -329,17 +327,13 @@ def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Und
     assert said == []
 
 
-def test_checkpoint_of_more_steps_than_the_recipe_has_is_refused(
-    tmp_path: Path, undisturbed: Undisturbed
-) -> None:
+def test_checkpoint_of_too_many_steps_is_refused(tmp_path: Path, undisturbed: Undisturbed) -> None:
     shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
     with pytest.raises(UserError, match="00005 is beyond the 4 steps of"):
         run(tmp_path, model_of(), config_of(max_steps=4))
 
 
-def test_weights_that_are_no_numbers_are_not_saved(
-    tmp_path: Path, undisturbed: Undisturbed
-) -> None:
+def test_weights_that_are_nan_are_not_saved(tmp_path: Path, undisturbed: Undisturbed) -> None:
     model = model_of(dropout=0.2)
 
     def poison(metrics: Metrics) -> None:
@@ -440,9 +434,7 @@ def test_skipped_steps_are_counted_across_a_stop(tmp_path: Path, stop_after: int
 
 @pytest.mark.parametrize(("first", "what"), [(5, "step 5"), (4, "steps 4 to 5")])
 @pytest.mark.parametrize("stops", [False, True])
-def test_training_does_not_end_with_a_skipped_step(
-    tmp_path: Path, first: int, what: str, stops: bool
-) -> None:
+def test_the_last_step_is_not_skipped(tmp_path: Path, first: int, what: str, stops: bool) -> None:
     model = model_of()
     poison_gradients(model, range(first, 100), math.inf)
     with pytest.raises(DivergedError, match=f"^loss or gradient of {what}: not finite; the last"):
@@ -472,9 +464,7 @@ def test_best_evaluation_has_a_checkpoint_although_its_step_was_skipped(tmp_path
     assert [read_progress(path).step for path in to_average(tmp_path, 9)] == [4]
 
 
-def test_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none(
-    tmp_path: Path,
-) -> None:
+def test_run_that_diverges_before_its_first_checkpoint_says_there_is_none(tmp_path: Path) -> None:
     model = model_of()
     poison_gradients(model, range(1, 100), math.nan)
     said = "^loss or gradient of steps 1 to 5: not finite; no checkpoint was saved before; "
@@ -483,9 +473,7 @@ def test_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none(
     assert not checkpoints(tmp_path)
 
 
-def test_a_few_steps_now_and_then_may_be_skipped_for_as_long_as_training_lasts(
-    tmp_path: Path,
-) -> None:
+def test_a_few_steps_now_and_then_may_be_skipped_for_ever(tmp_path: Path) -> None:
     model, n_steps = model_of(), 4 * MAX_SKIPPED
     poison_gradients(model, range(2, n_steps, 2), math.nan)
     run(tmp_path, model, config_of(max_steps=n_steps), max_tokens=120)
@@ -508,9 +496,7 @@ def test_loss_that_is_no_number_is_skipped_though_no_gradient_shows_it(tmp_path:
     assert losses(tmp_path)[1]["nll"] is None
 
 
-def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
-    tmp_path: Path,
-) -> None:
+def test_memory_is_tried_with_the_hardest_micro_batch_before_a_step(tmp_path: Path) -> None:
     tried: list[int] = []
 
     def short_of_memory(_model: Transformer, batch: Batch, _label_smoothing: float) -> Losses:

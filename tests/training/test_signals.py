@@ -22,7 +22,7 @@ with on_stop_signal(lambda number: os.write(1, f"{number.name}\\n".encode())):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_first_signal_asks_the_same_soon_after_is_ignored_and_a_later_one_kills(
+def test_first_signal_asks_one_soon_after_is_ignored_a_later_one_kills(
     number: signal.Signals,
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE) as process:
