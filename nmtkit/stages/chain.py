@@ -242,9 +242,8 @@ def _before(stage: str) -> str | None:
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:
     """Return a path to a download's verified bytes."""
-    with progress.task(
-        f"download {Path(file.url).name} from {file.url}", unit="bytes", total=file.n_bytes
-    ) as task:
+    what = f"download {Path(file.url).name} from {file.url}"
+    with progress.task(what, unit="bytes", total=file.n_bytes) as task:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 
 
@@ -265,10 +264,8 @@ def _state(chain: Chain, stage: str) -> State:
         fingerprint = chain.fingerprint(stage)
     except UserError as error:  # a user's own file is not there
         return State(stage, "unknown", None, None, str(error))
-    place, draft = (
-        chain.store.place(stage, fingerprint),
-        chain.store.draft_place(stage, fingerprint),
-    )
+    place = chain.store.place(stage, fingerprint)
+    draft = chain.store.draft_place(stage, fingerprint)
     of_state = partial(State, stage, fingerprint=fingerprint, path=str(place))
     try:
         artifact = chain.store.find(stage, fingerprint)

@@ -6,7 +6,6 @@ and their results are written in order, so the output does not depend on the num
 journal records the progress every 100,000 pairs; a killed run resumes from there.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -71,7 +70,6 @@ def _tell(note: str) -> None:
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
     """Return how the recipe tokenizes each side."""
-
     src = Tokenization(
         corpus.src_lang.code,
         normalize_punctuation=corpus.normalize_punctuation,
@@ -89,13 +87,10 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_room(draft, needed - written, "preparing the training text")
-    begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
     clean = _tokenize_all(chain, journal)
-    tokenized = time.monotonic()
     subword = _learn_once(chain, journal, draft, clean.words)
     chain.say_rows("prepare", subword.n_tokens)
-    learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
     _tell_tokens(draft, subword.n_tokens)
     src, tgt = tokenizations(chain.recipe.corpus)
@@ -103,12 +98,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
     prepared.write_counts(draft, clean.counts, subword.n_tokens)
-    return {
-        "workers": chain.machine.n_workers(),
-        "tokenizing_seconds": round(tokenized - begin, 3),
-        "learning_seconds": round(learned - tokenized, 3),
-        "encoding_seconds": round(time.monotonic() - learned, 3),
-    }
+    return {"workers": chain.machine.n_workers()}
 
 
 def _tell_tokens(draft: Path, n_tokens: int) -> None:
@@ -171,8 +161,7 @@ class _Clean:
         count = self.counts[tokenized.corpus]
         count["kept"] += len(tokenized.pairs)
         count["pairs"] += len(tokenized.pairs) + tokenized.reasons.total()
-        for reason, n in tokenized.reasons.items():
-            count["dropped"][reason] = count["dropped"].get(reason, 0) + n
+        count["dropped"] = dict(Counter(count["dropped"]) + tokenized.reasons)
         self.kept += tokenized.kept
         shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
         for example in tokenized.dropped:

@@ -142,9 +142,8 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     if group.is_first:
         if progress.step:
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
-        checkpoint.forget_old(
-            directory, trainer.config.keep_checkpoints
-        )  # if a kill came before it
+        # A kill may have come before this was done.
+        checkpoint.forget_old(directory, trainer.config.keep_checkpoints)
         forget_divergence(directory)
     return progress
 
