@@ -103,12 +103,6 @@ def ids_writer(
     return IdsWriter(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
 
 
-def n_longer(folder: Path, max_tokens: int) -> int:
-    """Count the training pairs with a side of more than `max_tokens`, ids written."""
-    src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
-    return int(np.count_nonzero((src.lengths > max_tokens) | (tgt.lengths > max_tokens)))
-
-
 def n_unused_and_unknown(folder: Path, n_tokens: int) -> tuple[int, int]:
     """Count the subwords absent from the training text, and its unknown tokens, ids written."""
     src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)

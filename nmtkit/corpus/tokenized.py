@@ -32,7 +32,6 @@ class Tokenized:
     pairs: list[Pair] = field(default_factory=list)
     words: Counter[str] = field(default_factory=Counter)  # of both sides
     reasons: Counter[str] = field(default_factory=Counter)
-    n_with_nul: int = 0  # pairs with a U+0000, dropped or not
     kept: list[dict[str, Any]] = field(default_factory=list)
     dropped: list[dict[str, Any]] = field(default_factory=list)
 
@@ -53,7 +52,6 @@ class Tokenize:
         wanted = _wanted_samples(chunk.index)
         first_line = chunk.index * LINES_PER_CHUNK + 1
         for place, raw in enumerate(chunk.pairs):
-            result.n_with_nul += has_nul(raw)
             pair = self.src.tokenize(raw[0]), self.tgt.tokenize(raw[1])
             reason = "duplicate" if place in chunk.duplicates else self._reason_to_drop(pair)
             sample = {
@@ -78,11 +76,6 @@ class Tokenize:
         if reason is None and (pair[0] in self.held_out_src or pair[1] in self.held_out_tgt):
             return "held_out"
         return reason
-
-
-def has_nul(pair: Pair) -> bool:
-    """Return whether a side contains U+0000, as binary files and UTF-16 do, but no text."""
-    return "\0" in pair[0] or "\0" in pair[1]
 
 
 def words_of(pair: Pair) -> list[str]:

@@ -28,14 +28,14 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
     wanted = chain.depends_on("train")
     # Also where the manifest of a draft tells it, which is written again when it is published.
     write_note(draft, read_note(draft) or Note(depends_on=wanted))
-    shorter = {place / CHECKPOINTS: note for place, note in _shorter(chain, wanted)}
-    for there in sorted(shorter, key=last_step, reverse=True):
-        place, note = there.parent, shorter[there]
+    shorter = dict(_shorter(chain, wanted))
+    for place in sorted(shorter, key=lambda each: last_step(each / CHECKPOINTS), reverse=True):
+        note = shorter[place]
         if "train" in chain.remake and note.code != chain.code["train"]:
             continue
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", place.stem):
-            if last_step(there) > last_step(draft / CHECKPOINTS):
+            if last_step(place / CHECKPOINTS) > last_step(draft / CHECKPOINTS):
                 max_steps: int = note.depends_on["training"]["max_steps"]
                 progress.say(f"train: continues {place}, the same with max_steps = {max_steps:,}")
                 write_note(draft, note.model_copy(update={"depends_on": wanted}))

@@ -45,11 +45,7 @@ def write_note(draft: Path, note: Note) -> None:
 
 
 def read_note(training: Path) -> Note | None:
-    """Return the note of a training, published or not, if there is one.
-
-    Raises:
-        DamagedError: it cannot be trusted.
-    """
+    """Return the note of a training, published or not, if there is one."""
     if (training / TEMPORARY / NOTE).is_file():
         return read_record(training / TEMPORARY / NOTE, Note)
     if not (training / MANIFEST).is_file():
