@@ -15,9 +15,9 @@ demo: install
 test: lint
 	$(PYTEST)
 
-# The same with the tests that take minutes.
+# The same with the tests that take minutes, and more examples of each property.
 test-all: lint
-	$(PYTEST) -m "not gpu and not network"
+	$(PYTEST) -m "not gpu and not network" --hypothesis-profile=many
 
 lint: install
 	.venv/bin/ruff format --check .

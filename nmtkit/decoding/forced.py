@@ -27,22 +27,17 @@ LOGIT_ROWS = 512  # tokens whose logits are in memory at a time
 
 @torch.inference_mode()
 def force_ids(
-    model: Transformer,
+    models: Sequence[Transformer],
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     *,
     align: bool,
-    others: Sequence[Transformer] = (),
 ) -> list[Forced]:
-    """Rate given translations, as `Engine.force` says, by `model` and the `others` of an ensemble.
-
-    Raises:
-        DivergedError: The model does not produce probabilities.
-    """
+    """Rate given translations by a model or an ensemble, as `Engine.force` says."""
     results: dict[int, Forced] = {}
     for numbers in _batches(sources, targets):
         src, tgt = [sources[i] for i in numbers], [targets[i] for i in numbers]
-        passes = [_run(each, src, tgt, watch=align) for each in (model, *others)]
+        passes = [_run(each, src, tgt, watch=align) for each in models]
         log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
         if log_probs.isnan().any():
             raise DivergedError(DIVERGED)

@@ -36,7 +36,7 @@ def check_equal(path: Path, theirs: FairseqModel) -> None:
     model = accelerate(Transformer(ours.config, ours.n_rows))
     model.load_state_dict(ours.weights)
     sources, targets = zip(*SENTENCES, strict=True)
-    found = force_ids(model, sources, [tgt[:-1] for tgt in targets], align=False)
+    found = force_ids([model], sources, [tgt[:-1] for tgt in targets], align=False)
     for (src, tgt), forced in zip(SENTENCES, found, strict=True):
         expected = theirs.log_probs(src, tgt)
         torch.testing.assert_close(torch.tensor(forced.log_probs), expected, rtol=0, atol=1e-5)
