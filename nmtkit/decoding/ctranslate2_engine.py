@@ -109,9 +109,9 @@ class CTranslate2Engine(Engine):
         So forbidden tokens are allowed at first, and only sentences for which too little else is
         found are searched again without them.
         """
-        forbidden = set(self._forbidden)
+        allowed = set(self._forbidden).isdisjoint
         found = [
-            [each for each in of_one if forbidden.isdisjoint(each.tokens)]
+            [each for each in of_one if allowed(each.tokens)]
             for of_one in self._search(sources, decoding, [], progress)
         ]
         left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
@@ -178,10 +178,12 @@ class CTranslate2Engine(Engine):
     ) -> Iterator[ctranslate2.TranslationResult]:
         """Yield what is found for each of the sentences, which are ordered by falling length.
 
-        Few batches are searched ahead, since what has begun can't be stopped.
+        Few batches are searched ahead, since what has begun can't be stopped. A search ends with
+        `patience` times `beam_size` finished hypotheses. A larger alpha lets a longer one win,
+        which is finished later; with one up to 1, more patience hardly finds other translations.
         """
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
-        patience = _patience(beam_size, alpha)
+        patience = 1.0 if beam_size == 1 else 1.5 if alpha <= 1 else 2.0
         begun: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
         while sources:
             n = max(1, BATCH_TOKENS[self.device] // len(sources[0]))
@@ -206,17 +208,6 @@ class CTranslate2Engine(Engine):
             )
         for rest in begun:
             yield from (each.result() for each in rest)
-
-
-def _patience(beam_size: int, alpha: float) -> float:
-    """Return how many times `beam_size` hypotheses are finished before a search ends.
-
-    A larger `alpha` lets a longer hypothesis win, which is finished later. With one up to 1, more
-    patience hardly finds other translations.
-    """
-    if beam_size == 1:
-        return 1.0
-    return 1.5 if alpha <= 1 else 2.0
 
 
 def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
@@ -248,8 +239,7 @@ def device_of(name: str) -> tuple[str, int]:
 def _n_threads() -> int:
     """Return how many batches are searched at the same time, each by one thread."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    n_wanted = int(wanted) if wanted.isdecimal() else 0
-    return n_wanted or len(os.sched_getaffinity(0))
+    return (int(wanted) if wanted.isdecimal() else 0) or len(os.sched_getaffinity(0))
 
 
 def cache_folder() -> Path:
@@ -287,8 +277,8 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
 def _intact(store: Store, fingerprint: str) -> Path | None:
     """Return a conversion if it is there, every byte as it was written."""
     with suppress(DamagedError):
-        if found := store.find(KIND, fingerprint):
-            return verify(found).path
+        found = store.find(KIND, fingerprint)
+        return verify(found).path if found else None
     return None
 
 

@@ -66,6 +66,7 @@ FIXED: dict[str, Any] = {
 }
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
 
+SIDES = "encoder", "decoder"
 FIRST_POSITION = 2  # the first two rows are never read
 MAX_DIGITS = 18  # of a count
 
@@ -75,7 +76,7 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 
 @dataclass(frozen=True)
 class Model:
-    """A model in our own terms."""
+    """A model in our terms."""
 
     config: ModelConfig
     n_rows: int
@@ -101,11 +102,13 @@ def read_model(path: Path, langs: Sequence[str]) -> Model:
         state = load(path, NAMES, PACKAGES)
         state = state if type(state) is dict else {}
         model, settings = state.get("model"), _settings(state)
-        if not isinstance(model, dict) or not all(type(key) is str for key in model):
-            raise UserError(f"{path} is not a checkpoint of fairseq: it has no model")
-        if settings is None:
+        if (
+            not isinstance(model, dict)
+            or not all(type(key) is str for key in model)
+            or not settings
+        ):
             raise UserError(
-                f"{path} has no settings of a model; give a checkpoint of fairseq-train"
+                f"{path} is not a checkpoint of fairseq-train: it has no model or no settings"
             )
         _check_settings(path, settings, langs)
         named = dict(_renamed(path, model))
@@ -114,20 +117,18 @@ def read_model(path: Path, langs: Sequence[str]) -> Model:
         weights = {
             name: _weight(path, named, name, shape) for name, shape in shapes(config, n_rows)
         }
-        for key in sorted(named):
-            if not NO_WEIGHTS.fullmatch(key):
-                raise UserError(f"{path} has {shown(key)}, which our model has not")
-        return Model(config, n_rows, weights)
+    for key in sorted(named):
+        if not NO_WEIGHTS.fullmatch(key):
+            raise UserError(f"{path} has {shown(key)}, which our model has not")
+    return Model(config, n_rows, weights)
 
 
-def _settings(state: Mapping[str, Any]) -> dict[str, Any] | None:
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flat settings of the model: a Namespace or, since 2020, a part of `cfg`."""
     found = _plain(state.get("args"))
     if found is None and type(cfg := _plain(state.get("cfg"))) is dict:
         found = _plain(cfg.get("model"))
-    if type(found) is not dict:
-        return None
-    return {key: _plain(value) for key, value in found.items()}
+    return {key: _plain(value) for key, value in found.items()} if type(found) is dict else {}
 
 
 def _plain(value: Any) -> Any:
@@ -145,7 +146,7 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
                 "be imported"
             )
     for key in BOTH_SIDES:
-        sides = [settings.get(f"{side}_{key}", False) for side in ("encoder", "decoder")]
+        sides = [settings.get(f"{side}_{key}", False) for side in SIDES]
         if sides[0] != sides[1]:
             raise UserError(
                 f"{path} has a model with encoder_{key} = {shown(sides[0])} and decoder_{key} = "
@@ -189,27 +190,26 @@ def _config(
             "one dictionary for both sides (--joined-dictionary) can be imported"
         )
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
-    layers = {
-        side: next(n for n in count() if f"{side}.layers.{n}.fc1.weight" not in named)
-        for side in ("encoder", "decoder")
-    }
-    if layers["encoder"] != layers["decoder"]:
+    n_layers, n_decoder_layers = (
+        next(n for n in count() if f"{side}.layers.{n}.fc1.weight" not in named) for side in SIDES
+    )
+    if n_layers != n_decoder_layers:
         raise UserError(
-            f"{path} has {layers['encoder']:,} encoder layers and {layers['decoder']:,} decoder "
-            "layers; only a model with as many on both sides can be imported"
+            f"{path} has {n_layers:,} encoder layers and {n_decoder_layers:,} decoder layers; only "
+            "a model with as many on both sides can be imported"
         )
     learned = bool(settings.get("encoder_learned_pos", False))
     max_positions = [settings.get(f"max_{side}_positions", 1024) for side in ("source", "target")]
     if learned:
         max_positions = [
             _shape(path, named, f"{side}.embed_positions.weight")[0] - FIRST_POSITION
-            for side in layers
+            for side in SIDES
         ]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
         raise UserError(f"{path} has {shown(n_heads)} attention heads for d_model = {d_model:,}")
     values = {
-        "n_layers": layers["encoder"],
+        "n_layers": n_layers,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_heads": n_heads,
@@ -296,8 +296,7 @@ def read_merges(path: Path) -> list[Pair]:
     if text.startswith("#version"):
         return read_codes(path)
     merges = []
-    lines = text.removesuffix("\n").split("\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         match line.strip("\r\n ").split(" "):
             case [one, other, count] if one and other and count.isdecimal():
                 merges.append((one, other))

@@ -24,6 +24,7 @@ from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
 MARIAN_EPSILON = 1e-5
+SYMBOLS = {"bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID, "unk": UNK_ID}
 READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$|^_output$")  # of vectors between sublayers
 UNSCALED = re.compile(r"(qkv|\.q|\.kv|w1)\.bias$")
 
@@ -59,23 +60,13 @@ def write_model(
     """
     _check_supported(model.config)
     config, n_rows = model.config, len(model.output_matrix)
-    symbols = {
-        "bos_token_id": BOS_ID,
-        "decoder_start_token_id": BOS_ID,
-        "eos_token_id": EOS_ID,
-        "pad_token_id": PAD_ID,
-    }
+    symbols = {f"{name}_token_id": id_ for name, id_ in SYMBOLS.items() if name != "unk"}
+    symbols["decoder_start_token_id"] = BOS_ID
     described = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "activation_function": "relu",
         "d_model": config.d_model,
-        "encoder_layers": config.n_layers,
-        "decoder_layers": config.n_layers,
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "encoder_attention_heads": config.n_heads,
-        "decoder_attention_heads": config.n_heads,
         "dropout": config.dropout,
         "forced_eos_token_id": None,
         "max_position_embeddings": n_positions,
@@ -85,6 +76,10 @@ def write_model(
         "vocab_size": n_rows,
         **symbols,
     }
+    for side in ("encoder", "decoder"):
+        described[f"{side}_layers"] = config.n_layers
+        described[f"{side}_ffn_dim"] = config.d_ff
+        described[f"{side}_attention_heads"] = config.n_heads
     write_json(folder / "config.json", described)
     generation = {
         "length_penalty": decoding.length_penalty,
@@ -115,10 +110,7 @@ def write_tokenizer(
         "source_lang": langs[0],
         "target_lang": langs[1],
         "model_max_length": max_subwords,
-        "bos_token": SPECIALS[BOS_ID],
-        "eos_token": SPECIALS[EOS_ID],
-        "pad_token": SPECIALS[PAD_ID],
-        "unk_token": SPECIALS[UNK_ID],
+        **{f"{name}_token": SPECIALS[id_] for name, id_ in SYMBOLS.items()},
     }
     write_json(folder / "tokenizer_config.json", described)
 
