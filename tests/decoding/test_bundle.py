@@ -113,24 +113,6 @@ def test_folder_alone_suffices_wherever_it_lies(bundle: Path, tmp_path: Path) ->
     assert translate(tmp_path / "link") == before
 
 
-OPEN_WITHOUT_TORCH = """
-import sys
-from pathlib import Path
-from nmtkit.decoding.bundle import open_bundle
-
-bundle = open_bundle(Path(sys.argv[1]))
-bundle.verified_weights()
-print(bundle.text.encode("The cat"))
-print("torch" in sys.modules)
-"""
-
-
-def test_bundle_is_opened_and_text_is_encoded_without_torch(bundle: Path) -> None:
-    command = [sys.executable, "-c", OPEN_WITHOUT_TORCH, str(bundle)]
-    out = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    assert out == f"{open_bundle(bundle).text.encode('The cat')}\nFalse\n"
-
-
 def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a finished artifact"):
         open_bundle(tmp_path)
@@ -170,15 +152,17 @@ def _bounded() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def put(name: str, content: bytes) -> Callable[[Path], None]:
+def spoiling(spoil: Callable[..., None]) -> Callable[..., Callable[[Path], None]]:
+    """Let a function that spoils a bundle take its other arguments first."""
+    return lambda *how, **more: lambda bundle: spoil(bundle, *how, **more)
+
+
+@spoiling
+def put(bundle: Path, name: str, content: bytes) -> None:
     """Put a file into a bundle, listed as it is, if it is not the list itself."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / name).write_bytes(content)
-        if name != MANIFEST:
-            relist(bundle, name, name)
-
-    return spoil
+    (bundle / name).write_bytes(content)
+    if name != MANIFEST:
+        relist(bundle, name, name)
 
 
 def relist(bundle: Path, name: str, file: str) -> None:
@@ -188,15 +172,12 @@ def relist(bundle: Path, name: str, file: str) -> None:
     manifest_with(lambda manifest: manifest["files"].update({name: entry}))(bundle)
 
 
-def listing(name: str) -> Callable[[Path], None]:
+@spoiling
+def listing(bundle: Path, name: str) -> None:
     """List one more name, with the size and the hash of what is there."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / "sub").mkdir()
-        (bundle.parent / "secret").write_bytes(b"root:x:0:0")
-        relist(bundle, name, "../secret")
-
-    return spoil
+    (bundle / "sub").mkdir()
+    (bundle.parent / "secret").write_bytes(b"root:x:0:0")
+    relist(bundle, name, "../secret")
 
 
 def unlisted(name: str) -> Callable[[Path], None]:
@@ -204,26 +185,20 @@ def unlisted(name: str) -> Callable[[Path], None]:
     return manifest_with(lambda manifest: manifest["files"].pop(name))
 
 
-def manifest_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
+@spoiling
+def manifest_with(bundle: Path, edit: Callable[[Any], object]) -> None:
     """Edit what the manifest says, and let its own hash be right."""
-
-    def spoil(bundle: Path) -> None:
-        manifest = json.loads((bundle / MANIFEST).read_bytes())
-        del manifest["sha256"]
-        edit(manifest)
-        write_json(bundle / MANIFEST, sealed(manifest))
-
-    return spoil
+    manifest = json.loads((bundle / MANIFEST).read_bytes())
+    del manifest["sha256"]
+    edit(manifest)
+    write_json(bundle / MANIFEST, sealed(manifest))
 
 
-def linked(name: str, target: str) -> Callable[[Path], None]:
+@spoiling
+def linked(bundle: Path, name: str, target: str) -> None:
     """Have a link in the place of a file."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / name).unlink(missing_ok=True)
-        (bundle / name).symlink_to(target)
-
-    return spoil
+    (bundle / name).unlink(missing_ok=True)
+    (bundle / name).symlink_to(target)
 
 
 def linked_to_itself(bundle: Path) -> None:
@@ -238,14 +213,11 @@ def linked_folder(bundle: Path) -> None:
     relist(bundle, "sub/file", "sub/file")
 
 
-def pipe(name: str) -> Callable[[Path], None]:
+@spoiling
+def pipe(bundle: Path, name: str) -> None:
     """Have a pipe that nobody writes to in the place of a file."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / name).unlink()
-        os.mkfifo(bundle / name)
-
-    return spoil
+    (bundle / name).unlink()
+    os.mkfifo(bundle / name)
 
 
 def folder_in_the_place_of_a_file(bundle: Path) -> None:
@@ -253,42 +225,33 @@ def folder_in_the_place_of_a_file(bundle: Path) -> None:
     (bundle / "codes.bpe").mkdir()
 
 
-def model_with(**config: object) -> Callable[[Path], None]:
+@spoiling
+def model_with(bundle: Path, **config: object) -> None:
     """Have model.json tell of another model; `n_rows` stands beside its config."""
-
-    def spoil(bundle: Path) -> None:
-        described = json.loads((bundle / MODEL).read_bytes())
-        described["n_rows"] = config.pop("n_rows", described["n_rows"])
-        described["config"].update(config)
-        put(MODEL, json.dumps(described).encode())(bundle)
-
-    return spoil
+    described = json.loads((bundle / MODEL).read_bytes())
+    described["n_rows"] = config.pop("n_rows", described["n_rows"])
+    described["config"].update(config)
+    put(MODEL, json.dumps(described).encode())(bundle)
 
 
-def weights_with(edit: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+@spoiling
+def weights_with(bundle: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> None:
     """Edit the weights."""
-
-    def spoil(bundle: Path) -> None:
-        weights = load_file(bundle / WEIGHTS)
-        edit(weights)
-        put(WEIGHTS, save(weights))(bundle)
-
-    return spoil
+    weights = load_file(bundle / WEIGHTS)
+    edit(weights)
+    put(WEIGHTS, save(weights))(bundle)
 
 
-def header_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
+@spoiling
+def header_with(bundle: Path, edit: Callable[[Any], object]) -> None:
     """Edit the header of the weights."""
-
-    def spoil(bundle: Path) -> None:
-        content = (bundle / WEIGHTS).read_bytes()
-        n_bytes = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + n_bytes])
-        edit(header)
-        new = json.dumps(header).encode()
-        whole = len(new).to_bytes(8, "little") + new + content[8 + n_bytes :]
-        put(WEIGHTS, whole)(bundle)
-
-    return spoil
+    content = (bundle / WEIGHTS).read_bytes()
+    n_bytes = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + n_bytes])
+    edit(header)
+    new = json.dumps(header).encode()
+    whole = len(new).to_bytes(8, "little") + new + content[8 + n_bytes :]
+    put(WEIGHTS, whole)(bundle)
 
 
 def many_layers(bundle: Path) -> None:
