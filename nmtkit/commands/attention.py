@@ -66,7 +66,7 @@ def picture_of(
             f"the sentence has {len(src):,} subwords and its translation {len(tgt):,}; at most "
             f"{translator.max_subwords:,} can be shown"
         )
-    found = attended(engine.model, src, tgt)
+    found = attended(engine.models[0], src, tgt)
     pieces = text.subword.pieces
     return AttentionPicture(
         bundle=str(bundle),

@@ -111,7 +111,7 @@ def _bench(machine: Machine, trial: Trial) -> TranslationSpeed:
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     begin = time.perf_counter()
     bundle = open_bundle(trial.bundle)
-    engine = load_engine(bundle, machine, trial.engine, trial.dtype)
+    engine = load_engine([bundle], machine, trial.engine, trial.dtype)
     load_seconds = time.perf_counter() - begin
     sources = [bundle.text.encode(line) for line in trial.lines]
 

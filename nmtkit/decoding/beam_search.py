@@ -43,10 +43,7 @@ class StepModel(Protocol):
 
 
 def beam_search(
-    model: StepModel,
-    src_lengths: Tensor,
-    decoding: DecodingConfig,
-    n_best: int = 1,
+    model: StepModel, src_lengths: Tensor, decoding: DecodingConfig, n_best: int = 1
 ) -> list[list[Hypothesis]]:
     """Search for the `n_best` highest-scoring hypotheses of each sentence.
 
@@ -77,23 +74,20 @@ def beam_search(
     length = 0  # of all hypotheses in progress
     while len(state.sentences):
         must_end = state.max_lengths <= length if shortest <= length else None
-        candidates = _candidates(
-            state.live.log_probs, model.step(state.live.tokens), 2 * beam_size, must_end
-        )
+        log_probs = model.step(state.live.tokens)
+        candidates = _candidates(state.live.log_probs, log_probs, 2 * beam_size, must_end)
         ended = candidates.tokens == EOS_ID
-        penalty = penalties[length + 1]
-        state = state._replace(
-            live=_survivors(candidates, ended, beam_size),
-            finished=_finish(state.finished, candidates, ended, length, penalty),
-        )
-        trellis.add(length, state.sentences, state.live)
+        live = _survivors(candidates, ended, beam_size)
+        finished = _finish(state.finished, candidates, ended, length, penalties[length + 1])
+        state = state._replace(live=live, finished=finished)
+        trellis.add(length, state.sentences, live)
         # A log-probability is never above 0 and can only fall, and the penalty grows with the
         # length: this is the highest score that a beam can still reach.
         highest = state.live.log_probs[:, 0] / penalties[state.max_lengths + 1]
         goes_on = highest > state.finished.scores[:, -1]
         remaining = _remaining(goes_on)
         if len(remaining) < len(goes_on):
-            done = state.rows((~goes_on).nonzero().squeeze(1))
+            done = state.rows(~goes_on)
             best = trellis.hypotheses(done.sentences, done.finished)
             for sentence, hypotheses in zip(done.sentences.tolist(), best, strict=True):
                 results[sentence] = hypotheses
@@ -144,9 +138,8 @@ class _Trellis:
     def __init__(
         self, n_sentences: int, n_steps: int, beam_size: int, device: torch.device
     ) -> None:
-        shape = n_sentences, n_steps, beam_size
-        self._tokens = torch.zeros(shape, dtype=torch.int64, device=device)
-        self._parents = torch.zeros(shape, dtype=torch.int64, device=device)
+        shape = 2, n_sentences, n_steps, beam_size
+        self._tokens, self._parents = torch.zeros(shape, dtype=torch.int64, device=device)
 
     def add(self, step: int, sentences: Tensor, live: _Beams) -> None:
         """Add the beams of the `sentences` (B,) in progress after a step."""
@@ -211,10 +204,8 @@ def _candidates(
         log_probs: As `StepModel.step` yields them.
         must_end: Whether only the EOS may follow (B,); None if that is so of no sentence.
     """
-    parts = []
-    n_done = 0
+    parts, n_done = [], 0
     for part in log_probs:
-        assert part.dtype == torch.float32
         rows = slice(n_done, n_done := n_done + len(part))
         ends = None if must_end is None else must_end[rows]
         parts.append(_continuations(live[rows], part, n, ends))

@@ -52,14 +52,11 @@ class IncrementalDecoder:
         self._logits = memory.new_empty(0)  # to overwrite
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token of each beam.
-
-        Args:
-            tokens: Token ids (B, W).
+        """Append the newest token (B, W) of each beam, even if nobody reads what follows.
 
         Returns:
             Log-probabilities of the next token, float32: (b, W, V) of the first b sentences, then
-            of the next ones. The tokens are appended even if nobody reads them.
+            of the next ones.
         """
         n_beams = tokens.shape[1]
         self._forget(n_beams)
@@ -73,8 +70,9 @@ class IncrementalDecoder:
         self._length += 1
         x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)
         heads = self._model.config.n_heads
-        seen = _bias(self._seen, heads, n_beams, x.dtype)
-        sources = _bias(self._is_source, heads, n_beams, x.dtype)
+        seen, sources = (
+            _bias(each, heads, n_beams, x.dtype) for each in (self._seen, self._is_source)
+        )
         for layer, cache in zip(self._model.decoder, self._caches, strict=True):
             x = layer(x, _Newest(cache, seen), (cache.src_keys, cache.src_values), _Whole(sources))
         return self._next_token(self._model.decoder_norm(x))

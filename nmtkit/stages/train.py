@@ -217,7 +217,7 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer
 
     def evaluate(model: Transformer) -> DevScore:
         text = Text.load(prepared.artifact, len(model.output_matrix))
-        engine = TorchEngine(model, text.subword.n_tokens)
+        engine = TorchEngine([model], text.subword.n_tokens)
         greedy = GREEDY_PARSING if corpus.linearization else GREEDY
         translator = Translator(text, engine, greedy, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)

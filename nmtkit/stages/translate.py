@@ -27,7 +27,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
 
     device = chain.machine.torch_device()
     bundle = open_bundle(chain.need("average").path)
-    translator = bundle.translator(TorchEngine.load(bundle, device))
+    translator = bundle.translator(TorchEngine.load([bundle], device))
     journal = Journal(draft / TEMPORARY, draft, chain.code["translate"])
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:

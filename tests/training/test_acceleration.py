@@ -317,7 +317,7 @@ def assert_an_evaluation_moves_nothing(device: torch.device) -> None:
     ids, offsets = np.array(longer[0], np.uint16), np.array([0, LONGEST + 1])
     perplexity(model, Pairs(ids, offsets, ids, offsets), device=device, max_tokens=MAX_TOKENS)
     decoding = DecodingConfig(beam_size=2, length_penalty=0.6, max_extra_tokens=3)
-    TorchEngine(model, 23).translate(longer, decoding, 1, lambda _: None)
+    TorchEngine([model], 23).translate(longer, decoding, 1, lambda _: None)
     assert places() == before
 
 
