@@ -8,7 +8,7 @@ from select import select
 from typing import TypeVar
 
 from nmtkit.errors import UserError
-from nmtkit.sources.text import BYTE_ORDER_MARK, whole_lines
+from nmtkit.sources.text import decode, whole_lines
 
 Item = TypeVar("Item")
 
@@ -19,10 +19,7 @@ PAUSE_SECONDS, ARRIVING_SECONDS = 0.001, 0.01
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
-    """Yield the lines that have arrived, at least one, without waiting for more.
-
-    Args:
-        descriptor: That of standard input.
+    """Yield the lines of standard input that have arrived, at least one, without waiting for more.
 
     Raises:
         UserError: A line is too long or not UTF-8. The lines before it have been yielded.
@@ -32,15 +29,10 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
         lines: list[str] = []
         for line in arrived.split(b"\n"):
             try:
-                text = line.decode("utf-8").removesuffix("\r")
-            except UnicodeDecodeError as error:
+                lines += decode(line, n_before + len(lines), "standard input")
+            except UserError:
                 yield lines
-                raise UserError(
-                    f"standard input, line {n_before + len(lines) + 1:,}: byte {error.start + 1} "
-                    "is not valid UTF-8; convert the text to UTF-8"
-                ) from None
-            is_first = n_before + len(lines) == 0
-            lines.append(text.removeprefix(BYTE_ORDER_MARK) if is_first else text)
+                raise
         yield lines
         n_before += len(lines)
 

@@ -226,9 +226,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         thread.join()
 
 
-# A good server, more or less
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_is_downloaded_once(site: Site, kind: str) -> None:
     site = site.knowing(kind)
@@ -403,9 +400,6 @@ def test_what_a_mirror_lacks_is_named_and_not_downloaded(site: Site, tmp_path: P
     assert site.requests == []
     path = site.obtain()
     assert site.obtain(mirror=mirror) == path  # which is here now
-
-
-# Other processes
 
 
 OBTAIN = """
