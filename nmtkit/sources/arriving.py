@@ -1,10 +1,9 @@
 """Lines as they arrive, and in parts that grow: the first translation is out early."""
 
 import os
-import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
-from select import select
 from typing import TypeVar
 
 from nmtkit.errors import UserError
@@ -13,9 +12,6 @@ from nmtkit.sources.text import decode, whole_lines
 Item = TypeVar("Item")
 
 BLOCK_BYTES = 2**16  # what a pipe holds
-ARRIVED_BYTES = 2**20  # more are left to the next part
-# A program that writes to a pipe needs a moment to fill it again, and may write without an end.
-PAUSE_SECONDS, ARRIVING_SECONDS = 0.001, 0.01
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
@@ -24,8 +20,9 @@ def arriving_lines(descriptor: int) -> Iterator[list[str]]:
     Raises:
         UserError: A line is too long or not UTF-8. The lines before it have been yielded.
     """
+    blocks = iter(partial(os.read, descriptor, BLOCK_BYTES), b"")
     n_before = 0
-    for arrived in whole_lines(_arriving_blocks(descriptor), "standard input"):
+    for arrived in whole_lines(blocks, "standard input"):
         lines: list[str] = []
         for line in arrived.split(b"\n"):
             try:
@@ -50,18 +47,3 @@ def in_growing_parts(
         while part := list(islice(items, min(n_done + 1, most))):
             yield part
             n_done += len(part)
-
-
-def _arriving_blocks(descriptor: int) -> Iterator[bytes]:
-    while block := os.read(descriptor, BLOCK_BYTES):
-        end = time.monotonic() + ARRIVING_SECONDS
-        blocks = [block]
-        while (
-            block
-            and sum(map(len, blocks)) < ARRIVED_BYTES
-            and time.monotonic() < end
-            and select([descriptor], [], [], PAUSE_SECONDS)[0]
-        ):
-            block = os.read(descriptor, BLOCK_BYTES)
-            blocks.append(block)
-        yield b"".join(blocks)

@@ -212,21 +212,20 @@ def _announced(
     resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
     told = response.headers["Content-Range" if resumed else "Content-Length"] or ""
     start, _, n_bytes = told.rpartition("/")
-    if resumed and not start.startswith(f"bytes {_size(part)}-"):
-        _discard(part, progress)
-        raise _TransientError("the server sent another range than requested")
-    announced = int(n_bytes) if n_bytes.isdecimal() else None
+    announced = int(n_bytes) if n_bytes.isdecimal() else file.n_bytes
+    is_known = file.n_bytes in (None, announced)
     if announced == 0:
         raise _TransientError("an empty response")
-    if announced is None or file.n_bytes in (None, announced):
-        return announced or file.n_bytes
-    _discard(part, progress)
-    if resumed:
-        raise _TransientError("the file changed between two attempts")
-    raise UserError(
-        f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is another "
-        "file now, or a page that explains why there is none: look at it"
-    )
+    if resumed and not (is_known and start.startswith(f"bytes {_size(part)}-")):
+        _discard(part, progress)
+        raise _TransientError("the server does not go on with the same file")
+    if not is_known:
+        _discard(part, progress)
+        raise UserError(
+            f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is "
+            "another file now, or a page that explains why there is none: look at it"
+        )
+    return announced
 
 
 def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:

@@ -7,14 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
-
-TEXT = st.text(
-    "abzEX019  ..,''\"-()[]<>&|%:;!?`$«»“”„’‘–…\u00a0äéß中한\x01\t\u0085\u2028\U0001f600"
-)
 
 
 def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
@@ -167,13 +161,6 @@ def test_punctuation_is_that_of_normalize_punctuation_perl(
 ) -> None:
     for lang in langs.split():
         assert normalize_punctuation(line, lang) == normalized
-
-
-@given(line=TEXT.map(lambda text: text.encode("ascii", "ignore").decode()))
-@pytest.mark.parametrize("lang", ["en", "de", "cs"])
-def test_ascii_lines_lose_nothing_by_their_shorter_table(lang: str, line: str) -> None:
-    # A letter that no rule knows brings the whole table into play.
-    assert normalize_punctuation("ж" + line, lang) == "ж" + normalize_punctuation(line, lang)
 
 
 def test_each_step_runs_in_order_if_asked() -> None:
