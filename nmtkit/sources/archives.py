@@ -36,7 +36,7 @@ TAR_SUFFIXES = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"}
 
 
 class PackedError(Exception):
-    """Why a text cannot be read: the rest of a sentence that starts with its name."""
+    """Why a text cannot be read: the predicate of a sentence about it."""
 
 
 def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:

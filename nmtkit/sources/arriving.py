@@ -1,4 +1,4 @@
-"""Lines as they arrive, and in parts that grow: the first translation is out early."""
+"""Lines as they arrive, in growing parts, so that the first translation is out early."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -113,7 +113,7 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
-    """Return what the file at `path` has instead of what was published, if it differs."""
+    """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
@@ -229,7 +229,7 @@ def _announced(
 
 
 def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:
-    """Ask for what is missing; whether it fits to what is here, only the hash tells."""
+    """Request what is missing; only the hash tells whether it fits what is already here."""
     headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
     if n_bytes := _size(part):
         headers["Range"] = f"bytes={n_bytes}-"
@@ -259,6 +259,6 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """Shorten what a server or the network said to fit into a sentence."""
+    """Shorten the message of a server or the network to fit into a sentence."""
     said = " ".join(str(getattr(error, "reason", error)).split())
     return said[:MAX_QUOTED] or type(error).__name__

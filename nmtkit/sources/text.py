@@ -51,7 +51,7 @@ class TextFile:
 
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
-    """Yield the lines of a text, whose bytes may be given, without line ends, in bounded memory.
+    """Yield the lines of a text without line ends, in bounded memory; its bytes may be given.
 
     Raises:
         UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
