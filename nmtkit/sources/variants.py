@@ -22,7 +22,7 @@ class Variants:
         self.skipped = Counter[str]()  # units, by reason; kinds of sources add their own
         self._taken = Counter[tuple[Language, Language]]()
         self._tags = Counter[str]()  # of units that were skipped before any was taken
-        # By tags and which of them have text: the numbers of the two texts, or why a side is missing.
+        # By tags, and whether they have text: the numbers of both texts, or why one is missing.
         self._plans: dict[tuple[tuple[str, bool], ...], dict[Language, int] | str] = {}
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
