@@ -1,4 +1,4 @@
-"""Languages: a tag as people and files write it, made once into what every room can use."""
+"""Languages: a tag as people and files write it, parsed once into what every module can use."""
 
 import re
 from collections.abc import Iterable

@@ -100,7 +100,7 @@ class _Worker:
 
 @contextmanager
 def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]]:
-    """Start `n` workers, and end them: after their work in good order, otherwise at once."""
+    """Start `n` workers; end them in good order after their work, and at once after an error."""
     workers: list[_Worker] = []
     try:
         with _deaf_children():
@@ -121,10 +121,7 @@ def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Have the processes that are started here never see Ctrl-C, not even while Python starts.
-
-    It reaches this process, which ends them.
-    """
+    """Start processes with SIGINT blocked: Ctrl-C reaches this process, which ends them."""
     ensure_running()  # which unblocks the signal when it starts a process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

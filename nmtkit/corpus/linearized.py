@@ -26,8 +26,7 @@ FLAT = "S"  # the one label of a tree that nothing is known of
 # The tags of punctuation, which the words alone determine; an apostrophe may also be a POS.
 PUNCTUATION = {
     ",": ",",
-    "``": "``",
-    "`": "``",
+    **dict.fromkeys(("``", "`"), "``"),
     "''": "''",
     **dict.fromkeys((".", "?", "!"), "."),
     **dict.fromkeys((":", ";", "--", "-", "..."), ":"),
@@ -74,14 +73,10 @@ class Parse:
 
 
 def linearize(tree: str, how: Linearization) -> str:
-    """Return the tokens of a normalized tree.
-
-    Args:
-        tree: as `sources.treebank` normalizes it.
-        how: whether each word has its own tag, or XX.
+    """Return the tokens of a tree that `sources.treebank` normalized.
 
     Raises:
-        UserError: it is not a tree in this form.
+        UserError: It is not a tree in this form.
     """
     tokens: list[str] = []
     opened: list[str] = []

@@ -98,7 +98,7 @@ def normalize_punctuation(line: str, lang: str) -> str:
     It does what normalize-punctuation.perl does: the space that it adds after a final parenthesis
     stays.
     """
-    for pattern, replacement in _punctuation_rules(lang, line.isascii()):
+    for pattern, replacement in _punctuation_rules(lang):
         line = pattern.sub(replacement, line)
     return line
 
@@ -146,8 +146,7 @@ _DECIMAL_COMMA = ("de", "es", "cz", "cs", "fr")
 
 
 @cache
-def _punctuation_rules(lang: str, ascii_only: bool) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Compile the rules of a language; `ascii_only` omits those that no ASCII line matches."""
+def _punctuation_rules(lang: str) -> list[tuple[re.Pattern[str], str]]:
     rules = list(_COMMON_RULES)
     if lang == "en":
         rules += _ENGLISH_QUOTE_RULES
@@ -155,8 +154,4 @@ def _punctuation_rules(lang: str, ascii_only: bool) -> tuple[tuple[re.Pattern[st
         rules += _EUROPEAN_QUOTE_RULES
     rules.append(("(\\d)\u00a0(\\d)", r"\1,\2" if lang in _DECIMAL_COMMA else r"\1.\2"))
     # The script reads bytes, so its \d and \s match only ASCII.
-    return tuple(
-        (re.compile(pattern, re.ASCII), replacement)
-        for pattern, replacement in rules
-        if pattern.isascii() or not ascii_only
-    )
+    return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]

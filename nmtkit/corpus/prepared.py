@@ -1,7 +1,7 @@
-"""A prepared corpus: the folder that `prepare` publishes. No other file spells the names in it.
+"""A prepared corpus: the folder that `prepare` publishes. No other module knows its file names.
 
-Training and dev pairs are token ids (`store`), dev pairs also the raw text that they were; beside
-them lie the subword model, the tokenization, counts, and samples to look at.
+Training and dev pairs are stored as token ids (`store`), dev pairs as raw text too; beside them lie
+the subword model, the tokenization, counts, and samples to look at.
 """
 
 from dataclasses import dataclass

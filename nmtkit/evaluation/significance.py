@@ -1,4 +1,4 @@
-"""Whether systems differ by more than chance: the paired tests of sacreBLEU, but for ties.
+"""Whether systems differ by more than chance: the paired tests of sacreBLEU, except for ties.
 
 sacreBLEU counts the samples that differ by more than the systems do, so that its p-values are far
 too low where samples differ by as much: systems of equal scores, or with few different lines. Here,

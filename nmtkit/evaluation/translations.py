@@ -1,4 +1,4 @@
-"""Translated test sets: what `translate` publishes. No other file spells the names in its folder.
+"""Translated test sets: what `translate` publishes. No other module knows its file names.
 
 Each set is a folder of its own name: the source and the references that were used (none, or one,
 `reference.txt`, or several, `reference.1.txt` and so on), the hypotheses in the order of the

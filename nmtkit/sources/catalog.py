@@ -86,7 +86,7 @@ class Catalog:
     """The corpora of one catalog file."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file, which tests check; a wrong one is no user's mistake."""
+        """Read the file; tests check that it is consistent."""
         file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
         self._folder = path.parent
         self._files, self._corpora = file.files, file.corpora

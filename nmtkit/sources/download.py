@@ -113,7 +113,7 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
-    """Return what the file at `path` has instead of what was published, if it differs."""
+    """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
@@ -212,25 +212,24 @@ def _announced(
     resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
     told = response.headers["Content-Range" if resumed else "Content-Length"] or ""
     start, _, n_bytes = told.rpartition("/")
-    if resumed and not start.startswith(f"bytes {_size(part)}-"):
-        _discard(part, progress)
-        raise _TransientError("the server sent another range than requested")
-    announced = int(n_bytes) if n_bytes.isdecimal() else None
+    announced = int(n_bytes) if n_bytes.isdecimal() else file.n_bytes
+    is_known = file.n_bytes in (None, announced)
     if announced == 0:
         raise _TransientError("an empty response")
-    if announced is None or file.n_bytes in (None, announced):
-        return announced or file.n_bytes
-    _discard(part, progress)
-    if resumed:
-        raise _TransientError("the file changed between two attempts")
-    raise UserError(
-        f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is another "
-        "file now, or a page that explains why there is none: look at it"
-    )
+    if resumed and not (is_known and start.startswith(f"bytes {_size(part)}-")):
+        _discard(part, progress)
+        raise _TransientError("the server does not go on with the same file")
+    if not is_known:
+        _discard(part, progress)
+        raise UserError(
+            f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is "
+            "another file now, or a page that explains why there is none: look at it"
+        )
+    return announced
 
 
 def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:
-    """Ask for what is missing; whether it fits to what is here, only the hash tells."""
+    """Request what is missing; only the hash tells whether it fits what is already here."""
     headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
     if n_bytes := _size(part):
         headers["Range"] = f"bytes={n_bytes}-"
@@ -260,6 +259,6 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """Shorten what a server or the network said to fit into a sentence."""
+    """Shorten the message of a server or the network to fit into a sentence."""
     said = " ".join(str(getattr(error, "reason", error)).split())
     return said[:MAX_QUOTED] or type(error).__name__

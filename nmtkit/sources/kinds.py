@@ -71,7 +71,7 @@ def name_of(source: str | Source) -> str:
 
 
 def check_form(text: TextFile, source: Source | None = None) -> None:
-    """Refuse a text that looks like something else than it is read as.
+    """Refuse a text that looks like anything other than what it is read as.
 
     Args:
         text: The file.
@@ -113,7 +113,7 @@ def read_plain(path: Path) -> Iterator[str]:
 
 
 def _form_of(head: bytes) -> tuple[str, str]:
-    """Return what a text is that begins with `head`, and how it can be used nevertheless."""
+    """Return the form of a text that begins with `head`, and how to make it usable."""
     for magic, form in _BINARY.items():
         if head.startswith(magic):
             return form

@@ -38,7 +38,7 @@ class Corpus:
 
     @property
     def has_reference(self) -> bool:
-        """Whether its sentences have translations; if not, these are empty."""
+        """Whether its sentences have translations; if not, they are empty."""
         return self.source.has_reference
 
     @property
@@ -110,7 +110,7 @@ class Corpus:
 
     @cached_property
     def _texts(self) -> tuple[TextFile, ...]:
-        """The files that are on this machine anyway: the user's, or those of nmtkit."""
+        """The local files: the user's own, or those shipped with nmtkit."""
         return () if self.remote else self.shipped or tuple(self.source.files())
 
     @cached_property

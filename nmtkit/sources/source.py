@@ -23,7 +23,7 @@ Row = tuple[str, ...]  # a sentence, and its translation if there is one, or sev
 
 
 class Source(Section, ABC):
-    """Text from outside the catalog, called by the names of its files unless `name` is given."""
+    """Text from outside the catalog; without a `name` it is called by the names of its files."""
 
     key: ClassVar[str]  # that tables of this kind have, and of no other
     path_keys: ClassVar[tuple[str, ...]]  # whose values are paths
@@ -61,19 +61,19 @@ class Source(Section, ABC):
         return True
 
     def own_name(self) -> str:
-        """Return what it is called if the user gave it no name."""
+        """Return the name to use if the user gave none."""
         return Path(self._paths()[0]).name
 
     def files(self) -> list[TextFile]:
-        """Return the user's files that it consists of."""
+        """Return the files it is read from."""
         return [TextFile(own_path(path)) for path in self._paths()]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return what determines its text, given what determines the bytes of its files."""
+        """Return what identifies its text, given the hashes of its files."""
         return [self.key, *hashes]
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Compare its keys with the languages of the recipe.
+        """Check that its keys agree with the languages of the recipe.
 
         Raises:
             ValueError: They do not agree.

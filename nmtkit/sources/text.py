@@ -51,7 +51,7 @@ class TextFile:
 
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
-    """Yield the lines of a text, whose bytes may be given, without line ends, in bounded memory.
+    """Yield the lines of a text without line ends, in bounded memory; its bytes may be given.
 
     Raises:
         UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
@@ -86,20 +86,20 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
 def _lines(file: TextFile, blocks: Iterable[bytes]) -> Iterator[str]:
     n_lines = 0
     for content in whole_lines(blocks, file):
-        lines = _decode(content, n_lines, file)
+        lines = decode(content, n_lines, file)
         n_lines += len(lines)
         yield from lines
 
 
-def _decode(content: bytes, n_before: int, file: TextFile) -> list[str]:
-    """Return the lines of `content`, which follow `n_before` others."""
+def decode(content: bytes, n_before: int, file: object) -> list[str]:
+    """Return the lines of `content`, which follow `n_before` others of `file`."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         number = n_before + content.count(b"\n", 0, error.start) + 1
         byte = error.start - content.rfind(b"\n", 0, error.start)
         raise UserError(
-            f"{file}, line {number:,}: byte {byte} is not valid UTF-8; convert the file to UTF-8"
+            f"{file}, line {number:,}: byte {byte} is not valid UTF-8; convert it to UTF-8"
         ) from None
     if n_before == 0:
         text = text.removeprefix(BYTE_ORDER_MARK)

@@ -1,8 +1,7 @@
 """Which of several languages and variants in a text are its two sides.
 
-The tag that the user named comes first. If the user named no variant, a variant of the language
-will do, unless there are several to choose from. None serves both sides, and what is empty does not
-count.
+The tag that the user named comes first. If the user named no variant, any variant of the language
+is taken, unless there are several. No variant serves as both sides, and empty texts are ignored.
 """
 
 from collections import Counter
@@ -23,8 +22,7 @@ class Variants:
         self.skipped = Counter[str]()  # units, by reason; kinds of sources add their own
         self._taken = Counter[tuple[Language, Language]]()
         self._tags = Counter[str]()  # of units that were skipped before any was taken
-        # What becomes of units that have the same tags with text: which texts, or why they have not
-        # both sides.
+        # By tags, and whether they have text: the numbers of both texts, or why one is missing.
         self._plans: dict[tuple[tuple[str, bool], ...], dict[Language, int] | str] = {}
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
@@ -94,7 +92,7 @@ class Variants:
         return pair
 
     def notes(self) -> list[str]:
-        """Return what to tell the user about the text that was read, a sentence each."""
+        """Return sentences to tell the user about the text that was read."""
         notes = []
         if self.skipped:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
@@ -109,7 +107,7 @@ class Variants:
         return notes
 
     def lack(self) -> str:
-        """Return why no unit was found: the rest of a sentence that starts with the text."""
+        """Return why no unit was found: the predicate of a sentence about the text."""
         if not self._tags:
             return "has no text"
         src, tgt = self.langs
@@ -130,7 +128,7 @@ class Variants:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names, or the first of many, as a sentence lists them."""
+    """Return names, or the first few of many, separated by commas."""
     names = list(names)
     more = f" and {len(names) - N_SHOWN:,} more" if len(names) > N_SHOWN else ""
     return (", ".join(names[:N_SHOWN]) or "none") + more

@@ -100,7 +100,7 @@ def altered_and_cut(handler: Handler) -> None:
 def stalls(handler: Handler) -> None:
     honest(handler, end=100_000)
     handler.wfile.flush()
-    time.sleep(0.2)
+    time.sleep(0.6)
 
 
 def ignores_range(handler: Handler) -> None:
@@ -219,14 +219,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         url = f"http://127.0.0.1:{server.server_port}/wmt/corpus.tgz"
         file = RemoteFile(url=url, n_bytes=len(BODY), sha256=SHA256)
         site = Site(server, file, tmp_path / "downloads", [], [])
-        monkeypatch.setattr(download, "TIMEOUT_S", 0.1)
+        monkeypatch.setattr(download, "TIMEOUT_S", 0.5)
         monkeypatch.setattr(download, "sleep", site.slept.append)
         yield site
         server.shutdown()
         thread.join()
-
-
-# A good server, more or less
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -403,9 +400,6 @@ def test_what_a_mirror_lacks_is_named_and_not_downloaded(site: Site, tmp_path: P
     assert site.requests == []
     path = site.obtain()
     assert site.obtain(mirror=mirror) == path  # which is here now
-
-
-# Other processes
 
 
 OBTAIN = """

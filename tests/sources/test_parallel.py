@@ -53,11 +53,14 @@ def test_own_files_are_known_by_what_they_hold(tmp_path: Path) -> None:
         written(tmp_path / name, f"text of {name}\n") for name in ("a.en", "a.de", "b.tsv", "c.tmx")
     )
     pair = found(FilePair(src=str(a_en), tgt=str(a_de)))
-    table = found(Tsv(tsv=str(tsv), columns=("de", "en")))
+    table, headed = (
+        found(Tsv(tsv=str(tsv), columns=("de", "en"), header=header)) for header in (False, True)
+    )
     memory = found(Tmx(tmx=str(tmx)))
 
     assert pair.identity() == [sha256(a_en), sha256(a_de)]
     assert table.identity() == ["tsv", sha256(tsv), "de", "en"]
+    assert headed.identity() == ["tsv with header", sha256(tsv), "de", "en"]
     assert memory.identity() == ["tmx", sha256(tmx)]
 
     tsv.unlink()
@@ -133,21 +136,6 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
     pairs = found("europarl-v7").pairs(fetch)
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
-
-
-def test_of_many_columns_the_two_languages_are_read(tmp_path: Path) -> None:
-    rows = ["id\tde\tscore\ten", "1\tja\t0.5\tyes", "2\tnein\t\tno"]
-    columns = tuple(rows[0].split("\t"))
-    path = str(written(tmp_path / "a.tsv", "\n".join(rows)))
-    plain, headed = (Tsv(tsv=path, columns=columns, header=yes) for yes in (False, True))
-    assert read(headed, EN, DE) == [("yes", "ja"), ("no", "nein")]
-    with pytest.raises(UserError, match=r"a\.tsv, line 1 names the columns: .* header = true"):
-        read(plain)
-    assert found(plain).identity() == ["tsv", sha256(Path(path)), *columns]
-    assert found(headed).identity() != found(plain).identity()
-    written(tmp_path / "a.tsv", rows[0])
-    with pytest.raises(UserError, match=r"the corpus a\.tsv is empty"):
-        read(headed)
 
 
 # How it breaks
