@@ -1,8 +1,8 @@
 """Files and folders that are whole or absent: written beside their place, synced, then renamed.
 
-What is not whole has a name of its own. In a folder of nmtkit's own, the draft of NAME.json is
-NAME.partial, and the next writer replaces what a killed one left. Beside a place that a user names,
-all of it lies in the folder .NAME.nmtkit, which a mark tells from one of the user's.
+Drafts have names of their own. In a folder of nmtkit's own, the draft of NAME.json is NAME.partial,
+and the next writer replaces what a killed one left. Beside a place that a user names, drafts lie in
+the folder .NAME.nmtkit, which a mark tells from one of the user's.
 """
 
 import errno

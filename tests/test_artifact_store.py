@@ -199,16 +199,9 @@ def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') ->
     [
         (None, "not a finished artifact: it has no manifest.json"),
         ('{"format": 99}', "has format 99, but this version of nmtkit reads 2"),
-        ('{"format": 1}', "has format 1, but this version of nmtkit reads 2; make it again"),
         ('{"format": 2', "manifest.json is damaged"),
         ("[" * 100_000, "manifest.json is damaged"),
-        ("9" * 5_000, "manifest.json is damaged"),
         ('{"format": 2}', r"damaged \(\['files'\]: Field required"),
-        (
-            '{"format": 2, "files": {"a": {"bytes": 1}}}',
-            r"damaged \(\['files'\]\['a'\]\['sha256'\]: Field",
-        ),
-        (of_file(bytes='"1"'), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
         (of_file(bytes="-1"), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
         (of_file(sha256='"../etc"'), r"damaged \(\['files'\]\['a'\]\['sha256'\] = \S+: String"),
         (of_file(name="a\\nb"), r"damaged \(\['files'\]\['a\\nb'\]"),

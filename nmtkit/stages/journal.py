@@ -1,6 +1,6 @@
-"""How far a long work has come, recorded beside its files, so that a killed run can be resumed.
+"""A journal of finished parts, kept beside their files, so that a killed run can be resumed.
 
-The stages prepare and translate have a journal, and so has the translation of a user's file.
+The stages prepare and translate have one, and so has the translation of a user's file.
 """
 
 import hashlib

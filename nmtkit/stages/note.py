@@ -1,4 +1,4 @@
-"""The note of a training: what its manifest says of it, kept in its draft until it has one."""
+"""What a manifest says of how a training was computed, kept as a note in its draft until then."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a training is set up with: its model, optimizer and batches, on the devices at hand."""
+"""Set up training: the model, its optimizer and its batches on the devices at hand."""
 
 import ctypes
 import os
@@ -89,7 +89,7 @@ def deterministic() -> Iterator[None]:
 
 
 def beginning(trainer: Trainer) -> Iterator[str]:
-    """Yield what the user should know of a training that begins, a sentence each."""
+    """Yield a sentence for each thing that the user should know as training begins."""
     group, model, pairs = trainer.group, trainer.model.config, trainer.pairs
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""

@@ -158,14 +158,6 @@ def test_artifact_is_made_once_and_then_found(tmp_path: Path) -> None:
     assert made.manifest.depends_on == chain.depends_on("prepare")
 
 
-def test_missing_stage_names_the_command_that_makes_it(tmp_path: Path) -> None:
-    chain = chain_of(load_recipe("demo"), tmp_path, command="./my recipe.toml")
-    with pytest.raises(
-        UserError, match=r"run `nmtkit average './my recipe.toml' --runs-dir=[^ ]*` first"
-    ):
-        chain.need("average")
-
-
 def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: Path) -> None:
     overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
     recipe = load_recipe("demo", overrides)

@@ -15,34 +15,23 @@ from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.description import Description
-from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import _prepare_draft
 from nmtkit.training import setup
+from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group
 
-STEPS = ["training.max_steps=40", "training.checkpoint_every_steps=10"]
 
-
-@pytest.mark.parametrize(
-    ("overrides", "n_checkpoints"),
-    [
-        ([*STEPS, "training.keep_checkpoints=3", "averaging.n_checkpoints=2"], 3 + 1),
-        ([*STEPS, "training.keep_checkpoints=20"], 4),
-        (["training.patience=3", "training.keep_checkpoints=8"], 2 * 8 + 1),
-    ],
-)
 def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], n_checkpoints: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = load_recipe("demo", overrides)
-    with torch.device("meta"):
-        model = Transformer(recipe.model, 80)
+    recipe = load_recipe("demo")
     described = Description(config=recipe.model, n_rows=80)
-    n_floats = n_checkpoints + 3 * 2  # of each parameter: weights, and three pairs of moments
-    n_bytes = n_floats * 4 * sum(parameter.numel() for parameter in model.parameters())
+    n_parameters = count_parameters(recipe.model, 80).total
+    n_bytes = checkpoints_bytes(recipe.training, n_parameters)
     usage = shutil.disk_usage(tmp_path)._replace(free=n_bytes - 1)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(UserError, match=rf"^train needs {n_bytes:,} bytes in {tmp_path}, where"):
@@ -88,28 +77,21 @@ def test_what_may_be_a_slip_is_said(tmp_path: Path) -> None:
     chain = tiny_chain(tmp_path)
     prepare.run(chain)
     pairs = train.open_pairs(PreparedCorpus(chain.need("prepare")), "train")
-    alone = Group(0, 1, torch.device("cpu"))
-    is_on_gpu = False
 
-    def notes(*overrides: str) -> list[str]:
+    def notes(*overrides: str, device: str = "cpu") -> str:
         recipe = load_recipe("demo", overrides)
         chain.recipe = recipe.model_copy(update={"corpus": chain.recipe.corpus})
-        trainer = train.setup_of(chain, alone).trainer(pairs, 8)
-        if is_on_gpu:
-            trainer.group = Group(0, 1, torch.device("cuda"))
-        return [sentence for sentence in setup.beginning(trainer) if "note: " in sentence]
+        trainer = train.setup_of(chain, Group(0, 1, torch.device("cpu"))).trainer(pairs, 8)
+        trainer.group = Group(0, 1, torch.device(device))
+        return "".join(sentence for sentence in setup.beginning(trainer) if "note: " in sentence)
 
-    assert notes() == []
-    assert notes("training.src_tokens_per_update=5", "model.max_positions=6") == [
-        "note: 1 pairs have a side of more than [training] src_tokens_per_update = 5 "
-        "tokens; each makes a larger update of its own"
-    ]
-    assert notes("model.attention_dropout=0.1") == []
-    is_on_gpu = True
-    assert notes("model.attention_dropout=0.1") == [
-        "note: attention_dropout = 0.1 makes training on a GPU slower: torch's fused "
-        "attention has no dropout, so plain products take its place"
-    ]
+    assert notes() == notes("model.attention_dropout=0.1") == ""
+    slip = notes("training.src_tokens_per_update=5", "model.max_positions=6")
+    assert slip.startswith(
+        "note: 1 pairs have a side of more than [training] src_tokens_per_update"
+    )
+    slow = notes("model.attention_dropout=0.1", device="cuda")
+    assert slow.startswith("note: attention_dropout = 0.1 makes training on a GPU slower")
 
 
 def test_bfloat16_is_suggested_where_it_is_faster(
