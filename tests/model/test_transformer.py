@@ -250,34 +250,6 @@ def test_sentences_of_a_batch_do_not_see_each_other(changed: int) -> None:
         assert torch.equal(before[i], after[i]) == (i != changed)
 
 
-@pytest.mark.parametrize(("neighbourhood", "before", "after"), [(5, 2, 2), (4, 2, 1)])
-def test_each_layer_looks_one_neighbourhood_further(
-    neighbourhood: int, before: int, after: int
-) -> None:
-    n, n_layers = 21, 3
-    model = model_of(tiny(neighbourhood=neighbourhood, n_layers=n_layers))
-    layout = PackedLayout.of_lengths([n])
-    src, tgt, memory = (torch.randn(n, 12, requires_grad=True) for _ in range(3))
-    encoded, decoded = src, tgt
-    near, earlier = (
-        visible(layout, layout, window_of(causal=causal, neighbourhood=neighbourhood))
-        for causal in (False, True)
-    )
-    for layer in model.encoder:
-        encoded = layer(encoded, near)
-    for decoder in model.decoder:
-        decoded = decoder(decoded, earlier, decoder.cross_attention.keys_values(memory), None)
-
-    def reached(output: Tensor, x: Tensor) -> list[int]:
-        """The positions of `x` that change the output at position 10."""
-        (gradient,) = torch.autograd.grad(output[10].pow(3).sum(), x, retain_graph=True)
-        return gradient.abs().sum(1).nonzero().flatten().tolist()
-
-    assert reached(encoded, src) == list(range(10 - n_layers * before, 11 + n_layers * after))
-    assert reached(decoded, tgt) == list(range(max(0, 10 - n_layers * (neighbourhood - 1)), 11))
-    assert reached(decoded, memory) == list(range(n))
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) -> None:
     config = tiny(attention_dropout=dropout)
