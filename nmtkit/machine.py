@@ -85,10 +85,7 @@ class Machine:
             _check_tensorboard(self.tensorboard)
 
     def options(self, besides: Collection[str] = ()) -> list[str]:
-        """Return the command-line options that say the same, without those of the fields `besides`.
-
-        A process that is started gets them.
-        """
+        """Return the options that give another process this machine, but for some fields."""
         options = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -103,9 +100,7 @@ class Machine:
         return self.runs_dir / "downloads"
 
     def torch_device(self) -> "torch.device":
-        """Return the device to compute on; a GPU with a number becomes the current one.
-
-        torch makes streams and CUDA graphs on the current GPU, whichever the tensors are on.
+        """Return the device to compute on; a GPU with a number becomes torch's current one.
 
         Raises:
             UserError: This machine does not have it, or has a GPU that torch cannot use.
@@ -142,8 +137,7 @@ class Machine:
     def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.
 
-        Deviation: bfloat16 on a GPU that supports it. The paper's published code computed in
-        float32, as `--dtype float32` does here.
+        Deviation: bfloat16 on a GPU that supports it. The paper's published code used float32.
 
         Raises:
             UserError: `device` is a GPU without bfloat16, which `--dtype` asks for.
@@ -185,7 +179,7 @@ class Machine:
         """Return how many tokens per side one forward and backward pass takes at most."""
         if self.max_tokens is not None:
             return self.max_tokens
-        if device.type != "cuda":
+        if device.type == "cpu":
             return CPU_MAX_TOKENS
         import torch
 
@@ -235,9 +229,8 @@ def _check_no_gpu() -> None:
 
 def _n_cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    on_linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
 
 
 def _check_tensorboard(folder: Path) -> None:

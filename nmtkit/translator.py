@@ -36,10 +36,8 @@ class Translator(lines.Translator):
             others: Those of the other models of an ensemble. The probabilities are averaged; the
                 decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
-            engine: What runs the model: `EngineName.AUTO` is CTranslate2 on a CPU where it can run
-                the model, else ours (torch), and one line on standard error says which. With ours,
-                the translation of a line does not depend on the lines beside it; with CTranslate2
-                it may, by rounding.
+            engine: What runs the model, as `load_engine` says. With torch, the translation of a
+                line does not depend on the lines beside it; with CTranslate2 it may, by rounding.
             dtype: The precision that it computes in.
             beam_size: In place of the bundle's.
             length_penalty: The paper's alpha, in place of the bundle's.
@@ -57,17 +55,15 @@ class Translator(lines.Translator):
                 )
         loaded = load_engine(bundles, Machine(RUNS, device=device), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
-        fingerprint = fingerprint_of(
-            "translator",
-            {
-                "bundles": [each.fingerprint for each in bundles],
-                "decoding": decoding.model_dump(),
-                "engine": [loaded.name, version(loaded.name)],
-                "device": loaded.device,
-                "dtype": dtype,
-            },
-        )
+        made_of = {
+            "bundles": [each.fingerprint for each in bundles],
+            "decoding": decoding.model_dump(),
+            "engine": [loaded.name, version(loaded.name)],
+            "device": loaded.device,
+            "dtype": dtype,
+        }
         longest = min(each.max_subwords for each in bundles)
+        fingerprint = fingerprint_of("translator", made_of)
         super().__init__(first.text, loaded, decoding, longest, fingerprint)
 
 

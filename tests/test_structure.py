@@ -366,18 +366,18 @@ def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
 # How large the rooms may be: the lines of their Python. What is added to one is taken from it.
 BUDGET = {
     "model": 650,
-    "fast": 880,
-    "files.py": 370,
-    "store.py": 380,
-    "tensors.py": 75,
+    "fast": 845,
+    "files.py": 410,
+    "store.py": 425,
+    "tensors.py": 85,
     "sources": 2_900,
     "corpus": 2_320,
-    "stages": 1_570,
-    "training": 1_940,
-    "decoding": 1_770,
-    "interchange": 800,
+    "stages": 1_700,
+    "training": 2_100,
+    "decoding": 1_630,
+    "interchange": 750,
     "evaluation": 930,
-    "selftest": 240,
+    "selftest": 220,
 }
 LONGEST_FUNCTION = 70  # lines
 

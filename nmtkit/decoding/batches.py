@@ -16,12 +16,8 @@ from nmtkit.errors import UserError, is_out_of_memory
 BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}
 # Source tokens in a batch, padding included: few sentences if they are long, to save memory.
 BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}
-# Sentences that make a batch worth a thread of its own: with fewer, threads wait for each other's
-# Python.
-MIN_SENTENCES = 16
-# Sentences times beams in a batch that is worth its steps, although other threads may have to wait
-# for its end.
-MIN_ROWS = 384
+MIN_SENTENCES = 16  # in a batch of a thread's own: with fewer, threads wait for each other's Python
+MIN_ROWS = 384  # sentences times beams worth a batch, even if other threads wait for its end
 
 Result = TypeVar("Result")
 

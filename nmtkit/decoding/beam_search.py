@@ -24,15 +24,12 @@ class StepModel(Protocol):
     """A model that has encoded its source sentences, as the search needs it."""
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token of each beam.
-
-        Args:
-            tokens: Token ids (B, K), int64.
+        """Append the newest token (B, K), int64, of each beam.
 
         Returns:
             Log-probabilities of the next token, float32, none above 0: (b, K, V) of the first b
-            sentences, then of the next ones. Each may overwrite the one before, so that the
-            processor's cache holds it. A V that is a multiple of `BLOCK` saves a copy.
+            sentences, then of the next ones. Each may overwrite the one before, to stay in the
+            processor's cache. A V that is a multiple of `BLOCK` saves a copy.
         """
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
@@ -55,8 +52,9 @@ def beam_search(
     nothing is finished by then, the most probable hypothesis is returned as it is.
 
     Args:
-        src_lengths: Number of tokens of each source, without the EOS (B,), int64, on the model's
-            device.
+        model: What gives the next token's probabilities, with its sources encoded.
+        src_lengths: Tokens of each source, without the EOS (B,), int64, on the model's device.
+        decoding: The beam, the length penalty and the maximum length.
         n_best: Number of hypotheses to return, at most the size of the beam.
 
     Returns:
@@ -218,9 +216,8 @@ def _continuations(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the most probable continuations of a few sentences.
 
-    They are in the n blocks of tokens with the greatest maxima. One pass over `log_probs` finds
-    these blocks, after which only n * BLOCK values of a sentence are compared. A continuation's
-    place is beam * n_blocks * BLOCK + token.
+    They are in the n blocks of tokens with the greatest maxima, so that only n * BLOCK values of a
+    sentence are compared. A continuation's place is beam * n_blocks * BLOCK + token.
     """
     if n_more := -log_probs.shape[2] % BLOCK:
         log_probs = pad(log_probs, (0, n_more), value=-torch.inf)
@@ -259,8 +256,7 @@ def _finish(
 ) -> _Finished:
     """Add the candidates that have `ended` (B, C) to the finished hypotheses and keep the N best.
 
-    N is the number of hypotheses the caller asked for. Keeping more would only delay the end of the
-    search, since finished hypotheses never return to the beams.
+    More than are asked for would only delay the end of the search.
     """
     new_scores = (candidates.log_probs / penalty).masked_fill(~ended, -torch.inf)
     lengths = torch.full_like(candidates.parents, length)
@@ -289,8 +285,7 @@ def _keys(values: Tensor, places: Tensor) -> Tensor:
     """Return integers that grow as `values` decrease, and where these are equal, with `places`.
 
     torch.topk breaks ties differently for different devices and shapes. `values` are float32, none
-    above 0. Without the sign, their bit patterns grow as the values decrease, and make the upper
-    half of each key. NaN comes last.
+    above 0: without the sign, their bit patterns grow as they decrease. NaN comes last.
     """
     return torch.add(places, values.abs().view(torch.int32), alpha=1 << 32)
 

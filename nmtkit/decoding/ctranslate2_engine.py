@@ -62,13 +62,9 @@ class CTranslate2Engine(Engine):
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
-        """Load the model of `bundle`, converted before that if `cache` does not have it.
+        """Load the model of `bundle`, to compute on a `device` in one of `DTYPES`.
 
-        Args:
-            bundle: The bundle.
-            device: auto, cpu, cuda, cuda:1, ...
-            dtype: One of `DTYPES`.
-            cache: Where converted models are kept.
+        It is converted before that if the folder `cache` does not have it.
 
         Raises:
             UnableError: CTranslate2 can't run this model, or does not compute in this precision.

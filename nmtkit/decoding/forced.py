@@ -86,9 +86,10 @@ def _run(
     *,
     watch: bool,
 ) -> tuple[Tensor, list["_Watched"]]:
-    """Return the log-probabilities (T,) of the target tokens, and what `watch` asks to record.
+    """Return the log-probabilities (T,) of the target tokens.
 
-    That are the masks of the encoder, of the decoder, and of the decoder to the source.
+    To `watch` is to return the masks of encoder, decoder and decoder to source too, which have seen
+    all queries and keys.
     """
     device = model.eval().output_matrix.device
     masks: list[_Watched] = []
@@ -152,6 +153,5 @@ def _links(weights: Tensor) -> list[Link]:
     As in fairseq, neither EOS is linked.
     """
     weights = weights[:-1, :-1]
-    if not weights.numel():
-        return []
-    return [(src, tgt) for tgt, src in enumerate(weights.argmax(1).tolist())]
+    best = weights.argmax(1).tolist() if weights.numel() else []
+    return [(src, tgt) for tgt, src in enumerate(best)]

@@ -34,12 +34,12 @@ class Translation:
 
     @property
     def n_tokens(self) -> int:
-        """Return the number of tokens of the translation."""
+        """The number of tokens of the translation."""
         return sum(map(len, self.tgt))
 
     @property
     def n_pieces(self) -> int:
-        """Return how many pieces it was translated in: 0 for an empty line, mostly 1."""
+        """How many pieces it was translated in: 0 for an empty line, mostly 1."""
         return len(self.src)
 
 
@@ -108,9 +108,11 @@ class Translator:
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
-        A line that is too long is translated in pieces, as if each were a line, and these are
-        joined with a space. `progress` is called with the number of pieces that have been
-        translated since the last call.
+        A line that is too long is translated in pieces, which are joined with a space.
+
+        Args:
+            lines: The lines.
+            progress: Called with the number of pieces translated since the last call.
 
         Raises:
             TypeError: `lines` is a single string.

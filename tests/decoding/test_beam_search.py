@@ -282,16 +282,6 @@ def test_finished_sentences_leave_the_batch_at_once() -> None:
     assert model.batch_sizes == [4, 3, 2, 2, 1, 1]
 
 
-def test_a_model_that_never_ends_is_ended_at_the_maximum_length() -> None:
-    def endless(_: int, prefix: Prefix) -> list[float]:
-        log_probs = peaked(4, 1 + len(prefix) % 3)
-        return [-40.0, *log_probs[1:]]  # the EOS is token 0
-
-    found = search(endless, [4, 7], beam_size=2, alpha=0.6)
-    assert [best.tokens for (best,) in found] == [[1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1]]
-    assert all(-41 < best.log_prob < -40 for (best,) in found)
-
-
 def test_what_has_probability_zero_is_no_hypothesis() -> None:
     one_way = search(lambda _, prefix: one_hot(5, EOS if len(prefix) == 2 else 3), [9], 4, 0.6, 4)
     assert one_way == [[Hypothesis([3, 3], score=0.0, log_prob=0.0)]]
