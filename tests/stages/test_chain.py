@@ -39,10 +39,10 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
 FINGERPRINTS = {  # of each recipe that comes with nmtkit, stage by stage
     "demo": (
         "84f135cc79bb8efd",
-        "d17f5a904fa56fe3",
-        "b9d5921a8a44684c",
-        "7eb4e7b94cdfb4d3",
-        "a83151dee5392442",
+        "a979cea893b9df5c",
+        "7922de7c04b32443",
+        "f28a8c30270ac455",
+        "3d351de22808269d",
     ),
     "multi30k-en-de": (
         "b1343f7768c47d55",
