@@ -109,7 +109,7 @@ TREE = Language("tree", "tree", "")
 
 @lru_cache(maxsize=2**12)
 def _parsed(tag: str) -> Language | None:
-    import langcodes  # slow to import, and a translation does not need it
+    import langcodes  # slow, and a translation does not need it
 
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
         return None

@@ -36,7 +36,7 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
 # Each recipe that comes with nmtkit, and its fingerprints stage by stage.
 FINGERPRINTS = """
 demo
-84f135cc79bb8efd d17f5a904fa56fe3 b9d5921a8a44684c 7eb4e7b94cdfb4d3 a83151dee5392442
+84f135cc79bb8efd a979cea893b9df5c 7922de7c04b32443 f28a8c30270ac455 3d351de22808269d
 multi30k-en-de
 b1343f7768c47d55 bbb058c24c37b009 6b4f8865a64ca758 482a86788aec8721 c19690aa11570242
 treebank-sample
