@@ -22,7 +22,7 @@ from nmtkit.machine import Machine
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.curves import Curves
 from nmtkit.reporting.exhibit import KEYS, read_exhibit
@@ -190,7 +190,9 @@ def _training(trained: Artifact, name: str) -> dict[str, Any]:
         "dev": [
             {key: line.get(key) for key in keys} for line in lines if line.get("dev_perplexity")
         ],
-        "curves": [curve for curve in curves.curves() if curve.key != "speed" and curve.points],
+        "curves": [
+            each for each in curves.charts() if each.key != "speed" and each.series[-1].points
+        ],
     }
 
 
@@ -217,18 +219,13 @@ def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> lis
     return found
 
 
-def _length_curves(by_length: dict[str, list[dict[str, Any]]]) -> Iterator[Curve]:
+def _length_curves(by_length: dict[str, list[dict[str, Any]]]) -> Iterator[Chart]:
     for number, (name, groups) in enumerate(by_length.items()):
         if len(groups) > 1:
-            points = [(round(group["mean_words"]), group["sacrebleu"]) for group in groups]
-            yield Curve(
-                f"length-{number}",
-                f"sacreBLEU of {name}",
-                points,
-                max(words for words, _ in points),
-                has_dots=True,
-                over="words of the source",
-            )
+            points = [(group["mean_words"], group["sacrebleu"]) for group in groups]
+            series = [Series("", points, "line and dots")]
+            axes = Axis("words of the source", low=0), Axis(low=0)
+            yield Chart(f"length-{number}", f"sacreBLEU of {name}", series, *axes)
 
 
 def write(report: Report, folder: Path) -> list[Path]:

@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from nmtkit.duration import duration
-from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.devices import TrainingCost
 from nmtkit.reporting.exhibit import Exhibit
 from nmtkit.reporting.facts import StudyTable
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.link import Link
 from nmtkit.reporting.published import LANGUAGES, REPRODUCTIONS, TABLE_2, TABLE_2_KINDS, TABLE_4
 from nmtkit.reporting.scores import SCORE_NAMES, figure, kind_of, shown
@@ -57,7 +57,7 @@ class RunFacts:
     dev: list[dict[str, Any]]  # evaluations during training
     by_length: dict[str, list[dict[str, Any]]]  # of each test set, sacreBLEU by source length
     other_code: OtherCode  # that made the scores
-    curves: list[Curve] = field(default_factory=list)  # for the page alone
+    curves: list[Chart] = field(default_factory=list)  # for the page alone
 
     @property
     def verify(self) -> str:

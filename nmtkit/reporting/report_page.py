@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.facts import StudyRow
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.link import Link
 from nmtkit.reporting.page import TEMPLATES
 from nmtkit.reporting.published import LANGUAGES, NOTES, TABLE_2
@@ -76,7 +76,7 @@ def _linked(grid: Grid, report: Report, rows: Sequence[StudyRow]) -> Grid:
     return replace(grid, groups=groups)
 
 
-def _on_page(run: RunFacts, number: int) -> list[Curve]:
+def _on_page(run: RunFacts, number: int) -> list[Chart]:
     return [replace(curve, key=f"run-{number}-{curve.key}") for curve in run.curves]
 
 

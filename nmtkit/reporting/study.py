@@ -8,7 +8,7 @@ from nmtkit.duration import duration
 from nmtkit.reporting.code import code_note, marked
 from nmtkit.reporting.cost import BY_TIME, COUNTED
 from nmtkit.reporting.facts import StudyRow, StudyTable
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
 from nmtkit.reporting.scores import (
     NOT_AVAILABLE,

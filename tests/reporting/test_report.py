@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from nmtkit.files import DamagedError
-from nmtkit.reporting.chart import Curve
+from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.devices import training_cost
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel, read_exhibit, write_exhibit
 from nmtkit.reporting.facts import StudyRow, StudyTable
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.published import TABLE_2, TABLE_4
 from nmtkit.reporting.report import (
     Report,
@@ -72,7 +72,7 @@ def run_of(
         dev=[],
         by_length={},
         other_code={f"train{text}": [f"model/{text}"]} if text else {},
-        curves=[Curve("loss", f"Loss{text}", [(1, 2.0), (50, 1.0)], 50)],
+        curves=[Chart("loss", f"Loss{text}", [Series(text, [(1, 2.0), (50, 1.0)])], Axis(text))],
     )
 
 
