@@ -13,7 +13,6 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from nmtkit.duration import duration
-from nmtkit.reporting.attention import AttentionPicture
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.facts import (
     Check,
@@ -473,21 +472,6 @@ def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: boo
             decimal(speed.peak_bytes),
             f"{speed.load_seconds:.2f}",
         )
-    _console().print(table)
-
-
-def print_attention(picture: AttentionPicture, *, as_json: bool) -> None:
-    """Print the heads that were found, or all weights as JSON."""
-    if as_json:
-        print_json(picture.model_dump(mode="json"))
-        return
-    table = _table(visible(picture.target), "found", "value", "where", "measure")
-    for finding in picture.findings:
-        where = finding.view.title
-        if finding.view.query is not None:
-            words, _ = picture.words(finding.view.kind)
-            where += f", {visible(words[finding.view.query - 1])}"
-        table.add_row(finding.name, f"{finding.value:.3f}", where, finding.measure)
     _console().print(table)
 
 
