@@ -70,10 +70,8 @@ def _tell_what_is_there(chain: Chain) -> None:
         raise UserError(f"{told}no checkpoint yet; `{chain.command_of('train')}` ends it")
     last = to_average(folder, chain.recipe.averaging.n_checkpoints)
     typed = shlex.join(["nmtkit", "average", *map(str, last), "--output", "mean"])
-    raise UserError(
-        f"{told}checkpoints of {', '.join(path.name for path in last)}; wait for its end, or "
-        f"average these: `{typed}`"
-    )
+    names = ", ".join(path.name for path in last)
+    raise UserError(f"{told}checkpoints of {names}; end it first, or average these: `{typed}`")
 
 
 # Any folders

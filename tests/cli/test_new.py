@@ -227,6 +227,8 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("mine", *FILES, "--src-lang", "de"), "both de"),
     (("mine", *FILES, "--src-lang", "../x"), "is not the code of a language; give"),
     (("a/b", *FILES), "'a/b' cannot name a recipe"),
+    (("demo", *FILES), "a recipe demo comes with nmtkit"),
+    (("demo.toml", *FILES), "a recipe demo comes with nmtkit"),
     (("mine", *FILES), "the text has 99 pairs; at least 100"),
     (("mine", "--src", "none.en", "--tgt", "none.de"), r"no file none\.en"),
     (("mine", "--src", "a.en", "--tgt", "./a.en", *LANGS), "are both"),
