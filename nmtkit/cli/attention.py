@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import Bundle, Html, Svg, command
+from nmtkit.cli.options import Bundle, Device, Html, Svg, command
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
-from nmtkit.machine import EngineName, Machine
+from nmtkit.machine import EngineName
 from nmtkit.reporting.attention import (
     NAMES,
     AttentionPicture,
@@ -42,13 +42,12 @@ def _utf8(text: str | None) -> str | None:
     return text
 
 
-@command("nmtkit attention 'It is late.' --bundle DIR --html page.html", "device")
+@command("nmtkit attention 'It is late.' --bundle DIR --html page.html")
 def attention(
     sentence: Annotated[
         str, typer.Argument(metavar="SENTENCE", callback=_utf8, help="What is translated.")
     ],
     bundle: Bundle,
-    machine: Machine,
     form: Form,
     target: Annotated[
         str | None,
@@ -66,13 +65,14 @@ def attention(
             "found.",
         ),
     ] = None,
+    device: Device = "auto",
 ) -> None:
     """Draw what a bundle attends to, as the paper's Figures 3 to 5."""
     from nmtkit.translator import Translator
 
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
-    translator = Translator(bundle, device=machine.device, engine=EngineName.TORCH)
+    translator = Translator(bundle, device=device, engine=EngineName.TORCH)
     picture = picture_of(translator, bundle, sentence, target)
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view

@@ -138,7 +138,7 @@ def as_csv(grid: Grid) -> str:
     """Return the table for a spreadsheet: a number has no commas between its digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(grid.columns)
+    writer.writerow(map(_number, grid.columns))
     for group in grid.groups:
         writer.writerows([visible(_number(cell)) for cell in row] for row in group)
     return text.getvalue().removesuffix("\n")
