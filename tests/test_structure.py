@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "translator": {"recipe_file", "machine", "decoding", "progress", *LIBRARY},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
-MAY_IMPORT["commands"] = {*MAY_IMPORT} - {"__init__", "__main__"}
+MAY_IMPORT["commands"] = {*MAY_IMPORT, "cli"} - {"__init__", "__main__"}
 MAY_IMPORT["old_cli"] = {*MAY_IMPORT} - {"__main__"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
 

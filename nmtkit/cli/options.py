@@ -25,7 +25,8 @@ def recipe_names(beginning: str) -> list[str]:
 
 
 def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
-    if path is not None and path.exists() and not path.is_dir():
+    must_exist = option.name == "mirror"
+    if path is not None and not path.is_dir() and (must_exist or path.exists()):
         raise UserError(f"{option.opts[0]} {path} is not a folder; name another one")
     return path
 
@@ -338,7 +339,7 @@ def _typed(parameter: inspect.Parameter) -> str:
 
 
 def chain_of(
-    recipe: str, overrides: list[str] | None, machine: Machine, remake: Sequence[str] = ()
+    recipe: str, overrides: Sequence[str] | None, machine: Machine, remake: Sequence[str] = ()
 ) -> Any:
     """Return the chain of a recipe."""
     from nmtkit.recipe_file import load_recipe

@@ -15,12 +15,12 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from nmtkit import progress
-from nmtkit.commands.trial import TrialText, text_of
+from nmtkit.cli.trial import TrialText, text_of
 from nmtkit.corpus.chunks import call_apart
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.model.cost import update_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.devices import device_name
+from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import say_faster_ways, setup_of

@@ -19,7 +19,7 @@ from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.recipe_file import override_decoding
-from nmtkit.reporting.devices import device_name
+from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.facts import TranslationSpeed
 from nmtkit.sources.kinds import read_plain
 from nmtkit.translator import load_engine

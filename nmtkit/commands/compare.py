@@ -8,7 +8,7 @@ from typing import Any
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
-from nmtkit.commands.known_runs import named_chain
+from nmtkit.cli.known_runs import named_chain
 from nmtkit.commands.score import TestSet, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.commands.known_runs import named_chain, recorded, split_overrides, upstream_of
+from nmtkit.cli.cost import cost_of
+from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.commands.study import chains_of, table
-from nmtkit.commands.training_cost import cost_of
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.evaluation.scores import read_scores

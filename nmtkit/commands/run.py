@@ -6,7 +6,7 @@ from importlib import import_module
 from pydantic import BaseModel
 
 from nmtkit import progress
-from nmtkit.commands.estimate import warn_if_long
+from nmtkit.cli.cost import warn_if_long
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import translated_sets

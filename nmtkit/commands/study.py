@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.commands.training_cost import cost_of
+from nmtkit.cli.cost import cost_of
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.scores import read_scores

@@ -8,8 +8,7 @@ from typing import Any
 from nmtkit.duration import duration
 from nmtkit.reporting.chart import Curve
 from nmtkit.reporting.code import OtherCode, code_note
-from nmtkit.reporting.cost import BY_TIME, COUNTED
-from nmtkit.reporting.devices import TrainingCost
+from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.exhibit import Exhibit
 from nmtkit.reporting.facts import StudyTable
 from nmtkit.reporting.inspection import Grid

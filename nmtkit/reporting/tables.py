@@ -1,10 +1,9 @@
 """Tables on standard output, or JSON for machines."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from rich.cells import cell_len
@@ -12,19 +11,13 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from nmtkit.duration import duration
 from nmtkit.reporting.attention import AttentionPicture
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.facts import (
-    Check,
     ComparedSystem,
     Comparison,
-    CorpusEntry,
     Counted,
-    Garbage,
     Inspection,
-    Made,
-    Plan,
     Results,
     SamplePair,
     State,
@@ -32,7 +25,6 @@ from nmtkit.reporting.facts import (
     StudyTable,
     TrainingSpeed,
     TranslationSpeed,
-    Verified,
 )
 from nmtkit.reporting.inspection import (
     Grid,
@@ -96,39 +88,6 @@ def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None
         table.add_row(state.stage, shown, state.fingerprint or "", visible(where or ""))
     _console().print(table)
     _print_code(*(state.other_code for state in states))
-
-
-def print_recipes(recipes: Sequence[tuple[str, str, str, str]], *, as_json: bool) -> None:
-    """Print each recipe and study: its name, what it is, and its file."""
-    if as_json:
-        keys = ("kind", "name", "description", "path")
-        print_json([dict(zip(keys, recipe, strict=True)) for recipe in recipes])
-        return
-    for kind, group in groupby(recipes, key=itemgetter(0)):
-        table = _table(None, kind, "what it is", "file")
-        for _, *row in group:
-            table.add_row(*row)
-        _console().print(table)
-
-
-def print_corpora(corpora: Sequence[CorpusEntry], *, as_json: bool) -> None:
-    """Print each corpus with its pairs and its files, a table for each licence."""
-    if as_json:
-        print_json({"corpora": [asdict(corpus) for corpus in corpora]})
-        return
-    console = _console()
-    for licence, group in groupby(corpora, key=lambda corpus: corpus.licence):
-        table = _table(licence, "corpus", "pairs", "size", "state", "hash")
-        for corpus in group:
-            files = corpus.files
-            columns = (
-                [f"{langs} {_count(count)}" for langs, count in corpus.n_pairs.items()],
-                ["?" if file.n_bytes is None else decimal(file.n_bytes) for file in files],
-                [file.state for file in files],
-                [file.hash for file in files],
-            )
-            table.add_row(corpus.name, *("\n".join(column) for column in columns))
-        console.print(table)
 
 
 def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
@@ -222,127 +181,10 @@ def print_study(table: StudyTable, *, as_json: bool) -> None:
         console.print(visible(note), soft_wrap=True)
 
 
-def print_made(made: Sequence[Made], *, as_json: bool) -> None:
-    """Print what there is of runs, and what it takes."""
-    if as_json:
-        print_json([asdict(each) for each in made])
-        return
-    console = _console()
-    console.print(_made_table(None, made, _states))
-    _print_code(*(each.other_code for each in made))
-    hows = (
-        f"{key}: {how_counted(score)}"
-        for each in made
-        for key, score in _first_scores(each).values()
-    )
-    for how in dict.fromkeys(hows):
-        console.print(how, soft_wrap=not console.is_terminal)
-
-
-def print_garbage(garbage: Garbage) -> None:
-    """Print what is kept although no recipe may need it, then what is freed."""
-    console = _console()
-    kept = [each for each in garbage.kept if garbage.why[each.path] != "needed"]
-    for title, made in (("kept", kept), ("to be freed", garbage.freed)):
-        if made:
-            console.print(_made_table(title, made, lambda each: garbage.why[each.path]))
-
-
-def print_verified(verified: Sequence[Verified], *, as_json: bool) -> None:
-    """Print what was hashed again, then every difference."""
-    if as_json:
-        print_json([asdict(each) for each in verified])
-        return
-    console = _console()
-    table = _table(None, "what", "as published?", "where")
-    for each in verified:
-        n = len(each.differences)
-        shown = marked(f"no: {n:,} differ" if n else "yes", each.other_code)
-        table.add_row(each.what, shown, visible(each.path))
-    console.print(table)
-    _print_code(*(each.other_code for each in verified))
-    for each in verified:
-        for difference in each.differences:
-            console.print(visible(difference), soft_wrap=True)
-
-
-def print_checks(checks: Iterable[Check], *, as_json: bool) -> list[Check]:
-    """Print each check as it is made, or all as JSON, and return them."""
-    if as_json:
-        made = list(checks)
-        print_json([asdict(each) for each in made])
-        return made
-    made = []
-    console = _console()
-    for each in checks:
-        made.append(each)
-        line = f"{each.state:<8} {each.what:<16} {each.seen}"
-        console.print(visible(line), soft_wrap=True, markup=False)
-    return made
-
-
-def _made_table(title: str | None, made: Sequence[Made], last: Callable[[Made], str]) -> Table:
-    table = _table(title, "run", "stage", "fingerprint", "size", "age", "")
-    for each in made:
-        run = "?" if each.run is None else visible(each.run)
-        age = duration(each.age_seconds)
-        row = (run, each.stage, each.fingerprint, decimal(each.n_bytes), age)
-        table.add_row(*row, "\n".join(map(visible, last(each).split("\n"))))
-    return table
-
-
-def _states(made: Made) -> str:
-    """The scores of a finished run, or what is not as it should be."""
-    if made.state != "published":
-        return made.state
-    scores = [
-        f"{name} {score['score']:.2f} {key}" for name, (key, score) in _first_scores(made).items()
-    ]
-    return marked("\n".join(scores), made.other_code)
-
-
-def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
-    """Return the score that sums up each test set, with its name."""
-    return {
-        name: (SCORE_NAMES[key], each[key])
-        for name, each in made.scores.items()
-        for key in ("sacrebleu", "bracket_f1")
-        if key in each
-    }
-
-
 def _print_code(*others: OtherCode) -> None:
     """Print the line that says which other code made what the table shows."""
     if note := code_note(all_of(*others)):
         _console().print(f"note: {visible(note)}", soft_wrap=True)
-
-
-def _count(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"
-
-
-def print_plan(plan: Plan, *, as_json: bool) -> None:
-    """Print what would run and what it costs."""
-    if as_json:
-        print_json(asdict(plan))
-        return
-    console = _console()
-    stages = _table(f"nmtkit plan {plan.recipe}", "stage", "would it run?", "why")
-    for stage in plan.stages:
-        stages.add_row(stage.stage, "no" if stage.state == "fresh" else "yes", stage.why)
-    console.print(stages)
-    _print_code(*(stage.other_code for stage in plan.stages))
-    if plan.downloads:
-        downloads = _table("downloads", "url", "bytes", "state")
-        for download in plan.downloads:
-            state = "there" if download.is_here else "to fetch"
-            n_bytes = "unknown" if download.n_bytes is None else f"{download.n_bytes:,}"
-            downloads.add_row(download.url, n_bytes, state)
-        console.print(downloads)
-    costs = _table("what it takes", "", "")
-    for name, value in plan.rows():
-        costs.add_row(name, value)
-    console.print(costs)
 
 
 def print_results(results: Results, *, as_json: bool) -> None:

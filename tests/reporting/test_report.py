@@ -10,7 +10,7 @@ import pytest
 
 from nmtkit.files import DamagedError
 from nmtkit.reporting.chart import Curve
-from nmtkit.reporting.devices import training_cost
+from nmtkit.reporting.cost import training_cost
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel, read_exhibit, write_exhibit
 from nmtkit.reporting.facts import StudyRow, StudyTable
 from nmtkit.reporting.inspection import Grid

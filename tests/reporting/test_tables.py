@@ -9,7 +9,7 @@ import pytest
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.languages import Language
 from nmtkit.reporting.facts import Results, Sample, StageResult, State
-from nmtkit.reporting.tables import print_recipes, print_results, print_scores, print_status
+from nmtkit.reporting.tables import print_results, print_scores, print_status
 from nmtkit.stages.score import describe, text_tools
 
 LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
@@ -86,19 +86,11 @@ def test_tables_in_a_pipe_are_complete_and_at_most_120_columns_wide(
     monkeypatch.setenv("COLUMNS", "40")
     sample = Sample(f"source {LONG}", f"reference {LONG}", f"ours {LONG}")
     results = Results([StageResult("train", f"done {LONG}", LONG)], [sample], scores)
-    recipes = [
-        ("recipe", "mine", f"what it is {LONG}", "./mine.toml"),
-        ("study", "other", "another", LONG),
-    ]
     prints: list[tuple[Callable[[], None], list[str]]] = [
         (lambda: print_status("mine", STATES, as_json=False), [LONG, f"not made yet {LONG}"]),
         (
             lambda: print_results(results, as_json=False),
             [sample.src, str(sample.reference), sample.hypothesis, f"done {LONG}"],
-        ),
-        (
-            lambda: print_recipes(recipes, as_json=False),
-            [each for _, *row in recipes for each in row],
         ),
     ]
     for show, texts in prints:
