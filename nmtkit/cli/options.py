@@ -64,6 +64,11 @@ Remake = Annotated[
 
 # Of the machine: the fields of `Machine`, and their defaults
 
+DTYPE = typer.Option(
+    metavar="TYPE",
+    help="Precision: float32, bfloat16, auto (bfloat16 to train on GPUs that support it), and to "
+    "translate also float16 and int8.",
+)
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
     "runs_dir": (
         Annotated[
@@ -123,17 +128,7 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "dtype": (
-        Annotated[
-            Precision,
-            typer.Option(
-                metavar="TYPE",
-                help="Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that "
-                "support it.",
-            ),
-        ],
-        Precision.AUTO,
-    ),
+    "dtype": (Annotated[Precision, DTYPE], Precision.AUTO),
     "deterministic": (
         Annotated[
             bool,
@@ -150,6 +145,10 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
     ),
 }
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
+
+Seconds = Annotated[
+    float, typer.Option("--seconds", metavar="N", min=0.1, help="How long to measure each.")
+]
 
 # Of what is shown
 
@@ -200,14 +199,16 @@ Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="The text is, or shall be, lower-cased.")
 ]
 TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, by name.")]
-Engine = Annotated[
-    EngineName | None,
-    typer.Option(
-        metavar="ENGINE",
-        help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
-        "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
-    ),
-]
+ENGINE = typer.Option(
+    metavar="ENGINE",
+    help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
+    "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
+)
+Engine = Annotated[EngineName | None, ENGINE]
+BEAM = typer.Option(
+    "--beam", metavar="N", min=1, max=1_024, help="Number of beams, in place of the bundle's."
+)
+Beam = Annotated[int | None, BEAM]
 Alignment = Annotated[
     bool,
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),

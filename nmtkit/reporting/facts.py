@@ -83,49 +83,6 @@ class StudyTable:
 
 
 @dataclass(frozen=True)
-class TrainingSpeed:
-    """How fast a machine trains a recipe's model; real tokens only, end symbols counted."""
-
-    recipe: str
-    way: str  # the last of the techniques that were switched on
-    device: str
-    threads: int
-    text: str  # "the recipe's" or "made up"
-    n_parameters: int
-    steps: int  # that were timed
-    tgt_tokens_per_update: float
-    tgt_tokens_per_second: float
-    flops: float  # useful FLOP/s: matrix products of real tokens
-    mfu: float  # their share of the peak
-    peak_of: str  # what that peak is
-    peak_bytes: int  # memory
-    start_seconds: float  # of the first, untimed steps: compiling is in them
-    fill: float  # real tokens among those that rows are filled up to, or attention pads to
-    parts: dict[str, float]  # shares of a step's time
-
-
-@dataclass(frozen=True)
-class TranslationSpeed:
-    """How fast a machine translates with a bundle."""
-
-    engine: str
-    dtype: str
-    beam_size: int
-    batch: int  # lines that the engine gets at a time
-    device: str
-    threads: int
-    sentences: int
-    sentences_per_second: float
-    tokens_per_second: float  # of the output, EOS included
-    flops: float  # useful FLOP/s: matrix products of the steps that the best hypotheses need
-    peak_flops: float  # of a large product
-    peak_of: str  # the precision of that product
-    share_of_peak: float
-    peak_bytes: int  # memory of the whole process
-    load_seconds: float
-
-
-@dataclass(frozen=True)
 class Sample:
     """A line of the first test set and its translation."""
 

@@ -3,12 +3,10 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
 from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.filesize import decimal
 from rich.table import Table
 
 from nmtkit.reporting.attention import AttentionPicture
@@ -23,8 +21,6 @@ from nmtkit.reporting.facts import (
     State,
     Steps,
     StudyTable,
-    TrainingSpeed,
-    TranslationSpeed,
 )
 from nmtkit.reporting.inspection import (
     Grid,
@@ -39,7 +35,6 @@ from nmtkit.reporting.inspection import (
     unknown_grid,
     vocabulary_grid,
 )
-from nmtkit.reporting.layers import LAYERS_NOTES, LayerTable, costs_grid, steps_grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.study import cost_grid, study_grid, study_notes, without_changes
 from nmtkit.visible import visible
@@ -404,53 +399,6 @@ def _console() -> Console:
     return console
 
 
-def print_training_speeds(speeds: Sequence[TrainingSpeed], *, as_json: bool) -> None:
-    """Print how fast each recipe's model trains here, and where a step's time goes."""
-    if as_json:
-        print_json([asdict(speed) for speed in speeds])
-        return
-    for recipe, group in groupby(speeds, key=lambda speed: speed.recipe):
-        _console().print(_speed_table(recipe, list(group)))
-
-
-def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: bool) -> None:
-    """Print how fast a bundle translates here."""
-    if as_json:
-        print_json([asdict(speed) for speed in speeds])
-        return
-    (first, *_) = speeds
-    on = first.device if first.device != "CPU" else f"CPU, {first.threads} threads"
-    table = _table(
-        f"{first.sentences:,} sentences on {on}",
-        "engine",
-        "precision",
-        "beam",
-        "batch",
-        "sentences/s",
-        "tokens/s",
-        "useful GFLOP/s",
-        "share of peak",
-        "memory",
-        "load, s",
-    )
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for speed in speeds:
-        table.add_row(
-            speed.engine,
-            speed.dtype,
-            f"{speed.beam_size:,}",
-            f"{speed.batch:,}",
-            f"{speed.sentences_per_second:,.1f}",
-            f"{speed.tokens_per_second:,.0f}",
-            f"{speed.flops / 1e9:,.0f}",
-            f"{speed.share_of_peak:.1%} {speed.peak_of}",
-            decimal(speed.peak_bytes),
-            f"{speed.load_seconds:.2f}",
-        )
-    _console().print(table)
-
-
 def print_attention(picture: AttentionPicture, *, as_json: bool) -> None:
     """Print the heads that were found, or all weights as JSON."""
     if as_json:
@@ -464,42 +412,3 @@ def print_attention(picture: AttentionPicture, *, as_json: bool) -> None:
             where += f", {visible(words[finding.view.query - 1])}"
         table.add_row(finding.name, f"{finding.value:.3f}", where, finding.measure)
     _console().print(table)
-
-
-def print_layers(table: LayerTable, *, as_json: bool) -> None:
-    """Print Table 1 as it was measured."""
-    if as_json:
-        print_json(table.model_dump(mode="json"))
-        return
-    console = _console()
-    console.print(_grid_table(costs_grid(table)))
-    console.print(_grid_table(steps_grid(table)))
-    for note in LAYERS_NOTES:
-        console.print(f"- {note}", soft_wrap=True)
-
-
-def _speed_table(recipe: str, speeds: Sequence[TrainingSpeed]) -> Table:
-    """One column for each way to train the recipe's model."""
-    table = _table(f"training speed of {visible(recipe)}", "", *(speed.way for speed in speeds))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    rows: list[tuple[str, Callable[[TrainingSpeed], str]]] = [
-        ("target tokens/s", lambda s: f"{s.tgt_tokens_per_second:,.0f}"),
-        ("target tokens an update", lambda s: f"{s.tgt_tokens_per_update:,.0f}"),
-        ("updates timed", lambda s: f"{s.steps:,}"),
-        ("parameters", lambda s: f"{s.n_parameters:,}"),
-        ("useful TFLOP/s", lambda s: f"{s.flops / 1e12:.3g}"),
-        ("MFU", lambda s: f"{s.mfu:.1%}"),
-        ("of", lambda s: s.peak_of),
-        ("peak memory", lambda s: decimal(s.peak_bytes)),
-        ("seconds to start", lambda s: f"{s.start_seconds:.1f}"),
-        ("fill of rows", lambda s: f"{s.fill:.1%}"),
-        ("text", lambda s: s.text),
-        ("on", lambda s: s.device if s.device != "CPU" else f"CPU, {s.threads} threads"),
-    ]
-    for name, value in rows:
-        table.add_row(name, *map(value, speeds))
-    table.add_section()
-    for part in speeds[0].parts:
-        table.add_row(f"time: {part}", *(f"{speed.parts[part]:.1%}" for speed in speeds))
-    return table
