@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import log2
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from nmtkit.files import whole_file
-from nmtkit.reporting.chart import Chart
+from nmtkit.reporting.chart import Axis, Chart, Kind, Series
 from nmtkit.reporting.code import code_note
 from nmtkit.reporting.facts import Histogram, Inspection
 from nmtkit.reporting.inspection import (
@@ -27,8 +26,7 @@ from nmtkit.reporting.inspection import (
 )
 from nmtkit.visible import visible
 
-RATIO_TICKS = (("1/4", -2), ("1/2", -1), ("1", 0), ("2", 1), ("4", 2))  # names, octaves
-MAX_TICKS = 6
+RATIO_TICKS = ((0.25, "1/4"), (0.5, "1/2"), (1, "1"), (2, "2"), (4, "4"))
 
 
 def write_page(inspection: Inspection, path: Path) -> None:
@@ -108,68 +106,49 @@ TEMPLATES.filters |= {
 
 def _length_chart(inspection: Inspection, number: int) -> Chart:
     train = inspection.splits[0].sides[number]
-    limit, median = inspection.max_positions, round(train.lengths.median)
-    starts = [round(start) for start in train.histogram.starts]
-    width = starts[1] - starts[0] if len(starts) > 1 else 1
-    names = [_span(start, start + width - 1) for start in starts[:-1]] + [f"{starts[-1]:,} or more"]
-    marks = [((median - 0.5) / width, f"median {median:,}")]
-    if limit < starts[-1]:
-        marks.append((limit / width, f"max_positions {limit:,}"))
+    limit, lengths = inspection.max_positions, train.lengths
+    marks = [(lengths.median, f"median {lengths.median:,.0f}")]
+    if limit < train.histogram.starts[-1]:
+        marks.append((limit + 0.5, f"max_positions {limit:,}"))
     return Chart(
         f"length-{number}",
-        f"Lengths of the {train.lang} sentences",
-        f"Of train, half of the sentences have at most {median:,} tokens, 95 % at most "
-        f"{train.lengths.p95:,.0f}, 99 % at most {train.lengths.p99:,.0f}; the longest has "
-        f"{train.lengths.max:,.0f}.",
-        bars=_bars(train.histogram, [f"{name} tokens" for name in names], "sentences"),
-        lines=[
-            (split.name, _shares(split.sides[number].histogram)) for split in inspection.splits[1:]
-        ],
-        ticks=[((value - 0.5) / width, f"{value:,}") for value in _ticks(starts[-1])],
+        f"{train.lang} tokens a sentence, share of sentences",
+        _histograms([(split.name, split.sides[number].histogram) for split in inspection.splits]),
+        y=Axis(low=0, unit=" %"),
         marks=marks,
+        description=f"Of train, half of the sentences have at most {lengths.median:,.0f} tokens, "
+        f"95 % at most {lengths.p95:,.0f}, 99 % at most {lengths.p99:,.0f}; the longest has "
+        f"{lengths.max:,.0f}.",
     )
 
 
 def _ratio_chart(inspection: Inspection) -> Chart:
-    train, *held_out = inspection.splits
-    starts = train.ratio_histogram.starts
-    middle, per_octave = len(starts) / 2, len(starts) // 4
-    names = [
-        f"less than {starts[1]:.2f}",
-        *(f"{low:.2f} to {high:.2f}" for low, high in pairwise(starts[1:])),
-        f"{starts[-1]:.2f} or more",
-    ]
-    ratios = train.ratios
+    ratios = inspection.splits[0].ratios
     return Chart(
         "ratio",
-        f"Target length / source length ({ratio_name(train)})",
-        f"Of train, half of the pairs have a ratio of at most {ratios.median:.2f}, 95 % at most "
-        f"{ratios.p95:.2f}, 99 % at most {ratios.p99:.2f}.",
-        bars=_bars(train.ratio_histogram, names, "pairs"),
-        lines=[(split.name, _shares(split.ratio_histogram)) for split in held_out],
-        ticks=[(middle + octaves * per_octave, name) for name, octaves in RATIO_TICKS],
-        marks=[(middle + log2(ratios.median) * per_octave, f"median {ratios.median:.2f}")],
+        f"{ratio_name(inspection.splits[0])} ratio of lengths, share of pairs",
+        _histograms([(split.name, split.ratio_histogram) for split in inspection.splits]),
+        x=Axis(is_log=True, ticks=RATIO_TICKS),
+        y=Axis(low=0, unit=" %"),
+        marks=[(ratios.median, f"median {ratios.median:.2f}")],
+        description=f"Of train, half of the pairs have a ratio of at most {ratios.median:.2f}, "
+        f"95 % at most {ratios.p95:.2f}, 99 % at most {ratios.p99:.2f}.",
     )
 
 
-def _shares(one: Histogram) -> list[float]:
-    return [count / max(1, sum(one.counts)) for count in one.counts]
-
-
-def _bars(one: Histogram, names: Sequence[str], what: str) -> list[tuple[float, str]]:
-    total = sum(one.counts)
-    return [
-        (portion, f"{name}: {count:,} {what}, {share(count, total)}")
-        for portion, name, count in zip(_shares(one), names, one.counts, strict=True)
-    ]
-
-
-def _span(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _ticks(last: int) -> range:
-    """Few round values up to `last`."""
-    steps = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
-    every = next(step for step in steps if last // step <= MAX_TICKS)
-    return range(every, last + 1, every)
+def _histograms(splits: Sequence[tuple[str, Histogram]]) -> list[Series]:
+    """Return train as bars and the others as steps, each in percent."""
+    found = []
+    for number, (name, one) in enumerate(splits):
+        total = sum(one.counts)
+        shares = [100 * count / max(1, total) for count in one.counts]
+        starts = one.starts
+        end = starts[-1] * starts[-1] / starts[-2] if starts[0] < 1 else 2 * starts[-1] - starts[-2]
+        notes = [
+            f"{start:,.4g} to {stop:,.4g}: {count:,}, {share(count, total)}"
+            for (start, stop), count in zip(pairwise([*starts, end]), one.counts, strict=True)
+        ]
+        points = [*zip(starts, shares, strict=True), (end, 0.0)]
+        kind: Kind = "steps" if number else "bars"
+        found.append(Series(name, points, kind, 7 if number else 0, notes=notes))
+    return found
