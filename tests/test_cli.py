@@ -167,7 +167,6 @@ def test_garbage_is_collected_again_after_loading() -> None:
     "arguments",
     [
         ["attention", "--bundle", "b", "-i", "text", "--line", f"{2**63}"],
-        ["bench", "translate", "--bundle", "b", "-i", "text", "--lines", f"{2**63}"],
         ["prepare", "demo", "--workers", "1025"],
         ["bench", "train", "demo", "--seconds", "inf"],
     ],
@@ -195,7 +194,7 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
         ["inspect", "demo", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--svg"],
-        ["bench", "layers", "--plot"],
+        ["bench", "layers", "--svg"],
     ],
 )
 def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:
