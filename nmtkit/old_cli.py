@@ -182,31 +182,6 @@ def nmtkit(
 
 
 @app.command()
-def inspect(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    runs_dir: RunsDir = RUNS,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", callback=_page, help="Also write a page with charts."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Show lengths, vocabulary and samples of a prepared corpus."""
-    from nmtkit import progress
-    from nmtkit.commands import inspect as command
-    from nmtkit.reporting.page import write_page
-    from nmtkit.reporting.tables import print_inspection
-
-    inspection = command.inspect(_chain(recipe, overrides, Machine(runs_dir)))
-    if html is not None:
-        write_page(inspection, html)
-    print_inspection(inspection, as_json=as_json)
-    if html is not None:
-        progress.say(f"inspect: wrote {html}")
-
-
-@app.command()
 def average(
     names: Annotated[
         list[str],

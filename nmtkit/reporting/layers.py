@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from nmtkit.files import Record
-from nmtkit.reporting.chart import LogChart
+from nmtkit.reporting.chart import Axis, Chart, Series, svg_file
 from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel
-from nmtkit.reporting.inspection import Grid
-from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.page import replace_page
 from nmtkit.rooms import hashes
 from nmtkit.store import versions
 
@@ -113,11 +113,16 @@ def plot_layers(table: LayerTable) -> str:
     """Return SVG: time over n and over d, both logarithmic."""
     charts = []
     for variable, at in (("n", f"d = {table.d:,}"), ("d", f"n = {table.n:,}")):
-        lines = [(row.layer, _series(table, row.layer, variable)) for row in table.rows]
-        charts.append(LogChart(variable, f"Seconds by {variable}, {at}", lines))
-    return TEMPLATES.get_template("layers.svg.j2").render(
-        charts=charts, title=costs_grid(table).title
-    )
+        series = [
+            Series(row.layer, _series(table, row.layer, variable), "line and dots")
+            for row in table.rows
+        ]
+        places = sorted({place for each in series for place, _ in each.points})
+        ticks = [(place, f"{place:,.0f}") for place in places]
+        title = f"Seconds by {variable}, {at}"
+        axes = Axis(variable, is_log=True, ticks=ticks), Axis("seconds", is_log=True)
+        charts.append(Chart(variable, title, series, *axes, plot=260))
+    return svg_file(*charts)
 
 
 def layers_exhibit(table: LayerTable) -> Exhibit:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -18,32 +18,16 @@ from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.facts import (
     Check,
     CorpusEntry,
-    Counted,
     Garbage,
-    Inspection,
     Made,
     Plan,
     Results,
-    SamplePair,
     State,
-    Steps,
     TrainingSpeed,
     TranslationSpeed,
     Verified,
 )
-from nmtkit.reporting.inspection import (
-    Grid,
-    corpora_grid,
-    held_out_sides,
-    left_out,
-    lengths_grid,
-    round_trip,
-    sizes_grid,
-    splitting_grid,
-    spoken,
-    unknown_grid,
-    vocabulary_grid,
-)
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.layers import LAYERS_NOTES, LayerTable, costs_grid, steps_grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.visible import visible
@@ -54,9 +38,6 @@ Entry = TypeVar("Entry")
 DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
 
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
-
-BLOCKS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # of rising height
-MAX_SPLIT_WORDS = 6  # of an inspection on a terminal; its page shows more
 
 
 def print_json(value: object) -> None:
@@ -272,31 +253,6 @@ def print_results(results: Results, *, as_json: bool) -> None:
     _print_code(other)
 
 
-def print_inspection(inspection: Inspection, *, as_json: bool) -> None:
-    """Print what a prepared corpus holds; of samples, the first of each corpus and reason."""
-    if as_json:
-        print_json(asdict(inspection))
-        return
-    console = _console()
-    where = marked(visible(inspection.path), inspection.other_code)
-    console.print(f"nmtkit inspect {inspection.recipe}: {where}", soft_wrap=True)
-    _print_code(inspection.other_code)
-    console.print(_grid_table(corpora_grid(inspection)))
-    console.print(_grid_table(sizes_grid(inspection)))
-    console.print(left_out(inspection), soft_wrap=True)
-    if ceiling := round_trip(inspection):
-        console.print(ceiling, soft_wrap=True)
-    console.print(_lengths_table(inspection))
-    console.print(_grid_table(vocabulary_grid(inspection)))
-    console.print(_grid_table(splitting_grid(inspection)))
-    console.print(_grid_table(unknown_grid(inspection)))
-    console.print(_words_table(inspection))
-    for pair in _first_of_each(inspection.samples, lambda pair: pair.corpus):
-        console.print(_sample_table(pair, inspection.normalizing))
-    if inspection.dropped:
-        console.print(_dropped_table(inspection))
-
-
 def _grid_table(grid: Grid) -> Table:
     table = _table(grid.title, *grid.columns)
     for column in table.columns[grid.n_labels :]:
@@ -307,95 +263,6 @@ def _grid_table(grid: Grid) -> Table:
             table.add_row(visible(label), *map(visible, row[1:]))
         if len(group) > 1:
             table.add_section()
-    return table
-
-
-def _lengths_table(inspection: Inspection) -> Table:
-    """The quantiles, each with its histogram."""
-    grid = lengths_grid(inspection)
-    histograms = [
-        [*(side.histogram for side in split.sides), split.ratio_histogram]
-        for split in inspection.splits
-    ]
-    groups = [
-        [(*row, _blocks(histogram.counts)) for row, histogram in zip(*both, strict=True)]
-        for both in zip(grid.groups, histograms, strict=True)
-    ]
-    longest = histograms[0][0].starts[-1]
-    shown = f"1 to {longest:,.0f} and more; ratios 1/4 to 4"
-    table = _grid_table(replace(grid, columns=(*grid.columns, shown), groups=groups))
-    table.columns[-1].justify = "left"
-    return table
-
-
-def _blocks(counts: Sequence[int]) -> str:
-    """A histogram on one line; what is not empty is seen."""
-    top = max(counts)
-    return "".join(BLOCKS[-(-count * (len(BLOCKS) - 1) // top)] for count in counts)
-
-
-def _words_table(inspection: Inspection) -> Table:
-    vocabulary = inspection.vocabulary
-    table = _table("subwords and words", "", "")
-    table.add_row("most frequent subwords of train", _counted(vocabulary.most_frequent))
-    table.add_row("rarest that occur in train", _counted(vocabulary.rarest), end_section=True)
-    for side in inspection.splitting:
-        split = [
-            " ".join(word.pieces) + (" ..." if word.n_pieces > len(word.pieces) else "")
-            for word in side.most_split[:MAX_SPLIT_WORDS]
-        ]
-        table.add_row(f"{side.lang}: frequent in dev and whole", _counted(side.whole))
-        table.add_row(
-            f"{side.lang}: of most pieces", "\n".join(map(visible, split)), end_section=True
-        )
-    for name, held_out in held_out_sides(inspection):
-        if held_out.unknown_words:
-            table.add_row(f"{name} {held_out.lang}: unknown in", _counted(held_out.unknown_words))
-    return table
-
-
-def _counted(words: Sequence[Counted]) -> str:
-    return "  ".join(f"{visible(word.text)} {word.count:,}" for word in words)
-
-
-def _sample_table(pair: SamplePair, normalizing: str) -> Table:
-    table = _table(f"{visible(pair.corpus)}, line {pair.line:,}", "", "", "")
-    for number, name in enumerate(("raw", normalizing, "tokens", "subwords", "ids")):
-        if name:
-            table.add_row(name, pair.src.lang, visible(_step_texts(pair.src)[number]))
-            table.add_row("", pair.tgt.lang, visible(_step_texts(pair.tgt)[number]))
-            table.add_section()
-    return table
-
-
-def _step_texts(steps: Steps) -> tuple[str, ...]:
-    not_shown = f" (and {steps.n_left_out:,} more characters)" if steps.n_left_out else ""
-    more = f" (and {steps.n_ids - len(steps.ids):,} more)" if steps.n_ids > len(steps.ids) else ""
-    return (
-        steps.raw + not_shown,
-        steps.normalized,
-        steps.tokens,
-        " ".join(steps.pieces) + more,
-        " ".join(map(str, steps.ids)) + more,
-    )
-
-
-def _first_of_each(entries: Sequence[Entry], key: Callable[[Entry], str]) -> list[Entry]:
-    first: dict[str, Entry] = {}
-    for entry in entries:
-        first.setdefault(key(entry), entry)
-    return list(first.values())
-
-
-def _dropped_table(inspection: Inspection) -> Table:
-    table = _table("a dropped pair of each reason", "reason", "where", "")
-    for pair in _first_of_each(inspection.dropped, lambda pair: pair.reason):
-        table.add_row(
-            visible(spoken(pair.reason)),
-            f"{visible(pair.corpus)}, line {pair.line:,}",
-            f"{visible(pair.src)}\n{visible(pair.tgt)}",
-            end_section=True,
-        )
     return table
 
 

@@ -121,7 +121,7 @@ def test_table_is_printed_and_read_again(
     write_plot(table, tmp_path / "layers.svg")
     lines = ElementTree.parse(tmp_path / "layers.svg").getroot().iter()
     circles = [each for each in lines if each.tag.endswith("circle")]
-    assert len(circles) == 7 * (2 + 2)
+    assert len(circles) == 7 * (2 + 2) + 2 * 7  # and the legends
     exhibit = layers_exhibit(table)
     write_exhibit(tmp_path, "table-1", exhibit)
     assert read_exhibit(tmp_path, "table-1") == exhibit

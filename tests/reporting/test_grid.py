@@ -96,7 +96,7 @@ def test_no_text_breaks_a_table_or_is_unseen(write: Callable[[Grid], str]) -> No
 def test_sentences_are_comments_in_latex_and_absent_in_csv_and_json_has_the_value(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    parts = ["as said", GRID]
+    parts: list[Grid | str] = ["as said", GRID]
     for form, beginning in (("latex", "% as said\n"), ("markdown", "as said\n"), ("csv", "side,")):
         show(Form(table=TableForm(form)), {}, parts)
         assert capsys.readouterr().out.startswith(beginning)

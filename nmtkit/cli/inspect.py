@@ -1,4 +1,4 @@
-"""inspect: what a prepared corpus contains, to check before training on it.
+"""nmtkit inspect: what a prepared corpus contains, to check before training on it.
 
 Ids and offsets are read in chunks, so a corpus may be larger than memory. The size of the result is
 bounded, whatever the corpus contains.
@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nmtkit import progress
+from nmtkit.cli.options import Html, command
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.prepared import Split as SplitName
@@ -19,7 +21,9 @@ from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.recipe import Recipe
-from nmtkit.reporting.facts import (
+from nmtkit.reporting.code import marked
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.inspection import (
     Counted,
     DroppedPair,
     Histogram,
@@ -29,11 +33,19 @@ from nmtkit.reporting.facts import (
     Side,
     Split,
     Splitting,
-    SplitWord,
     Steps,
     TrainingCorpus,
     Vocabulary,
+    corpora_grid,
+    lengths_grid,
+    notes,
+    render_page,
+    sample_grids,
+    vocabulary_grid,
+    words_grid,
 )
+from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import verify
@@ -59,18 +71,27 @@ MAX_DROPPED = 30
 MAX_CHARACTERS = 300  # of a line that is shown
 MAX_IDS = 150
 MAX_WORD_CHARACTERS = 40
-MAX_PIECES = 12  # of a word that is shown
 
 
-def inspect(chain: Chain) -> Inspection:
-    """Describe the prepared corpus of a recipe.
-
-    Raises:
-        UserError: The corpus is not prepared yet, or was altered.
-    """
+@command("nmtkit inspect demo --html corpus.html")
+def inspect(chain: Chain, form: Form, html: Html = None) -> None:
+    """Show lengths, vocabulary and samples of a prepared corpus."""
     prepared = PreparedCorpus(verify(chain.need("prepare")))
     other = other_code(prepared.artifact.manifest)
-    return replace(gather(chain.recipe, prepared), other_code=other)
+    found = replace(gather(chain.recipe, prepared), other_code=other)
+    if html is not None:
+        replace_page(html, render_page(found))
+        progress.say(f"inspect: wrote {html}")
+    parts: list[Grid | str] = [
+        f"nmtkit inspect {found.recipe}: {marked(found.path, other)}",
+        corpora_grid(found),
+        *notes(found),
+        lengths_grid(found),
+        vocabulary_grid(found),
+        words_grid(found),
+        *sample_grids(found),
+    ]
+    show(form, found, parts)
 
 
 def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
@@ -288,25 +309,12 @@ def _vocabulary(recipe: Recipe, subword: Subword, tokens: Ints) -> Vocabulary:
 
 def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> Splitting:
     words = Counter(word for line in lines for word in how.tokenize(line).split())
-    pieces = {word: subword.pieces(subword.encode(word)) for word in words}
-    whole = Counter({word: n for word, n in words.items() if len(pieces[word]) == 1})
-    most_split = sorted(words, key=lambda word: (-len(pieces[word]), word))[:N_EXAMPLES]
+    n_pieces = {word: len(subword.encode(word)) for word in words}
     return Splitting(
         lang=how.lang,
         n_words=words.total(),
-        n_whole=whole.total(),
-        n_pieces=sum(n * len(pieces[word]) for word, n in words.items()),
-        # Punctuation and digits are whole in any vocabulary, so they are not shown.
-        whole=_most_common(Counter({word: n for word, n in whole.items() if word.isalpha()})),
-        most_split=[
-            SplitWord(
-                _cut(word, MAX_WORD_CHARACTERS),
-                [_cut(piece, MAX_WORD_CHARACTERS) for piece in pieces[word][:MAX_PIECES]],
-                len(pieces[word]),
-            )
-            for word in most_split
-            if len(pieces[word]) > 1
-        ],
+        n_whole=sum(n for word, n in words.items() if n_pieces[word] == 1),
+        n_pieces=sum(n * n_pieces[word] for word, n in words.items()),
     )
 
 
