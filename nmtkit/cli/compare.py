@@ -21,7 +21,7 @@ from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
 from nmtkit.evaluation.plain_text import warnings
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
-from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.evaluation.translations import translated_sets
 from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid, Row
@@ -34,7 +34,6 @@ from nmtkit.stages.score import describe, text_tools
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
 ON_TERMINAL = 5  # lines of them
-SET = " --set "  # between the overrides of a run as one types it
 SIGNIFICANT = 0.05  # a p-value below it
 
 
@@ -153,7 +152,13 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
         return _System(name, list(read_plain(path)))
     chain = named_chain(name, machine)
     translated = chain.need("translate")
-    chosen = _choose(name, translated_sets(translated), test_set)
+    sets = {each.name: each for each in translated_sets(translated) if each.references}
+    if not sets or test_set not in (None, *sets):
+        has = ", ".join(sets) or "none with a reference"
+        raise UserError(f"{name} has no test set {test_set or 'to compare'}; it has {has}")
+    if test_set is None and len(sets) > 1:
+        progress.say(f"compare: {name}: --test-set names another one of {', '.join(sets)}")
+    chosen = sets[test_set or next(iter(sets))]
     src, hyps, references = chosen.read()
     lang = chain.recipe.corpus.tgt_lang
     return _System(
@@ -166,21 +171,9 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     )
 
 
-def _choose(run: str, sets: Sequence[TranslatedSet], test_set: str | None) -> TranslatedSet:
-    scored = {each.name: each for each in sets if each.references}
-    if not scored or test_set not in (None, *scored):
-        has = ", ".join(scored) or "none with a reference"
-        raise UserError(f"{run} has no test set {test_set or 'to compare'}; it has {has}")
-    name = test_set or next(iter(scored))
-    if test_set is None and len(scored) > 1:
-        progress.say(f"compare: {run}: {name}; --test-set names another one of {', '.join(scored)}")
-    return scored[name]
-
-
 def _common_test_set(
     systems: Sequence[_System], references: Sequence[Path], lang: str | None
 ) -> TestSet:
-    of_run = next((system.test_set for system in systems if system.test_set), None)
     if references:
         if lang is None:
             raise UserError(
@@ -188,9 +181,10 @@ def _common_test_set(
                 "tree for parses"
             )
         return own_test_set(references, lang)
-    if of_run is None:
-        raise UserError("name the reference of these files: add --ref FILE and --lang")
-    return of_run
+    for system in systems:
+        if system.test_set:
+            return system.test_set
+    raise UserError("name the reference of these files: add --ref FILE and --lang")
 
 
 def _check_length(name: str, lines: Sequence[str], common: TestSet) -> None:
@@ -284,11 +278,8 @@ def _scores_grid(comparison: Comparison) -> Grid:
     ]
     verdicts = (_verdict(each, systems[0]) for each in systems[1:])
     rows.append((f"{rows[0][0]} against the first", "", *verdicts))
-    labels, common = _labels(comparison)
-    title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines" + (
-        f"; all with{common}" if common else ""
-    )
-    names = (marked(label, each.other_code) for label, each in zip(labels, systems, strict=True))
+    title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines"
+    names = (marked(system.name, system.other_code) for system in systems)
     return Grid.of(title, ("score", *names), rows, 1)
 
 
@@ -300,18 +291,17 @@ def _notes(comparison: Comparison) -> list[str]:
     """Return how each figure was counted."""
     first = comparison.systems[0]
     note = code_note(all_of(*(system.other_code for system in comparison.systems)))
-    signatures = (
-        f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {found['signature']}"
-        for metric in first.tests["paired_bootstrap"]
-        for test, found in ((test, first.tests[test][metric]) for test in first.tests)
-    )
-    hows = (
+    notes = [f"note: {note}"] if note else []
+    for metric in first.tests["paired_bootstrap"]:
+        for test, found in first.tests.items():
+            signature = found[metric]["signature"]
+            notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
+    notes += [
         f"{SCORE_NAMES[key]}: {how_counted(score)}"
         for key, score in first.scores.items()
         if _is_untested(key)
-    )
-    of_seed = f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"
-    return [*([f"note: {note}"] if note else []), *signatures, *hows, of_seed]
+    ]
+    return [*notes, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]
 
 
 def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
@@ -352,15 +342,8 @@ def _marked_hyps(
     """
     baseline, *others = of_line.hyps
     words = [marked_words(baseline, others), *(marked_words(other, [baseline]) for other in others)]
-    return list(zip(_labels(comparison)[0], words, of_line.scores, strict=True))
-
-
-def _labels(comparison: Comparison) -> tuple[list[str], str]:
-    """Return the name of each system without the overrides that all have, and these."""
-    names = [system.name.split(SET) for system in comparison.systems]
-    common = [each for each in names[0][1:] if all(each in name for name in names)]
-    labels = [SET.join(each for each in name if each not in common) for name in names]
-    return labels, "".join(f"{SET}{each}" for each in common)
+    names = (system.name for system in comparison.systems)
+    return list(zip(names, words, of_line.scores, strict=True))
 
 
 def marked_words(hyp: str, others: Sequence[str]) -> list[tuple[str, bool]]:

@@ -28,7 +28,7 @@ from nmtkit.recipe_file import load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.document import markdown_of, write_for_paper
 from nmtkit.reporting.page import TEMPLATES, replace_page
-from nmtkit.reporting.report import Report, RunFacts, StageFacts, document, footer
+from nmtkit.reporting.report import Report, RunFacts, StageFacts, document
 from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
@@ -58,19 +58,13 @@ def report(
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")
-    write(gather(machine, names or []), folder)
-
-
-def write(found: Report, folder: Path) -> None:
-    """Write the page, the Markdown and the JSON, then tables and charts, and tell their paths."""
+    found = gather(machine, names or [])
     whole = document(found)
     folder.mkdir(parents=True, exist_ok=True)
     write_for_paper(whole.parts, folder)
-    page = TEMPLATES.get_template("report.html.j2").render(document=whole, footer=footer(found))
-    paragraphs = markdown_of([whole], level=1)
     for name, text in {
-        "report.html": page,
-        "report.md": "\n\n".join([*paragraphs, footer(found)]) + "\n",
+        "report.html": TEMPLATES.get_template("report.html.j2").render(document=whole),
+        "report.md": "\n\n".join(markdown_of([whole], level=1)) + "\n",
         "report.json": json.dumps(found.as_json(), ensure_ascii=False, indent=1) + "\n",
     }.items():
         replace_page(folder / name, text)
@@ -89,22 +83,17 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         UserError: A run or a study does not exist, or a run is not scored.
     """
     store = Store(machine.runs_dir)
-    of_studies = [name for name in names if _is_study(name)]
-    tables = [
-        _study(machine, name)
-        for name in (of_studies if names else [path.stem for path in bundled_studies()])
-    ]
-    scored = list(store.all("score"))
-    if names:
-        named = {
-            named_chain(each, machine).need("score").path.name
-            for each in names
-            if each not in of_studies
-        }
-        rows = {row.scored for each in tables for row in each.rows}
-        scored = [each for each in scored if each.path.name in named | rows]
+    bundled = [path.stem for path in bundled_studies()]
+    of_studies = [name for name in names or bundled if _is_study(name, bundled)]
+    studies = [_study(machine, name) for name in of_studies]
+    wanted = {row.scored for study in studies for row in study.rows}
+    for name in names:
+        if name not in of_studies:
+            wanted.add(named_chain(name, machine).need("score").path.name)
     runs = []
-    for artifact in scored:
+    for artifact in store.all("score"):
+        if names and artifact.path.name not in wanted:
+            continue
         progress.say(f"report: {artifact.path}")
         try:
             runs.append(_run(store, artifact))
@@ -116,16 +105,15 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=versions(),
         runs_dir=str(machine.runs_dir),
-        runs=sorted(_labelled(runs, tables), key=lambda run: run.label),
-        studies=tables,
+        runs=sorted(_labelled(runs, studies), key=lambda run: run.label),
+        studies=studies,
     )
 
 
-def _is_study(name: str) -> bool:
+def _is_study(name: str, bundled: Sequence[str]) -> bool:
     path = Path(split_overrides(name)[0])
-    if path.suffix == ".toml" and path.is_file():
-        return "rows" in read_toml(path)
-    return any(path.name == each.stem for each in bundled_studies())
+    is_file = path.suffix == ".toml" and path.is_file()
+    return "rows" in read_toml(path) if is_file else str(path) in bundled
 
 
 def _study(machine: Machine, name: str) -> StudyTable:
@@ -154,10 +142,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
             description = loaded.description
             if not corpus:  # it was freed
                 langs = loaded.corpus.src_lang.canonical, loaded.corpus.tgt_lang.canonical
-    facts: dict[str, Any] = {"n_parameters": None, "steps": None, "cost": None, "dev": []}
     here = {stage.stage for stage in stages if stage.is_here}
-    if "train" in here:
-        facts = _training(open_directory(found["train"]))
     by_length = {}
     lang = Language.named(langs[1])
     if lang and "translate" in here:
@@ -178,7 +163,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         stages=stages,
         by_length=by_length,
         other_code=other_code(scored.manifest),
-        **facts,
+        **(_training(open_directory(found["train"])) if "train" in here else {}),
     )
 
 
@@ -253,11 +238,6 @@ def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> lis
         if len(lines) >= MIN_LINES:
             lengths, hyps, *references = map(list, zip(*lines, strict=True))
             bleu = sacre_bleu(hyps, *references, lang=lang, lowercase=lowercase, n_bootstrap=1)
-            found.append(
-                {
-                    "mean_words": sum(lengths) / len(lines),
-                    "lines": len(lines),
-                    "sacrebleu": bleu.score,
-                }
-            )
+            mean = sum(lengths) / len(lines)
+            found.append({"mean_words": mean, "lines": len(lines), "sacrebleu": bleu.score})
     return found

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,9 +164,8 @@ def _prepare(chain: Chain) -> None:
     while chain.find("prepare") is None:
         try:
             with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
-                if chain.find("prepare") is None and _nmtkit(
-                    "prepare", chain, of_prepare.options()
-                ):
+                is_here = chain.find("prepare") is not None
+                if not is_here and _nmtkit("prepare", chain, of_prepare.options()):
                     raise UserError("the corpus of the study was not prepared, as said above")
         except BusyError as error:
             if not is_waiting:
@@ -187,6 +187,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
     """
     quiet = ["--quiet"] if progress.console.quiet else []
     overrides = [f"--set={override}" for override in chain.overrides]
+    words = [*quiet, command, *options, *overrides, "--", chain.command]
     signals: list[signal.Signals] = []
 
     def pass_on(number: signal.Signals) -> None:
@@ -195,17 +196,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            [
-                sys.executable,
-                "-m",
-                "nmtkit",
-                *quiet,
-                command,
-                *options,
-                *overrides,
-                "--",
-                chain.command,
-            ],
+            [sys.executable, "-m", "nmtkit", *words],
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C comes to this process, which passes it on once
@@ -285,10 +276,10 @@ def _state(chain: Chain) -> tuple[str, str]:
 
 
 def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
-    if why := why_diverged(chain, draft):
-        return "diverged", why
     from nmtkit.training.checkpoint import last_step  # imports torch
 
+    if why := why_diverged(chain, draft):
+        return "diverged", why
     if step := last_step(draft / CHECKPOINTS):
         return "stopped", f"after step {step:,} of {chain.recipe.training.max_steps:,}"
     return "not run", ""
@@ -299,27 +290,23 @@ def _reached(chain: Chain) -> dict[str, Any]:
     from nmtkit.stages.average import averaged_steps  # imports torch
     from nmtkit.training.metrics import METRICS, read_metrics
 
+    trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    lines = read_metrics(chain.need("train").path / METRICS)
+    lines = {line["step"]: line for line in read_metrics(trained.path / METRICS)}
     return {
         "scored": chain.fingerprint("score"),
         "steps": step,
-        "cost": cost_of(chain.need("train")),
-        "dev_perplexity": next(
-            (line.get("dev_perplexity") for line in lines if line["step"] == step), None
-        ),
-        "scores": read_scores(chain.need("score")),
-        "other_code": other_code(chain.need("score").manifest),
+        "cost": cost_of(trained),
+        "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
+        "scores": read_scores(scored),
+        "other_code": other_code(scored.manifest),
     }
 
 
 def _n_parameters(chain: Chain) -> int:
-    try:
-        prepared = chain.find("prepare")
-    except UserError:
-        prepared = None
-    n_tokens = (
-        PreparedCorpus(prepared).counts().vocabulary if prepared else chain.expected_vocabulary()
-    )
+    n_tokens = chain.expected_vocabulary()
+    with suppress(UserError):
+        if prepared := chain.find("prepare"):
+            n_tokens = PreparedCorpus(prepared).counts().vocabulary
     model = chain.recipe.model
     return count_parameters(model, model.rows_for(n_tokens)).total

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from nmtkit.reporting.link import Link
 from nmtkit.reporting.published import (
     LANGUAGES,
     NOTES,
+    OURS,
     REPRODUCTIONS,
     TABLE_2,
     TABLE_2_KINDS,
@@ -33,6 +34,16 @@ from nmtkit.reporting.study import (
 )
 
 FORMAT = 2  # of report.json; README.md describes it
+TABLE_2_SET = "newstest2014"
+OF_PAPER = (  # the recipes of Table 2 and of Table 4
+    *("wmt14-en-de-base", "wmt14-en-de-big", "wmt14-en-fr-base", "wmt14-en-fr-big"),
+    *("wsj-parsing", "wsj-parsing-semi"),
+)
+OF_DEV = {
+    "dev_sacrebleu": "sacreBLEU",
+    "dev_bracket_f1": "bracket F1",
+    "dev_perplexity": "perplexity per subword",
+}
 
 
 @dataclass(frozen=True)
@@ -66,22 +77,12 @@ class RunFacts:
     languages: tuple[str, str]
     scores: dict[str, Any]
     stages: list[StageFacts]
-    n_parameters: int | None
-    steps: int | None
-    cost: TrainingCost | None
-    dev: list[dict[str, Any]]  # evaluations during training
     by_length: dict[str, list[dict[str, Any]]]  # of each test set, sacreBLEU by source length
     other_code: OtherCode  # that made the scores
-
-    @property
-    def verify(self) -> str:
-        """The command that hashes again all that it rests on."""
-        return shlex.join(["nmtkit", "verify", self.stages[-1].path])
-
-    @property
-    def anchor(self) -> str:
-        """The id of its part of the page."""
-        return f"run-{self.id}"
+    n_parameters: int | None = None
+    steps: int | None = None
+    cost: TrainingCost | None = None
+    dev: list[dict[str, Any]] = field(default_factory=list)  # evaluations during training
 
 
 @dataclass(frozen=True)
@@ -96,75 +97,52 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return what report.json contains."""
-        reproductions = [
-            {"counted": counted, **asdict(each)}
-            for counted, (_, published) in REPRODUCTIONS.items()
-            for each in published
-        ]
         return {
             "format": FORMAT,
             **asdict(self),
             "table_2": [asdict(row) for row in TABLE_2],
             "table_4": [asdict(row) for row in TABLE_4],
-            "reproductions": reproductions,
+            "reproductions": [asdict(row) for row in REPRODUCTIONS],
         }
-
-
-# What reproduces a row of Table 2 and of Table 4: a recipe and its language.
-TABLE_2_RECIPES = {
-    "wmt14-en-de-base": "de",
-    "wmt14-en-de-big": "de",
-    "wmt14-en-fr-base": "fr",
-    "wmt14-en-fr-big": "fr",
-}
-TABLE_2_SET = "newstest2014"
-TABLE_4_RECIPES = ("wsj-parsing", "wsj-parsing-semi")
 
 
 def document(report: Report) -> Part:
     """Return the whole report."""
     results = [
         *(_study_part(report, study) for study in report.studies),
-        *(_table_2_part(report), _reproductions_part(report), _table_4_part(report)),
+        _published_part("table-2", "Table 2", table_2(report), [*_cost_charts(report)], NOTES),
+        _published_part("reproductions", "Reproductions", reproductions_grid(report)),
+        _published_part("table-4", "Table 4", table_4(report)),
     ]
-    parts = [
-        _runs_part(report),
-        *(each for each in results if not each.is_folded),
-        Part(
-            "published",
-            "Published, and not run here",
-            text="Nothing of ours is beside these tables yet. To run a recipe or a study:",
-            code="\n".join(_not_run(report)),
-            parts=[each for each in results if each.is_folded],
-        ),
-        Part("rests-on", "What the runs rest on", parts=[*map(_run_part, report.runs)]),
+    names = {run.name for run in report.runs}
+    commands = [f"nmtkit run {recipe}" for recipe in OF_PAPER if recipe not in names]
+    commands += [
+        f"nmtkit study {study.name}"
+        for study in report.studies
+        if not any(row.scored for row in study.rows)
     ]
-    n = len(report.runs)
+    folded = Part(
+        "published",
+        "Published, and not run here",
+        text="Nothing of ours is beside these tables yet. To run a recipe or a study:",
+        code="\n".join(commands),
+        parts=[each for each in results if each.is_folded],
+    )
+    rests_on = Part("rests-on", "What the runs rest on", parts=[*map(_run_part, report.runs)])
+    made_by = ", ".join(f"{name} {version}" for name, version in report.made_by.items())
     return Part(
         "report",
         "nmtkit report",
-        text=f"{n:,} scored run{'' if n == 1 else 's'} in {report.runs_dir}. A row of ours leads "
-        "to its run, and there to the recipe, the hashes, the code and the library versions that "
-        "made it, and to the command that makes it again.",
-        parts=[part for part in parts if part.tables or part.parts or part.text],
+        text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours leads to its "
+        "run, and there to the recipe, the hashes, the code and the library versions that made "
+        f"it, and to the command that makes it again. Written {report.written} by {made_by}.",
+        parts=[
+            _runs_part(report),
+            *(each for each in results if not each.is_folded),
+            *([folded] if folded.parts else []),
+            *([rests_on] if report.runs else []),
+        ],
     )
-
-
-def footer(report: Report) -> str:
-    """Return when and by what the report was written."""
-    made_by = ", ".join(f"{name} {version}" for name, version in report.made_by.items())
-    return f"Written {report.written} by nmtkit report: {made_by}."
-
-
-def _not_run(report: Report) -> Iterator[str]:
-    """Yield the command of each recipe of the paper, and of each study, that has no run."""
-    names = {run.name for run in report.runs}
-    for recipe in (*TABLE_2_RECIPES, *TABLE_4_RECIPES):
-        if recipe not in names:
-            yield f"nmtkit run {recipe}"
-    for study in report.studies:
-        if not any(row.scored for row in study.rows):
-            yield f"nmtkit study {study.name}"
 
 
 # Own runs
@@ -172,81 +150,83 @@ def _not_run(report: Report) -> Iterator[str]:
 
 def _runs_part(report: Report) -> Part:
     of_studies = {row.scored for study in report.studies for row in study.rows}
-    runs = [run for run in report.runs if run.id not in of_studies]
+    others = [run for run in report.runs if run.id not in of_studies]
+    hows = dict.fromkeys(how for run in report.runs for how in _hows(run))
     return Part(
         "runs",
         "Runs",
         text="" if report.runs else "No run is scored yet: nmtkit run RECIPE",
         tables={"runs": runs_grid(report)} if report.runs else {},
-        charts=_charts(runs),
-        notes=[*dict.fromkeys(how for run in report.runs for how in _hows(run)), *_dev_notes(runs)],
+        charts=_charts(others),
+        notes=[*hows, *_dev_notes(others)],
     )
 
 
 def runs_grid(report: Report) -> Grid:
     """Return each run on each of its test sets, every kind of score named."""
-    rows: list[Row] = []
-    sets = [of_set for run in report.runs for of_set in run.scores.values()]
-    kinds = [name for name in SCORE_NAMES if any(kind_of(name) in of_set for of_set in sets)]
-    for run in report.runs:
-        for name, of_set in run.scores.items():
-            cells = [shown(of_set, kind) for kind in kinds]
-            cost = run.cost
-            costs = (_flops(cost.time_flops), _flops(cost.product_flops)) if cost else ("", "")
-            parameters = "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}"
-            rows.append((Link(run.label, run.anchor), name, *cells, parameters, *costs))
+    sets = [(run, *each) for run in report.runs for each in run.scores.items()]
+    kinds = [kind for kind in SCORE_NAMES if any(kind_of(kind) in scores for *_, scores in sets)]
+    rows = [
+        (
+            _link(run),
+            name,
+            *(shown(scores, kind) for kind in kinds),
+            "" if run.n_parameters is None else f"{run.n_parameters / 1e6:.2f}",
+            *_costs(run),
+        )
+        for run, name, scores in sets
+    ]
     names = (SCORE_NAMES[kind] for kind in kinds)
     columns = ("run", "test set", *names, "params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}")
     return Grid.of("all scored runs", columns, rows, 2)
 
 
+def _link(run: RunFacts, before: str = "") -> Link:
+    return Link(before + run.label, f"run-{run.id}")
+
+
+def _costs(run: RunFacts) -> tuple[str, str]:
+    """Return the FLOPs of a training, as Table 2 counts them and of its matrix products."""
+    return (_flops(run.cost.time_flops), _flops(run.cost.product_flops)) if run.cost else ("", "")
+
+
 def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
     """Return what several runs have in common, a line a run; never more lines than colours."""
-    lines: dict[tuple[str, ...], dict[str, tuple[Point, ...]]] = {}
+    alike: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
     for run in runs:
         for kind, points in _lines(run):
-            lines.setdefault(kind, {})[run.label] = points
+            alike.setdefault(kind, {}).setdefault(points, []).append(run.label)
     found: list[Chart] = []
-    for (key, title, over, *_), of_runs in lines.items():
-        together: dict[tuple[Point, ...], list[str]] = {}
-        for label, points in of_runs.items():
-            together.setdefault(points, []).append(label)  # such as of one training
-        series = [
-            Series(" = ".join(names), points, "line and dots") for points, names in together.items()
-        ]
+    for (key, title, over, *_), lines in alike.items():
+        series = [Series(" = ".join(names), each, "line and dots") for each, names in lines.items()]
         for begin in range(0, len(series), N_COLOURS):
-            number = sum(chart.title == title for chart in found)
-            some = series[begin : begin + N_COLOURS]
-            is_log = key == "dev-perplexity"
-            key_of_file = f"{prefix}{key}" + (f"-{number + 1}" if number else "")
-            found.append(Chart(key_of_file, title, some, Axis(over, low=0), Axis(is_log=is_log)))
+            number = sum(chart.title == title for chart in found) + 1
+            name = f"{prefix}{key}" + (f"-{number}" if number > 1 else "")
+            axes = Axis(over, low=0), Axis(is_log=key == "dev-perplexity")
+            found.append(Chart(name, title, series[begin : begin + N_COLOURS], *axes))
     return found
 
 
 def _lines(run: RunFacts) -> Iterator[tuple[tuple[str, ...], tuple[Point, ...]]]:
-    """Yield lines of a run, each with what is the same in all runs that can be compared with it.
+    """Yield lines of a run, each after what is the same in all runs that are counted alike.
 
     That begins with the name of a file, the title and the horizontal axis.
     """
     prepared = next((each.fingerprint for each in run.stages if each.stage == "prepare"), "")
     langs = "-".join(run.languages)
-    for key, name in (
-        ("dev_sacrebleu", "sacreBLEU"),
-        ("dev_bracket_f1", "bracket F1"),
-        ("dev_perplexity", "perplexity per subword"),
-    ):
+    for key, name in OF_DEV.items():
         points = tuple((each["step"], each[key]) for each in run.dev if each.get(key) is not None)
         if points:
-            how = str(run.dev[-1].get(f"{key}_how") or "")
+            how = str(run.dev[-1].get(f"{key}_how"))
             title = f"{name} of dev, {langs}, not verified"
             yield (key.replace("_", "-"), title, "steps", prepared, how), points
     for name, groups in run.by_length.items():
         points = tuple((round(group["mean_words"]), group["sacrebleu"]) for group in groups)
         if len(points) > 1:
-            of_set = run.scores[name]
-            counted = of_set["test_set"]["sha256"], how_counted(of_set["sacrebleu"])
+            scores = run.scores[name]
+            alike = scores["test_set"]["sha256"], how_counted(scores["sacrebleu"])
             title = f"sacreBLEU of {name}, {langs}, by length"
-            yield ("length", title, "words of the source", *counted), points
+            yield ("length", title, "words of the source", *alike), points
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
@@ -257,65 +237,55 @@ def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
 
 
 def _study_part(report: Report, study: StudyTable) -> Part:
-    anchors = {run.id: run.anchor for run in report.runs}
-    links = {
-        row.name: Link(row.name, anchors[row.scored]) for row in study.rows if row.scored in anchors
-    }
-    names = {row.scored: row.name for row in study.rows}
-    runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
+    rows = {row.scored: row.name for row in study.rows}
+    runs = [replace(run, label=rows[run.id]) for run in report.runs if run.id in rows]
+    links = {run.label: _link(run) for run in runs}
     begun = [each for each in study.variants if each.state != "not run"]
     rest = [each for each in study.variants if each.state == "not run"]
-    costs, chart = cost_grid(study), study_chart(study)
-    not_run = Part(
-        f"{study.name}-not-run",
-        "Rows that were not run",
-        tables={f"{study.name}-not-run": study_grid(study, rest)},
-        is_folded=True,
-    )
+    grid, costs, chart = study_grid(study, begun or rest), cost_grid(study), study_chart(study)
+    groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
+    not_run = f"{study.name}-not-run"
     return Part(
         study.name,
         study.name,
         text=study.description,
         tables={
-            study.name: _linked(study_grid(study, begun or rest), links),
+            study.name: replace(grid, groups=groups),
             **({f"{study.name}-cost": costs} if costs.groups else {}),
         },
         charts=[*([chart] if chart else []), *_charts(runs, f"{study.name}-")],
         notes=[*study_notes(study), *_dev_notes(runs)],
-        parts=[not_run] if begun and rest else [],
+        parts=[
+            Part(
+                part,
+                "Rows that were not run",
+                tables={part: study_grid(study, rest)},
+                is_folded=True,
+            )
+            for part in ([not_run] if begun and rest else [])
+        ],
         is_folded=not begun,
     )
-
-
-def _linked(grid: Grid, links: Mapping[str, Link]) -> Grid:
-    """Let the rows of a study lead to their runs."""
-    groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
-    return replace(grid, groups=groups)
 
 
 # What is published, own runs first
 
 
-def _table_2_part(report: Report) -> Part:
-    return Part(
-        "table-2",
-        "Table 2",
-        tables={"table-2": table_2(report)},
-        charts=[*_cost_charts(report)],
-        notes=NOTES,
-        is_folded=not any(map(_is_of_table_2, report.runs)),
-    )
+def _published_part(
+    key: str, title: str, grid: Grid, charts: Sequence[Chart] = (), notes: Sequence[str] = ()
+) -> Part:
+    is_ours = any(isinstance(cell, Link) for rows in grid.groups for row in rows for cell in row)
+    return Part(key, title, tables={key: grid}, charts=charts, notes=notes, is_folded=not is_ours)
 
 
 def table_2(report: Report) -> Grid:
     """Return Table 2: runs on newstest2014, the literature and the paper."""
     rows: list[Row] = []
     for run in filter(_is_of_table_2, report.runs):
-        cost = _flops(run.cost.time_flops) if run.cost else ""
-        counted = _flops(run.cost.product_flops) if run.cost else ""
-        lang = run.languages[1]
-        score = shown(run.scores[TABLE_2_SET], TABLE_2_KINDS[lang])
-        rows.append((_ours(run), *_under(lang, score), *_under(lang, cost), counted))
+        score = shown(run.scores[TABLE_2_SET], TABLE_2_KINDS[run.languages[1]])
+        cost, counted = _costs(run)
+        pairs = [(text, "") if run.languages[1] == "de" else ("", text) for text in (score, cost)]
+        rows.append((_link(run, "nmtkit: "), *pairs[0], *pairs[1], counted))
     for row in TABLE_2:
         costs = _flops(row.en_de_flops), _flops(row.en_fr_flops)
         rows.append((row.model, _figure(row.en_de), _figure(row.en_fr), *costs, ""))
@@ -326,10 +296,6 @@ def table_2(report: Report) -> Grid:
         f"FLOPs, {COUNTED}",
     )
     return Grid.of(f"test set {TABLE_2_SET}", columns, rows, 1)
-
-
-def _ours(run: RunFacts) -> Link:
-    return Link(f"nmtkit: {run.label}", run.anchor)
 
 
 def table_2_score(run: RunFacts) -> float | None:
@@ -350,73 +316,54 @@ def _is_of_table_2(run: RunFacts) -> bool:
 def _cost_charts(report: Report) -> Iterator[Chart]:
     """Yield the cost of training against BLEU of Table 2, for each language."""
     for lang, name in LANGUAGES.items():
-        ours = {
-            run.label: (run.cost.time_flops, score)
-            for run in report.runs
-            if run.languages[1] == lang
-            and (score := table_2_score(run)) is not None
-            and run.cost
-            and run.cost.time_flops
+        systems = {
+            "published": [
+                (row.model, getattr(row, f"en_{lang}_flops"), getattr(row, f"en_{lang}"))
+                for row in TABLE_2
+            ],
+            "nmtkit": [
+                (run.label, run.cost.time_flops, table_2_score(run))
+                for run in report.runs
+                if run.languages[1] == lang and run.cost
+            ],
         }
-        published = {
-            row.model: (flops, bleu)
-            for row in TABLE_2
-            if (flops := getattr(row, f"en_{lang}_flops")) and (bleu := getattr(row, f"en_{lang}"))
-        }
-        series = [
-            Series(whose, [*points.values()], "dots", labels=[*points])
-            for whose, points in (("published", published), ("nmtkit", ours))
-            if points
-        ]
+        series = []
+        for whose, points in systems.items():
+            known = [each for each in points if None not in each]
+            places = [(flops, bleu) for _, flops, bleu in known]
+            series.append(Series(whose, places, "dots", labels=[label for label, *_ in known]))
         axis = Axis("FLOPs as Table 2 counts them", is_log=True)
-        yield Chart(
-            f"cost-{lang}", f"BLEU by training cost, {name}", series, axis, width=560, plot=260
-        )
-
-
-def _reproductions_part(report: Report) -> Part:
-    grid = reproductions_grid(report)
-    is_folded = not any(isinstance(row[1], Link) for group in grid.groups for row in group)
-    tables = {"reproductions": grid}
-    return Part("reproductions", "Reproductions", tables=tables, is_folded=is_folded)
+        title = f"BLEU by training cost, {name}"
+        yield Chart(f"cost-{lang}", title, series, axis, width=560, plot=260)
 
 
 def reproductions_grid(report: Report) -> Grid:
     """Return figures of runs and published ones, only ones that are counted alike in a group."""
     groups: list[list[Row]] = []
     runs = [run for run in report.runs if run.languages[1] == "de" and _is_of_table_2(run)]
-    for counted, (name, published) in REPRODUCTIONS.items():
+    for counted, kind in OURS.items():
         rows: list[Row] = []
-        for run in runs if name is not None else []:
-            of_set = run.scores[TABLE_2_SET]
-            lines = f"{of_set['test_set']['lines']:,}"
-            rows.append((counted, _ours(run), "", lines, shown(of_set, str(name))))
-        for each in published:
-            lines = f"{each.lines:,}" if each.lines else "not said"
-            rows.append((counted, each.source, each.model, lines, each.bleu))
+        for run in runs if kind is not None else []:
+            scores = run.scores[TABLE_2_SET]
+            lines = f"{scores['test_set']['lines']:,}"
+            rows.append((counted, _link(run, "nmtkit: "), "", lines, shown(scores, str(kind))))
+        for each in REPRODUCTIONS:
+            if each.counted == counted:
+                lines = f"{each.lines:,}" if each.lines else "not said"
+                rows.append((counted, each.source, each.model, lines, each.bleu))
         groups.append(rows)
     columns = ("counted as", "system", "model", "lines", "BLEU")
     title = f"trained from scratch: BLEU on {TABLE_2_SET}, English-German"
     return Grid(title, columns, 3, groups)
 
 
-def _under(lang: str, text: str) -> tuple[str, str]:
-    """Return two cells, English-German and English-French, one of which is `text`."""
-    return (text, "") if lang == "de" else ("", text)
-
-
-def _table_4_part(report: Report) -> Part:
-    is_folded = not any("bracket_f1" in each for run in report.runs for each in run.scores.values())
-    return Part("table-4", "Table 4", tables={"table-4": table_4(report)}, is_folded=is_folded)
-
-
 def table_4(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
     rows: list[Row] = [
-        (_ours(run), name, f"{of_set['bracket_f1']['score']:.2f}")
+        (_link(run, "nmtkit: "), name, f"{scores['bracket_f1']['score']:.2f}")
         for run in report.runs
-        for name, of_set in run.scores.items()
-        if "bracket_f1" in of_set
+        for name, scores in run.scores.items()
+        if "bracket_f1" in scores
     ]
     rows += [(row.parser, row.training, f"{row.f1:.1f}") for row in TABLE_4]
     columns = ("parser", "training, or test set of a run", "F1")
@@ -428,75 +375,72 @@ def table_4(report: Report) -> Grid:
 
 
 def _run_part(run: RunFacts) -> Part:
-    made = [f"{stage.stage}: {_made(stage)}" for stage in run.stages]
     note = code_note(run.other_code)
-    references = [
-        f"{name}: {of_set['test_set']['lines']:,} lines, sha256 of the reference "
-        f"{of_set['test_set']['sha256']}"
-        for name, of_set in run.scores.items()
-    ]
-    texts = [
-        f"{key}: {' '.join(map(str, identity))}"
-        for stage in run.stages
-        for key, identities in stage.texts.items()
-        for identity in identities
-    ]
+    libraries: dict[str, list[str]] = {}
+    for stage in run.stages:
+        names = [f"{name} {version}" for name, version in stage.made_by.items() if name != "nmtkit"]
+        libraries.setdefault(", ".join(names), []).append(stage.stage)
     lists = {
-        "What it rests on": [*made, *([note] if note else []), *_libraries(run)],
-        "How its scores were counted": [*_hows(run), *references],
-        "Texts and their hashes": texts,
+        "What it rests on": [
+            *map(_made, run.stages),
+            *([note] if note else []),
+            *(f"{', '.join(stages)}: {names}" for names, stages in libraries.items() if names),
+        ],
+        "How its scores were counted": [
+            *_hows(run),
+            *(
+                f"{name}: {scores['test_set']['lines']:,} lines, sha256 of the reference "
+                f"{scores['test_set']['sha256']}"
+                for name, scores in run.scores.items()
+            ),
+        ],
+        "Texts and their hashes": [
+            f"{key}: {' '.join(map(str, identity))}"
+            for stage in run.stages
+            for key, identities in stage.texts.items()
+            for identity in identities
+        ],
     }
+    key = _link(run).target
     parts = [
-        Part(f"{run.anchor}-{number}", title, notes=notes)
+        Part(f"{key}-{number}", title, notes=notes)
         for number, (title, notes) in enumerate(lists.items())
     ]
     return Part(
-        run.anchor,
+        key,
         run.label,
         text=run.description,
-        code=f"{run.command}\n{run.verify}",
-        parts=[*parts, Part(f"{run.anchor}-recipe", "Recipe", code=_recipe_of(run))],
+        code=f"{run.command}\n{shlex.join(['nmtkit', 'verify', run.stages[-1].path])}",
+        parts=[*parts, Part(f"{key}-recipe", "Recipe", code=_recipe_of(run))],
         is_folded=True,
         aside=run.id,
     )
 
 
-def _hows(run: RunFacts) -> list[str]:
-    """Return how each score of a run was counted."""
-    return list(
-        dict.fromkeys(
-            f"{SCORE_NAMES.get(kind, kind)}: {how_counted(score)}"
-            for of_set in run.scores.values()
-            for kind, score in of_set.items()
-            if isinstance(score, dict) and "how" in score
-        )
+def _hows(run: RunFacts) -> dict[str, None]:
+    """Return how each score of a run was counted, once."""
+    return dict.fromkeys(
+        f"{SCORE_NAMES.get(kind, kind)}: {how_counted(score)}"
+        for scores in run.scores.values()
+        for kind, score in scores.items()
+        if isinstance(score, dict) and "how" in score
     )
 
 
 def _made(stage: StageFacts) -> str:
     if not stage.is_here:
-        return f"{stage.fingerprint}, not here any more"
+        return f"{stage.stage}: {stage.fingerprint}, not here any more"
     run = stage.run
     code = ", ".join(f"{room} {hashed}" for room, hashed in stage.code.items())
     commit = f", commit {run['commit'][:12]}" if run.get("commit") else ""
     changed = " with changes" if run.get("clean") is False else ""
     took = f", took {duration(stage.seconds)}" if stage.seconds is not None else ""
     return (
-        f"{stage.fingerprint}; manifest sha256 {stage.manifest_sha256 or 'not recorded'}; nmtkit "
-        f"{stage.made_by.get('nmtkit', '?')}{commit}{changed}, code "
-        f"{code or 'not recorded'}; published {stage.published or '?'} on "
+        f"{stage.stage}: {stage.fingerprint}; manifest sha256 "
+        f"{stage.manifest_sha256 or 'not recorded'}; nmtkit {stage.made_by.get('nmtkit', '?')}"
+        f"{commit}{changed}, code {code or 'not recorded'}; published {stage.published or '?'} on "
         f"{stage.host or '?'}{took}"
     )
-
-
-def _libraries(run: RunFacts) -> Iterator[str]:
-    """Yield the versions of Python and the libraries of each stage, those of several once."""
-    of_stages: dict[str, list[str]] = {}
-    for stage in run.stages:
-        names = [f"{name} {version}" for name, version in stage.made_by.items() if name != "nmtkit"]
-        if names:
-            of_stages.setdefault(", ".join(names), []).append(stage.stage)
-    return (f"{', '.join(stages)}: {names}" for names, stages in of_stages.items())
 
 
 def _recipe_of(run: RunFacts) -> str:
@@ -507,7 +451,7 @@ def _recipe_of(run: RunFacts) -> str:
         for section, values in stage.recipe.items():
             lines += ["", f"[{section}]"]
             lines += [
-                f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()
+                f"{key} = {json.dumps(each, ensure_ascii=False)}" for key, each in values.items()
             ]
     return "\n".join(lines)
 

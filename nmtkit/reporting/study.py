@@ -109,12 +109,7 @@ def _variant(rows: list[StudyRow], bleu: str) -> Variant:
 
 
 def study_grid(table: StudyTable, variants: Sequence[Variant] | None = None) -> Grid:
-    """Return one row a variant; what is published is beside what was reached.
-
-    Args:
-        table: The study.
-        variants: Those to show; by default, all.
-    """
+    """Return one row a variant, all by default; what is published is beside what was reached."""
     base = table.variants[0]
     is_scored = {row.name for row in table.rows if row.scores}
     rows = [

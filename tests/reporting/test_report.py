@@ -18,7 +18,6 @@ from nmtkit.reporting.report import (
     RunFacts,
     StageFacts,
     document,
-    footer,
     reproductions_grid,
     table_2,
     table_2_score,
@@ -97,8 +96,7 @@ def full(text: str = "") -> Report:
 
 
 def page_of(report: Report) -> str:
-    template = TEMPLATES.get_template("report.html.j2")
-    return template.render(document=document(report), footer=footer(report))
+    return TEMPLATES.get_template("report.html.j2").render(document=document(report))
 
 
 def markdown(report: Report) -> str:
