@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nmtkit import __version__, progress
+from nmtkit import __version__
 
 Groups = Mapping[str, Mapping[str, str]]
 
@@ -115,9 +115,12 @@ class _Group(TyperGroup):
             module = import_module("nmtkit.old_cli")
         function = getattr(module, f"{self.prefix}{name}")
         one = typer.Typer(add_completion=False, **SETTINGS)
-        one.command(cmd_name, cls=_Command, epilog=f"Example: {getattr(function, 'example', '')}")(
-            function
-        )
+        one.command(
+            cmd_name,
+            cls=_Command,
+            help=next(group[cmd_name] for group in self.groups.values() if cmd_name in group),
+            epilog=f"Example: {getattr(function, 'example', '')}",
+        )(function)
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -168,7 +171,10 @@ def nmtkit(
     ] = False,
 ) -> None:
     """The experiments of "Attention Is All You Need", from raw text to its tables."""
-    progress.console.quiet = quiet
+    if quiet:
+        from nmtkit import progress  # imports rich, which help does not need
+
+        progress.console.quiet = True
 
 
 @bench.callback()

@@ -1,9 +1,10 @@
 """A rough estimate of how long training will take, made before anything is downloaded."""
 
 from nmtkit import progress
+from nmtkit.cli.status import states
 from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
-from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.chain import Chain
 
 WEEK = 7 * 86_400.0
 SLOW = 1e10  # FLOP/s of a slow machine; what takes it less than a week is not looked into

@@ -1,6 +1,7 @@
 """What a recipe would do and cost on this machine; changes nothing."""
 
 from nmtkit import progress
+from nmtkit.cli.status import states
 from nmtkit.commands.trial import TrialText, measure_speed, text_of
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
@@ -8,7 +9,7 @@ from nmtkit.reporting.devices import device_name, training_cost
 from nmtkit.reporting.facts import Download, Plan
 from nmtkit.reporting.tables import print_plan
 from nmtkit.sources.download import find, known_bytes
-from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import say_faster_ways, setup_of, start_processes
 from nmtkit.training.checkpoint import checkpoints_bytes
 from nmtkit.training.distributed import Group, join

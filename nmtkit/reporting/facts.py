@@ -10,18 +10,6 @@ from nmtkit.reporting.devices import TrainingCost
 
 
 @dataclass(frozen=True)
-class State:
-    """How far one stage of a chain is."""
-
-    stage: str
-    state: str  # "fresh", "partial", "diverged", "missing", "damaged" or "unknown"
-    fingerprint: str | None
-    path: str | None  # where the artifact is, or will be
-    why: str
-    other_code: OtherCode = field(default_factory=dict)  # that made it
-
-
-@dataclass(frozen=True)
 class Made:
     """A folder of an artifact, finished or not."""
 
@@ -79,7 +67,7 @@ class Plan:
     """What would run and what it takes."""
 
     recipe: str
-    stages: list[State]
+    stages: list[Any]  # the states of `nmtkit status`
     downloads: list[Download]
     download_bytes: int  # still to fetch
     disk_bytes: int  # about, of what is still to be made
@@ -170,31 +158,3 @@ class CorpusEntry:
     licence: str
     n_pairs: dict[str, int | None]  # by languages; None: no count is known
     files: list[CorpusFile]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A line of the first test set and its translation."""
-
-    src: str
-    reference: str | None
-    hypothesis: str
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """What a stage made and what it took."""
-
-    name: str
-    summary: str
-    path: str
-    other_code: OtherCode = field(default_factory=dict)  # that made it
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a run ends with."""
-
-    stages: list[StageResult]
-    samples: list[Sample]
-    scores: dict[str, Any]

@@ -140,7 +140,7 @@ def as_csv(grid: Grid) -> str:
     """Return the table for a spreadsheet: a number has no commas between its digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_shown, grid.columns))
+    writer.writerow(visible(_number(name)) for name in grid.columns)
     for group in grid.groups:
         writer.writerows([visible(_number(cell)) for cell in row] for row in group)
     return text.getvalue().removesuffix("\n")

@@ -13,7 +13,6 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from nmtkit.duration import duration
-from nmtkit.reporting.attention import AttentionPicture
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.facts import (
     Check,
@@ -34,45 +33,12 @@ from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
 
-# What bracket F1 comes with.
-DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
-
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 
 
 def print_json(value: object) -> None:
     """Print `value` as JSON."""
     print(json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True))
-
-
-def print_scores(
-    scores: Mapping[str, Any], *, as_json: bool, other: OtherCode | None = None
-) -> None:
-    """Print each score of each test set or system, by its name, and how it was counted.
-
-    Args:
-        other: the code that made what is scored, if it is a run's.
-    """
-    if as_json:
-        print_json(scores)
-        return
-    _print_scores(_console(), scores, other or {})
-
-
-def print_status(recipe: str, states: Sequence[State], *, as_json: bool) -> None:
-    """Print the state of each stage."""
-    if as_json:
-        print_json({"recipe": recipe, "stages": {state.stage: asdict(state) for state in states}})
-        return
-    table = _table(
-        f"nmtkit status {visible(recipe)}", "stage", "state", "fingerprint", "where or why"
-    )
-    for state in states:
-        where = state.path if state.state == "fresh" else state.why
-        shown = marked(state.state, state.other_code)
-        table.add_row(state.stage, shown, state.fingerprint or "", visible(where or ""))
-    _console().print(table)
-    _print_code(*(state.other_code for state in states))
 
 
 def print_recipes(recipes: Sequence[tuple[str, str, str, str]], *, as_json: bool) -> None:
@@ -231,28 +197,6 @@ def print_plan(plan: Plan, *, as_json: bool) -> None:
     console.print(costs)
 
 
-def print_results(results: Results, *, as_json: bool) -> None:
-    """Print what a run ends with: some translations, what it took, where it lies, and scores."""
-    if as_json:
-        print_json(asdict(results))
-        return
-    console = _console()
-    samples = _table("some translations of the test set", "", "")
-    for sample in results.samples:
-        samples.add_row("source", visible(sample.src))
-        if sample.reference is not None:
-            samples.add_row("reference", visible(sample.reference))
-        samples.add_row("nmtkit", visible(sample.hypothesis), end_section=True)
-    console.print(samples)
-    places = _table("what was made", "stage", "", "where")
-    for stage in results.stages:
-        places.add_row(stage.name, marked(stage.summary, stage.other_code), stage.path)
-    console.print(places)
-    other = all_of(*(stage.other_code for stage in results.stages))
-    _print_scores(console, results.scores, other)
-    _print_code(other)
-
-
 def _grid_table(grid: Grid) -> Table:
     table = _table(grid.title, *grid.columns)
     for column in table.columns[grid.n_labels :]:
@@ -264,47 +208,6 @@ def _grid_table(grid: Grid) -> Table:
         if len(group) > 1:
             table.add_section()
     return table
-
-
-def _print_scores(console: Console, scores: Mapping[str, Any], other: OtherCode) -> None:
-    """Print a table with one row a score, then how each was counted.
-
-    There is one column a test set, or one a system if several were scored on one set.
-    """
-    columns = [marked(_score_column(name, each), other) for name, each in scores.items()]
-    table = _table(None, "score", *columns)
-    hows: list[str] = []
-    for key, name in SCORE_NAMES.items():
-        of_sets = [each[key] for each in scores.values() if key in each]
-        if of_sets:
-            table.add_row(name, *map(_score, of_sets))
-            if key == "bracket_f1":
-                _add_details(table, of_sets)
-        elif any(kind_of(key) in each for each in scores.values()):
-            table.add_row(name, *(shown(each, key) for each in scores.values()))
-        hows += dict.fromkeys(f"{name}: {how_counted(each)}" for each in of_sets)
-    console.print(table)
-    for how in hows:
-        console.print(how, soft_wrap=not console.is_terminal)
-
-
-def _add_details(table: Table, of_sets: Sequence[Mapping[str, Any]]) -> None:
-    """Add what EVALB prints besides F1, each of all sentences and of short ones."""
-    [short] = [key for key in of_sets[0] if key.startswith("up_to_")]
-    table.add_row(f"  {short.replace('_', ' ')}", *(f"{each[short]['f1']:.2f}" for each in of_sets))
-    for key in DETAILS:
-        pairs = [(each[key], each[short][key]) for each in of_sets]
-        shown = [f"{of_all:.2f} ({of_short:.2f})" for of_all, of_short in pairs]
-        table.add_row(f"  {key.replace('_', ' ')} ({short.replace('_', ' ')})", *shown)
-    for key in ("errors", "skipped", "repaired"):
-        if all(key in each for each in of_sets):
-            table.add_row(f"  {key}", *(f"{each[key]:,}" for each in of_sets))
-
-
-def _score_column(name: str, scores: Mapping[str, Any]) -> str:
-    test_set = scores["test_set"]
-    of_set = "" if name == test_set["name"] else f"{visible(test_set['name'])}, "
-    return f"{visible(name)}\n{of_set}{test_set['lines']:,} lines"
 
 
 def _score(score: Mapping[str, Any]) -> str:
@@ -378,21 +281,6 @@ def print_translation_speeds(speeds: Sequence[TranslationSpeed], *, as_json: boo
             decimal(speed.peak_bytes),
             f"{speed.load_seconds:.2f}",
         )
-    _console().print(table)
-
-
-def print_attention(picture: AttentionPicture, *, as_json: bool) -> None:
-    """Print the heads that were found, or all weights as JSON."""
-    if as_json:
-        print_json(picture.model_dump(mode="json"))
-        return
-    table = _table(visible(picture.target), "found", "value", "where", "measure")
-    for finding in picture.findings:
-        where = finding.view.title
-        if finding.view.query is not None:
-            words, _ = picture.words(finding.view.kind)
-            where += f", {visible(words[finding.view.query - 1])}"
-        table.add_row(finding.name, f"{finding.value:.3f}", where, finding.measure)
     _console().print(table)
 
 

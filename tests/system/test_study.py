@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from nmtkit.cli.run import run_stages
 from nmtkit.cli.study import _claim, chains_of, run_rows, table
-from nmtkit.commands.run import run_all
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
@@ -67,7 +67,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def nmtkit(command: str, chain: Chain, _options: Sequence[str]) -> int:
         assert command == "run"
         try:
-            run_all(chain, as_json=True)
+            run_stages(chain)
         except UserError:
             return 1
         return 0

@@ -1,4 +1,4 @@
-"""translate --bundle: a text through a bundle, line by line."""
+"""A text through a bundle, line by line: read, translated, written and resumed."""
 
 import hashlib
 import signal
@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TextIO
 from uuid import uuid4
 
 from nmtkit import progress
+from nmtkit.cli import keep_finished_work
 from nmtkit.decoding.details import Detail, details
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import Translation
@@ -22,7 +23,6 @@ from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
 from nmtkit.machine import EngineName
 from nmtkit.rooms import hashes
-from nmtkit.sources.archives import is_compressed
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import ROOMS
@@ -31,7 +31,7 @@ from nmtkit.stages.translate import tell_pieces
 from nmtkit.translator import Translator
 
 # What a translation of a text depends on, besides its bundle.
-ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "commands/translate.py")
+ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
 
 Found = tuple[list[str], list[list[Translation]]]  # lines and the translations of each
 
@@ -50,105 +50,69 @@ def translate(
     output: Output,
     source: Path | None = None,
     target: Path | None = None,
-    *,
-    interactive: bool = False,
 ) -> None:
     """Translate a text.
 
-    Lines of standard input that have arrived are translated together; a line that comes alone is
-    answered at once. A file that is translated to a file is resumed after the last part that a
-    stopped command finished.
+    A terminal is asked for each line. Other lines of standard input that have arrived are
+    translated together; a line that comes alone is answered at once. A file that is translated to
+    a file is resumed after the last part that a stopped command finished.
 
     Args:
         translator: A bundle.
         output: What is written of each line.
         source: A file, which may be compressed; None for standard input.
         target: A file, which is replaced when all lines are translated; None for standard output.
-        interactive: Whether to ask for each line at a prompt.
 
     Raises:
-        UserError: A line is not UTF-8, the beam is too narrow for the n-best list, or `target`
-            can't be written.
+        UserError: A line is not UTF-8, or `target` can't be written.
     """
-    beam_size = translator.decoding.beam_size
-    if output.n_best > beam_size:
-        raise UserError(
-            f"--n-best {output.n_best:,} is more than the beam of {beam_size:,}; add --beam "
-            f"{output.n_best}"
-        )
-    if target and target.suffix and is_compressed(target.name):
-        raise UserError(
-            f"--output {target} would not be compressed; name it without {target.suffix}, and "
-            "compress it afterwards"
-        )
     # A pipe can be read only once. A damaged file is refused at once.
-    text = _Text.measured(source) if source and source.is_file() else _Text()
+    is_file = source is not None and source.is_file()
+    n_lines, text = _measured(source) if source and is_file else (None, uuid4().hex)
 
     def written(n_done: int) -> Iterator[tuple[int, str]]:
         chunks: Iterable[Iterable[str]]
         if source is not None:
             chunks = [islice(read_plain(source), n_done, None)]
-        elif interactive:
+        elif target is None and sys.stdin.isatty() and sys.stdout.isatty():
             chunks = _typed_lines(f"{translator.text.src.lang}> ")
         else:
             chunks = arriving_lines(sys.stdin.fileno())
-        most = translator.engine.lines_per_minute(beam_size)
+        most = translator.engine.lines_per_minute(translator.decoding.beam_size)
         parts = in_growing_parts(chunks, most, n_done)
         # A part of a file is there at once; one that arrives would be waited for.
-        is_ahead = source is not None and source.is_file()
-        found = _search(translator, output.n_best, parts, is_ahead=is_ahead)
+        found = _search(translator, output.n_best, parts, is_ahead=is_file)
         return _written(translator, output, found, n_done)
 
     if target is None:
         _write_stream(written(0), sys.stdout)
     elif file := file_of(target):
-        _write_file(written, file, text, _made_from(translator, output, text))
+        keep_finished_work(kept=is_file)
+        _write_file(written, file, n_lines, _made_from(translator, output, text))
     else:  # a device or a pipe
         with target.open("w", encoding="utf-8", newline="\n") as stream:
             _write_stream(written(0), stream)
 
 
-@dataclass(frozen=True)
-class _Text:
-    """What is known of a text before it is translated."""
+def _measured(path: Path) -> tuple[int, str]:
+    """Return how many lines a whole text has, and their SHA-256.
 
-    n_lines: int | None = None
-    sha256: str | None = None  # of its lines
-
-    @classmethod
-    def measured(cls, path: Path) -> "_Text":
-        """Read a whole text.
-
-        Raises:
-            UserError: It is damaged or not UTF-8.
-        """
-        n_lines, sha256 = 0, hashlib.sha256()
-        for line in read_plain(path):
-            sha256.update(f"{line}\n".encode())
-            n_lines += 1
-        return cls(n_lines, sha256.hexdigest())
-
-
-@contextmanager
-def ended_by_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end a command that can't be resumed."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Stopped("stopped", exit_code=128 + signal.SIGINT) from None
+    Raises:
+        UserError: It is damaged or not UTF-8.
+    """
+    n_lines, sha256 = 0, hashlib.sha256()
+    for line in read_plain(path):
+        sha256.update(f"{line}\n".encode())
+        n_lines += 1
+    return n_lines, sha256.hexdigest()
 
 
 def _typed_lines(prompt: str) -> Iterator[list[str]]:
     """Yield each line that is typed at a prompt, until Ctrl-D.
 
     Raises:
-        UserError: There is no terminal, or a line is not UTF-8.
+        UserError: A line is not UTF-8.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UserError(
-            "--interactive reads from a terminal and writes to it, and standard input or output is "
-            "none; leave it out"
-        )
     with suppress(ImportError):
         import readline  # lets `input` edit a line and recall earlier ones
 
@@ -165,10 +129,10 @@ def _typed_lines(prompt: str) -> Iterator[list[str]]:
         yield [line]
 
 
-def _made_from(translator: Translator, output: Output, text: _Text) -> dict[str, str]:
-    """Return what determines what is written. No two texts that are not known are the same."""
+def _made_from(translator: Translator, output: Output, text: str) -> dict[str, str]:
+    """Return what determines what is written."""
     return {
-        "text": text.sha256 or uuid4().hex,
+        "text": text,
         "model, engine or search": translator.fingerprint,
         "format": canonical_json(asdict(output)),
         **hashes(ROOMS_OF_TEXT),
@@ -223,24 +187,19 @@ def _written(
         number: That of the first line, counted from 0.
     """
     for part, found in parts:
-        known = iter(_details(translator, output, found))
+        known: list[Detail] = []
+        if output.how.needs_details:
+            pieces = [(each.src, each.tgt) for translations in found for each in translations]
+            text, engine = translator.text, translator.engine
+            known = details(text.subword, engine, pieces, align=output.align)
+        rest = iter(known)
         written: list[str] = []
         for line, translations in zip(part, found, strict=True):
             tell_pieces(translator, f"line {number + 1:,}", translations[0])
-            of_line = list(islice(known, len(translations)))
+            of_line = list(islice(rest, len(translations)))
             written += _format(output.how, number, line, translations, of_line)
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
-
-
-def _details(
-    translator: Translator, output: Output, found: Iterable[Sequence[Translation]]
-) -> list[Detail]:
-    """Return the details of all translations, if the format shows them."""
-    if not output.how.needs_details:
-        return []
-    pieces = [(each.src, each.tgt) for translations in found for each in translations]
-    return details(translator.text.subword, translator.engine, pieces, align=output.align)
 
 
 def _format(
@@ -270,7 +229,7 @@ def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
 def _write_file(
     written: Callable[[int], Iterable[tuple[int, str]]],
     file: Path,
-    text: _Text,
+    n_lines: int | None,
     made_from: Mapping[str, str],
 ) -> None:
     """Write a file that is whole or not there; what is stopped is resumed.
@@ -278,14 +237,14 @@ def _write_file(
     Args:
         written: Returns what is written of the lines after so many.
         file: The file.
-        text: What is translated.
+        n_lines: Of the text; None: it is not known, and can't be read again.
         made_from: What determines the translation.
     """
     with beside(file) as draft:
         journal = Journal(draft, draft, made_from)
         path, n_done = draft / "text", journal["lines"] or 0
         with (
-            progress.task(f"translate: {file}", unit="lines", total=text.n_lines) as task,
+            progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
             journal.reopen(path) as out,
         ):
             task.advance(n_done)
@@ -299,17 +258,10 @@ def _write_file(
             except BaseException as error:
                 if not n_done:
                     delete(draft)
-                if isinstance(error, KeyboardInterrupt):
-                    raise _stopped(path if n_done else None, text) from None
+                    keep_finished_work(kept=False)
+                elif n_lines is None and isinstance(error, KeyboardInterrupt):
+                    told = f"stopped; what has been translated is in {path}"
+                    raise Stopped(told, exit_code=128 + signal.SIGINT) from None
                 raise
         move(path, file)
         delete(draft)
-
-
-def _stopped(kept: Path | None, text: _Text) -> Stopped:
-    told = "stopped"
-    if kept:
-        told += f"; what has been translated is in {kept}"
-        if text.n_lines is not None:
-            told += ", and the same command resumes"
-    return Stopped(told, exit_code=128 + signal.SIGINT)

@@ -13,10 +13,11 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.commands.score import catalog_test_set, own_test_set, score_files
+from nmtkit.cli.score import catalog_test_set, own_test_set, score_files, score_parts
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
+from nmtkit.reporting.grid import Grid
 from nmtkit.sources.catalog import data_dir
 
 TEXTS = {
@@ -70,7 +71,14 @@ def sacrebleu(system: str, references: Sequence[str], *options: str) -> dict[str
 def test_scores_are_those_of_sacrebleus_command_line(lang: str, metrics: Sequence[str]) -> None:
     system, references = f"a.{lang}", [f"1.{lang}", f"2.{lang}"]
     refs = [arg for reference in references for arg in ("--ref", reference)]
-    ours = score(system, *refs, "--lang", lang, *(f"--{metric}" for metric in metrics))[system]
+    ours = score(
+        system,
+        *refs,
+        "--lang",
+        lang,
+        "--metric=bleu",
+        *(f"--metric={metric}" for metric in metrics),
+    )[system]
     theirs = sacrebleu(system, references, "-l", f"en-{lang}", "-m", "bleu", *metrics)
     names = {"sacrebleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
     for key in ("sacrebleu", *metrics):
@@ -82,10 +90,30 @@ def test_scores_are_those_of_sacrebleus_command_line(lang: str, metrics: Sequenc
         assert (high - low) / 2 == pytest.approx(expected["confidence_var"], abs=1e-4)
 
 
+def test_every_score_is_shown_with_its_interval_and_how_it_was_counted() -> None:
+    scores = score("a.de", "b.de", "--ref", "1.de", "--lang", "de")
+    grid, *hows = score_parts(scores)
+    assert isinstance(grid, Grid)
+    assert grid.columns[1:] == tuple(f"{name}\n1.de, 4 lines" for name in ("a.de", "b.de"))
+    rows = {row[0]: row[1:] for (row,) in grid.groups}
+    for key, name in (("sacrebleu", "sacreBLEU"), ("tokenized_bleu", "tokenized BLEU")):
+        for cell, of_system in zip(rows[name], scores.values(), strict=True):
+            assert cell.startswith(f"{of_system[key]['score']:.2f}")
+        (how,) = (how for how in hows if str(how).startswith(f"{name}: "))
+        assert scores["a.de"][key]["how"] in str(how)
+    low, high = scores["a.de"]["sacrebleu"]["confidence_interval"]
+    assert f"[{low:.2f}, {high:.2f}]" in rows["sacreBLEU"][0]
+    assert "\n".join(map(str, hows)).count(scores["a.de"]["sacrebleu"]["signature"]) == 1
+    del scores["a.de"]["compound_split_bleu"]["score_quotes_replaced"]  # of an older version
+    (grid, *_) = score_parts(scores)
+    assert isinstance(grid, Grid)
+    assert grid.groups[-1][0][1] == "not available"
+
+
 def test_a_text_with_hardly_a_match_has_all_scores() -> None:
     for name, lines in (("c.de", ["", "Ja"]), ("3.de", ["", "Ja gut"])):
         Path(name).write_text("\n".join(lines), encoding="utf-8", newline="\n")
-    (scores,) = score("c.de", "3.de", "--lang", "de", "--chrf", "--ter").values()
+    (scores,) = score("c.de", "3.de", "--lang", "de", "--metric=chrf", "--metric=ter").values()
     low, high = scores["chrf"]["confidence_interval"]
     assert 0 < low < high < 100
     assert scores["ter"]["score"] == 50
@@ -98,7 +126,7 @@ def test_a_text_without_spaces_gets_the_scores_that_mean_something() -> None:
         assert "|tok:zh|" in found["sacrebleu"]["signature"]
         assert found["sacrebleu"]["score"] > 50
     with pytest.raises(UserError, match="TER counts the words between spaces, and zh is written"):
-        score("a.zh", "1.zh", "--lang", "zh", "--ter")
+        score("a.zh", "1.zh", "--lang", "zh", "--metric", "ter")
 
 
 def test_a_tokenizer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,36 +183,36 @@ def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> N
         catalog_test_set("multi30k-test2016", "en-de", Machine(tmp_path / "runs", mirror=mirror))
 
 
+ALL = "a.de 1.de --lang de"
+
+
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "named"),
     [
-        ("demo --lang de", "--lang is for files"),
-        ("demo --ter", "--ter is for files"),
-        ("demo --mirror .", "--mirror is for files"),
-        ("a.de 1.de --lang de --set scoring.lowercase=true", "--set is for `nmtkit score RECIPE`"),
-        ("a.de 1.de --lang de --mirror .", "--mirror is for --test-set"),
-        ("a.de 1.de --lang de --runs-dir .", "--runs-dir is for --test-set"),
-        ("a.de 1.de --langpair en-de", "--langpair is for --test-set"),
-        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang is for a reference"),
-        ("a.de --test-set demo-test --ref 1.de", "--ref is for a reference of your own"),
-        ("a.de --test-set demo-test", "--test-set needs --langpair SRC-TGT"),
+        ("demo --lang de", "--lang"),
+        ("demo --metric ter", "--metric"),
+        (f"{ALL} --set scoring.lowercase=true", "--set"),
+        (f"{ALL} --langpair en-de", "--langpair"),
+        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang"),
+        ("a.de --test-set demo-test --ref 1.de", "--ref"),
+        ("a.de --test-set demo-test", "--langpair SRC-TGT"),
         ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
         ("a.de --test-set demo-tset --langpair en-de", "did you mean demo-test"),
         ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
-        ("a.de b.de 1.de --lang de", "name the reference of these 3 files: add --ref FILE"),
-        ("a.de 1.de", "add --lang, such as --lang de"),
-        ("a.de 1.de --lang german", "'german' is not the code of a language"),
+        ("a.de b.de 1.de --lang de", "--ref FILE"),
+        ("a.de 1.de", "--lang de"),
+        ("a.de 1.de --lang german", "'german'"),
         ("a.de a.de --ref 1.de --lang de", "names a file twice"),
+        ("- - --ref 1.de --lang de", "names a file twice"),
         ("a.de 1.df --lang de", "1.df"),
-        ("a.de 1.de --metric f1", "--metric f1 is not known; use bleu or bracket-f1"),
-        ("a.de 1.de --metric bracket-f1 --lang de", "--lang is for translations"),
-        ("a.de 1.de --metric bracket-f1 --chrf", "--chrf is for translations"),
+        ("a.de 1.de --metric bracket-f1 --lang de", "--lang"),
+        ("a.de 1.de --metric bracket-f1 --metric chrf", "--metric"),
     ],
 )
-def test_mistakes_are_told(args: str, says: str) -> None:
+def test_mistakes_name_what_was_typed(args: str, named: str) -> None:
     with pytest.raises(UserError) as refused:
         score(*args.split())
-    assert says in str(refused.value)
+    assert named in str(refused.value)
 
 
 def test_a_seed_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.commands import new as command
+from nmtkit.cli import new as command
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -207,14 +207,14 @@ def test_languages_are_told_by_what_differs_in_the_names(
     ],
 )
 def test_sizes_fit_the_text(n_words: int, like: str, n_pieces: int) -> None:
-    survey = command._Survey(n_pairs=n_words // 20, n_words=n_words)
+    survey = command.Survey(n_pairs=n_words // 20, n_words=n_words)
     size, shipped = survey.size, load_recipe(like)
     assert (size.like, size.n_pieces) == (like, n_pieces)
-    assert size.model.n_layers == shipped.model.n_layers
-    assert size.model.dropout >= shipped.model.dropout
-    assert size.model.d_model in (shipped.model.d_model, shipped.model.d_model // 2)
+    assert size.recipe.model.n_layers == shipped.model.n_layers
+    assert size.recipe.model.dropout >= shipped.model.dropout
+    assert size.recipe.model.d_model in (shipped.model.d_model, shipped.model.d_model // 2)
     steps = command.N_CHECKPOINTS * survey.save_every
-    assert size.training.warmup_steps < steps / 2
+    assert size.recipe.training.warmup_steps < steps / 2
     epochs = steps / survey.updates_per_epoch
     assert epochs == pytest.approx(size.n_epochs, rel=0.1)
 
@@ -227,6 +227,8 @@ MISTAKES: list[tuple[tuple[str, ...], str]] = [
     (("mine", *FILES, "--src-lang", "de"), "both de"),
     (("mine", *FILES, "--src-lang", "../x"), "is not the code of a language; give"),
     (("a/b", *FILES), "'a/b' cannot name a recipe"),
+    (("demo", *FILES), "a recipe demo comes with nmtkit"),
+    (("demo.toml", *FILES), "a recipe demo comes with nmtkit"),
     (("mine", *FILES), "the text has 99 pairs; at least 100"),
     (("mine", "--src", "none.en", "--tgt", "none.de"), r"no file none\.en"),
     (("mine", "--src", "a.en", "--tgt", "./a.en", *LANGS), "are both"),

@@ -12,7 +12,7 @@ from bundles import publish_bundle
 from models import tiny
 
 import nmtkit
-from nmtkit.commands.force import force
+from nmtkit.cli.force import rated
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName
@@ -34,9 +34,9 @@ def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
     return folder / "src", folder / "tgt"
 
 
-def rated(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
+def numbers(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
     """The log-probability and the perplexity of each line."""
-    written = force(translator, *files, Format.TEXT, align=False)
+    written = rated(translator, *files, Format.TEXT, align=False)
     return [list(map(float, line.split("\t"))) for line in written]
 
 
@@ -44,30 +44,30 @@ def test_ratings_are_those_of_the_tokens_that_the_text_has(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
     translations = ["Who sat?", "cat", "The dog ran away.", "", "A well-known dog!"]
-    written = force(translator, *write(tmp_path, LINES, translations), Format.JSON, align=True)
+    written = rated(translator, *write(tmp_path, LINES, translations), Format.JSON, align=True)
     told = [json.loads(line) for line in written]
     assert [each["source"] for each in told] == LINES
     text, engine = translator.text, translator.engine
     for line, given, each in zip(LINES, translations, told, strict=True):
-        (rated,) = each["translations"]
+        (rating,) = each["translations"]
         src, tgt = text.encode(line) or [EOS_ID], text.subword.encode(text.tgt.tokenize(given))
         (expected,) = engine.force([src], [tgt], align=True)
-        assert rated["text"] == given
-        assert rated["tokens"] == [*text.subword.pieces(tgt), "</s>"]
-        assert rated["token_log_probs"] == pytest.approx(expected.log_probs, abs=1e-4)
-        assert rated["log_prob"] == pytest.approx(sum(expected.log_probs), abs=1e-3)
+        assert rating["text"] == given
+        assert rating["tokens"] == [*text.subword.pieces(tgt), "</s>"]
+        assert rating["token_log_probs"] == pytest.approx(expected.log_probs, abs=1e-4)
+        assert rating["log_prob"] == pytest.approx(sum(expected.log_probs), abs=1e-3)
         penalty = ((5 + len(tgt) + 1) / 6) ** translator.decoding.length_penalty
-        assert rated["score"] == pytest.approx(rated["log_prob"] / penalty, abs=1e-3)
-        assert rated["words"] == text.tgt.tokenize(given).split()
-        assert bool(rated["alignment"]) == (bool(given) and bool(line))
+        assert rating["score"] == pytest.approx(rating["log_prob"] / penalty, abs=1e-3)
+        assert rating["words"] == text.tgt.tokenize(given).split()
+        assert bool(rating["alignment"]) == (bool(given) and bool(line))
 
 
 def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
     translator: nmtkit.Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = write(tmp_path, LINES, LINES)
-    lines = rated(translator, files)
-    told = [json.loads(line) for line in force(translator, *files, Format.JSON, align=False)]
+    lines = numbers(translator, files)
+    told = [json.loads(line) for line in rated(translator, *files, Format.JSON, align=False)]
     ratings = [each["translations"][0] for each in told]
     assert lines == [[each["log_prob"], each["perplexity"]] for each in ratings]
     assert lines[1] == [0, 1]
@@ -85,7 +85,7 @@ def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
 def test_one_blank_side_is_rated_as_an_end_at_once(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
-    (no_source, no_target) = rated(translator, write(tmp_path, ["", "cat"], ["cat", ""]))
+    (no_source, no_target) = numbers(translator, write(tmp_path, ["", "cat"], ["cat", ""]))
     assert no_source[0] < 0
     assert no_target[1] == pytest.approx(math.exp(-no_target[0]), rel=1e-3)
 
@@ -93,17 +93,17 @@ def test_one_blank_side_is_rated_as_an_end_at_once(
 def test_line_in_which_nothing_is_seen_is_rated_as_a_blank_one(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
-    blank = rated(translator, write(tmp_path, ["", "cat", ""], ["", "", "cat"]))
+    blank = numbers(translator, write(tmp_path, ["", "cat", ""], ["", "", "cat"]))
     invisible = ["\u200b", "\u2060\u00ad", "\ufe0f \u3164"]
     src, tgt = [invisible[0], "cat", invisible[1]], [invisible[2], invisible[0], "cat"]
-    assert rated(translator, write(tmp_path, src, tgt)) == blank
+    assert numbers(translator, write(tmp_path, src, tgt)) == blank
 
 
 def test_fairseq_shows_what_was_given_as_reference(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
     files = write(tmp_path, LINES, LINES)
-    lines = list(force(translator, *files, Format.FAIRSEQ, align=False))
+    lines = list(rated(translator, *files, Format.FAIRSEQ, align=False))
     assert [line[:4] for line in lines] == [f"{kind}-{i}\t" for i in range(5) for kind in "STHDP"]
     columns = [line.split("\t") for line in lines]
     assert [each[1] for each in columns if each[0][0] == "T"] == [
@@ -113,12 +113,12 @@ def test_fairseq_shows_what_was_given_as_reference(
 
 def test_pipes_are_read_as_files_are(translator: nmtkit.Translator, tmp_path: Path) -> None:
     src, tgt = write(tmp_path, LINES, LINES)
-    expected = rated(translator, (src, tgt))
+    expected = numbers(translator, (src, tgt))
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(tgt.read_bytes()))
     writer.start()
-    assert rated(translator, (src, pipe)) == expected
+    assert numbers(translator, (src, pipe)) == expected
     writer.join()
 
 
@@ -134,4 +134,4 @@ def test_texts_that_cannot_be_rated_are_refused(
     translator: nmtkit.Translator, tmp_path: Path, src: list[str], tgt: list[str], says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
-        rated(translator, write(tmp_path, src, tgt))
+        numbers(translator, write(tmp_path, src, tgt))

@@ -9,7 +9,7 @@ import torch
 from bundles import LINES, publish_bundle
 from models import tiny
 
-from nmtkit.commands.export import ExportFormat, export
+from nmtkit.cli.export import ExportFormat, exported
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
@@ -19,7 +19,7 @@ from nmtkit.fast.accelerate import accelerate
 
 def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     place = publish_bundle(tmp_path / "b", tiny())
-    folder = export(place, tmp_path / "exported", ExportFormat.CTRANSLATE2)
+    folder = exported(place, tmp_path / "exported", ExportFormat.CTRANSLATE2)
     bundle = open_bundle(place)
     source, target = (bundle.text.encode(line) for line in LINES[:2])
     pieces = bundle.text.subword.pieces
@@ -34,7 +34,7 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
 
 def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
     place = publish_bundle(tmp_path / "b", tiny())
-    folder = export(place, tmp_path / "exported", ExportFormat.HUGGINGFACE)
+    folder = exported(place, tmp_path / "exported", ExportFormat.HUGGINGFACE)
     generation = json.loads((folder / "generation_config.json").read_bytes())
     assert (generation["num_beams"], generation["length_penalty"]) == (3, 0.6)
     names = {path.name for path in folder.iterdir()}
@@ -43,10 +43,10 @@ def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ExportFormat)
 def test_folder_that_is_not_utf8_is_named_as_python_does(tmp_path: Path, how: ExportFormat) -> None:
-    folder = export(publish_bundle(tmp_path / "b", tiny()), tmp_path / "\udcff", how)
+    folder = exported(publish_bundle(tmp_path / "b", tiny()), tmp_path / "\udcff", how)
     assert r"('\udcff')" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_existing_folder_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already"):
-        export(publish_bundle(tmp_path / "b", tiny()), tmp_path, ExportFormat.HUGGINGFACE)
+        exported(publish_bundle(tmp_path / "b", tiny()), tmp_path, ExportFormat.HUGGINGFACE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.commands.run import _summary
+from nmtkit.cli.run import summary_of
 from nmtkit.corpus.prepared import SPLITS
 from nmtkit.files import DamagedError, canonical_json
 from nmtkit.store import Artifact, Store
@@ -25,11 +25,11 @@ def test_measurements_that_are_damaged_hide_nothing_else(tmp_path: Path, content
     sizes = {split: {"pairs": 1_234, "src_tokens": 2, "tgt_tokens": 3} for split in SPLITS}
     counts = {"train": [], "vocabulary": 33, "sizes": sizes}
     made = publish(tmp_path, {"seconds": 1.0}, counts=counts)
-    assert _summary("prepare", made) == "1.0 s, 1,234 pairs, vocabulary 33"
+    assert summary_of("prepare", made) == "1.0 s, 1,234 pairs, vocabulary 33"
     (made.path / "measurements.json").write_bytes(content)
     said = "measurements.json is damaged, 1,234 pairs, vocabulary 33"
-    assert _summary("prepare", made) == said
+    assert summary_of("prepare", made) == said
     altered = canonical_json({**counts, "vocabulary": 34}).encode()
     (made.path / "counts.json").write_bytes(altered)
     with pytest.raises(DamagedError, match=r"counts\.json was altered"):
-        _summary("prepare", made)
+        summary_of("prepare", made)

@@ -7,7 +7,7 @@ from bundles import LINES
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 from system.command import done, nmtkit, sentence
 
-from nmtkit.commands.import_model import TextOptions, import_fairseq
+from nmtkit.cli.import_model import TextOptions, imported
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
@@ -46,7 +46,7 @@ def published(folder: Path, *, hyphens: bool = True) -> Path:
 def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
     codes = checkpoint.with_name("bpecodes")
-    place = import_fairseq(checkpoint, tmp_path / "ours", None, codes, EN_DE)
+    place = imported(checkpoint, tmp_path / "ours", None, codes, EN_DE)
     bundle = open_bundle(place)
     ids = bundle.text.encode("the well-known")
     dictionary = checkpoint.with_name("dict.en.txt").read_text(encoding="utf-8").split("\n")
@@ -70,7 +70,7 @@ def test_dictionary_tells_whether_hyphens_were_split(
     checkpoint = published(tmp_path / "theirs", hyphens=False)
     text = TextOptions(EN_DE.langs, aggressive_hyphens=given, lowercase=True)
     codes = checkpoint.with_name("bpecodes")
-    bundle = open_bundle(import_fairseq(checkpoint, tmp_path / "ours", None, codes, text))
+    bundle = open_bundle(imported(checkpoint, tmp_path / "ours", None, codes, text))
     assert bundle.text.src.aggressive_hyphens is expected
     assert (bundle.text.src.lang, bundle.text.tgt.lang) == ("en", "de")
     assert bundle.text.tgt.lowercase
@@ -80,22 +80,22 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
     codes = checkpoint.with_name("bpecodes")
     with pytest.raises(UserError, match="is there already"):
-        import_fairseq(checkpoint, tmp_path, None, codes, EN_DE)
+        imported(checkpoint, tmp_path, None, codes, EN_DE)
     with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
-        import_fairseq(checkpoint, ours, None, codes.with_name("nothere"), EN_DE)
+        imported(checkpoint, ours, None, codes.with_name("nothere"), EN_DE)
     with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* with --data$"):
-        import_fairseq(checkpoint, ours, None, codes, TextOptions(Language.pair_of("en-fr")))
+        imported(checkpoint, ours, None, codes, TextOptions(Language.pair_of("en-fr")))
     other = tmp_path / "other"
     other.mkdir()
     write_dictionaries(other, [*"abcdefghi"])
     with pytest.raises(
         UserError, match=r"has 16 entries .* model in .* has [0-9]+; give the dictionary"
     ):
-        import_fairseq(checkpoint, ours, other, codes, EN_DE)
+        imported(checkpoint, ours, other, codes, EN_DE)
     with checkpoint.with_name("dict.de.txt").open("a", encoding="utf-8") as file:
         file.write("more 1\n")
     with pytest.raises(UserError, match="differ; only a model with one dictionary"):
-        import_fairseq(checkpoint, ours, None, codes, EN_DE)
+        imported(checkpoint, ours, None, codes, EN_DE)
     assert not ours.exists()
 
 

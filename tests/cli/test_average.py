@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from system.command import done, nmtkit, sentence
 from torch import Tensor
 
-from nmtkit.commands.average import average
+from nmtkit.cli.average import mean_of
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
@@ -74,21 +74,21 @@ def assert_mean(place: Path, folders: list[Path]) -> None:
 
 
 def test_mean_of_bundles(bundles: list[Path], tmp_path: Path) -> None:
-    place = average(bundles, tmp_path / "mean")
+    place = mean_of(bundles, tmp_path / "mean")
     assert_mean(place, bundles)
     assert (place / MODEL).read_bytes() == (bundles[0] / MODEL).read_bytes()
 
 
 def test_command_averages_a_recipe_or_bundles(bundles: list[Path], tmp_path: Path) -> None:
     names = [str(path) for path in bundles]
-    assert "add --output DIR" in sentence(nmtkit(tmp_path, "average", *names))
+    assert "--output" in sentence(nmtkit(tmp_path, "average", *names))
     ended = done(nmtkit(tmp_path, "average", *names, "-o", "mean"))
     assert ended.out == "mean\n"
 
 
 def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
     with pytest.raises(UserError, match=match):
-        average(folders, tmp_path / "refused")
+        mean_of(folders, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
 
 
@@ -115,7 +115,7 @@ def test_every_value_of_the_models_is_compared(
     other = sibling_of(bundles[0], tmp_path / "other", **changes)
     folders = [other, *bundles] if comes_first else [*bundles, other]
     with pytest.raises(UserError) as caught:
-        average(folders, tmp_path / "mean")
+        mean_of(folders, tmp_path / "mean")
     for key in keys:
         assert key in str(caught.value)
     assert str(other) in str(caught.value)
@@ -125,7 +125,7 @@ def test_every_value_of_the_models_is_compared(
 def test_what_only_training_needs_may_differ(bundles: list[Path], tmp_path: Path) -> None:
     other = sibling_of(bundles[0], tmp_path / "b", dropout=0.5, attention_dropout=0.2)
     folders = [bundles[0], other]
-    assert_mean(average(folders, tmp_path / "mean"), folders)
+    assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
 @pytest.mark.parametrize("name", ["codes.bpe", "vocabulary.tsv", "tokenization.json"])
@@ -191,7 +191,7 @@ def test_a_model_that_is_named_twice_is_refused(
 
 def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already"):
-        average(bundles, tmp_path)
+        mean_of(bundles, tmp_path)
     altered = tmp_path / "altered"
     shutil.copytree(bundles[1], altered)
     content = bytearray((altered / WEIGHTS).read_bytes())
@@ -250,16 +250,16 @@ def copied(chain: Chain, tmp_path: Path) -> Chain:
 def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None:
     first, second = checkpoints_of(copied)
     bundle = copied.need("average").path
-    place = average([first, second], tmp_path / "mean")
+    place = mean_of([first, second], tmp_path / "mean")
     assert_mean(place, [first, second])
     for name in ("codes.bpe", "vocabulary.tsv", "tokenization.json"):
         assert (place / name).read_bytes() == (bundle / name).read_bytes()
     other = sibling_of_checkpoint(bundle, tmp_path / "sibling")
     folders = [first, other, second]
-    assert_mean(average(folders, tmp_path / "mixed"), folders)
+    assert_mean(mean_of(folders, tmp_path / "mixed"), folders)
     link = tmp_path / "link"
     link.symlink_to(first)
-    assert_mean(average([second, link], tmp_path / "linked"), [first, second])
+    assert_mean(mean_of([second, link], tmp_path / "linked"), [first, second])
 
 
 def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:
@@ -315,7 +315,7 @@ def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Chain, tmp_path: 
         for seed in (5, 6)
     ]
     folders = [parent, children[0].need("average").path, checkpoints_of(children[1])[-1]]
-    assert_mean(average(folders, tmp_path / "mean"), folders)
+    assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
 def test_the_same_step_of_the_same_training_is_refused(copied: Chain, tmp_path: Path) -> None:
@@ -329,14 +329,14 @@ def test_the_same_step_of_the_same_training_is_refused(copied: Chain, tmp_path: 
     rewrite(second, {WEIGHTS: (tmp_path / WEIGHTS).read_bytes()})
     ours = checkpoints_of(copied)
     refused([*ours, second], tmp_path, "twice")
-    assert average([ours[0], second], tmp_path / "mean").is_dir()
+    assert mean_of([ours[0], second], tmp_path / "mean").is_dir()
 
 
 def test_checkpoint_outside_its_training_needs_a_bundle(copied: Chain, tmp_path: Path) -> None:
     paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
     refused(paths, tmp_path, "is not in the folder of its training")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
-    assert_mean(average([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
+    assert_mean(mean_of([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
 
 
 def test_manifest_of_a_stranger_is_refused(chain: Chain, tmp_path: Path) -> None:
