@@ -33,12 +33,6 @@ def _recipe_names(beginning: str) -> list[str]:
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
 
 
-def _study_names(beginning: str) -> list[str]:
-    from nmtkit.study import bundled_studies
-
-    return [path.stem for path in bundled_studies() if path.stem.startswith(beginning)]
-
-
 def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"nmtkit {__version__}")
@@ -180,62 +174,6 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 
 
 @app.command()
-def compare(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN|HYP...",
-            help="The baseline, then other systems: recipes, 'RECIPE --set SECTION.KEY=VALUE', or "
-            "files of plain text.",
-        ),
-    ],
-    test_set: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The test set of the runs; else the first.")
-    ] = None,
-    references: Annotated[
-        list[Path] | None,
-        typer.Option("--ref", metavar="FILE", help="A reference of HYP...; there may be several."),
-    ] = None,
-    lang: Annotated[str | None, typer.Option(help="The language of the files, such as de.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--src", metavar="FILE", help="The source of HYP..., to show.")
-    ] = None,
-    runs_dir: RunsDir = RUNS,
-    as_json: Json = False,
-) -> None:
-    """Compare systems: BLEU, significance, largest differences."""
-    from nmtkit.commands import compare as command
-    from nmtkit.reporting.tables import print_comparison
-
-    machine = Machine(runs_dir)
-    comparison = command.compare(
-        names,
-        machine,
-        test_set=test_set,
-        references=references or [],
-        lang=lang,
-        source=source,
-    )
-    print_comparison(comparison, as_json=as_json)
-
-
-@app.command()
-def study(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="STUDY",
-            autocompletion=_study_names,
-            help="The name of a study, such as table-3, or a path such as ./mine.toml.",
-        ),
-    ],
-    rows: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,..", help="Run these rows: names, or patterns such as 'A-*'."),
-    ] = None,
-    show: Annotated[
-        bool, typer.Option("--show", help="Run nothing; print the table of what is finished.")
-    ] = False,
     overrides: Overrides = None,
     runs_dir: RunsDir = RUNS,
     mirror: Mirror = None,
@@ -245,12 +183,6 @@ def study(
     processes: Processes = None,
     dtype: DType = Precision.AUTO,
     deterministic: Deterministic = False,
-    as_json: Json = False,
-) -> None:
-    """Run variants of a recipe, such as Table 3, and print their table."""
-    from nmtkit.commands import study as command
-    from nmtkit.reporting.tables import print_study
-    from nmtkit.study import load_study
 
     machine = Machine(
         runs_dir,
@@ -261,43 +193,6 @@ def study(
         processes=processes,
         dtype=dtype,
         deterministic=deterministic,
-    )
-    machine.check()
-    loaded = load_study(name)
-    chains = command.chains_of(loaded, machine, overrides or [])
-    chosen = loaded.chosen(rows)
-    failed = [] if show else command.run_rows(chosen, chains)
-    print_study(command.table(loaded, chains), as_json=as_json)
-    if failed:
-        raise UserError(f"of study {name}, {', '.join(failed)} failed, as said above; {AGAIN}")
-
-
-@app.command()
-def report(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RUN]...", help="These runs alone: recipes, or 'RECIPE --set ...'."
-        ),
-    ] = None,
-    studies: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--study", metavar="STUDY", help="These studies alone: names, or 'STUDY --set ...'."
-        ),
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write to.")
-    ] = Path("report"),
-    runs_dir: RunsDir = RUNS,
-) -> None:
-    """Write a report of all runs: Markdown, a page, and JSON."""
-    from nmtkit.commands import report as command
-
-    for path in command.write(
-        command.gather(Machine(runs_dir), names or [], studies or []), output
-    ):
-        _tell(path)
 
 
 @app.command()

@@ -78,7 +78,7 @@ def _of_text(
     check_alignment(how, asked=align)
     _check_places(source, target)
     with _no_garbage():
-        from nmtkit.cli import text
+        from nmtkit.cli import text  # imports what reads text
         from nmtkit.translator import Translator
 
         translator = Translator(

@@ -54,69 +54,6 @@ class Check:
 
 
 @dataclass(frozen=True)
-class ComparedSystem:
-    """A system beside the first one, the baseline."""
-
-    name: str
-    identical: bool  # line by line, to the baseline
-    scores: dict[str, Any]  # each kind of BLEU, or bracket F1
-    tests: dict[str, Any]  # of each paired test: score, p-value, interval and signature of a metric
-    other_code: OtherCode = field(default_factory=dict)  # that made the translations of a run
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A line that the systems translate differently."""
-
-    line: int  # from 1
-    src: str | None
-    references: list[str]
-    hyps: list[str]
-    scores: list[float]  # of each system, sentence-level
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Systems on one test set, and the lines where they differ most."""
-
-    test_set: dict[str, Any]
-    seed: str  # of the paired tests
-    sentence_metric: str  # what the differences are measured by
-    systems: list[ComparedSystem]
-    differences: list[Difference]
-
-
-@dataclass(frozen=True)
-class StudyRow:
-    """A variant of a study's recipe, finished or not."""
-
-    name: str
-    change: str  # the recipe or the overrides that the other rows do not have
-    run: str  # what to type behind `nmtkit run`
-    is_base: bool  # it is the first row, or differs from it in the seed alone
-    state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
-    why: str  # of any other state than "finished"
-    n_parameters: int  # about, while the vocabulary is not known
-    scored: str | None = None  # the fingerprint of its scores
-    steps: int | None = None
-    cost: TrainingCost | None = None
-    dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
-    scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
-    other_code: OtherCode = field(default_factory=dict)  # that made them
-    published: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """A study: what its rows reached, beside figures that are published."""
-
-    name: str
-    description: str
-    bleu: str  # the kind that is beside the published one
-    rows: list[StudyRow]
-
-
-@dataclass(frozen=True)
 class Download:
     """A file that the recipe reads from the network."""
 

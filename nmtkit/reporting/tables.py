@@ -16,13 +16,12 @@ from nmtkit.duration import duration
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.facts import (
     Check,
-    ComparedSystem,
-    Comparison,
     CorpusEntry,
     Garbage,
     Made,
     Plan,
-    StudyTable,
+    Results,
+    State,
     TrainingSpeed,
     TranslationSpeed,
     Verified,
@@ -30,7 +29,6 @@ from nmtkit.reporting.facts import (
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.layers import LAYERS_NOTES, LayerTable, costs_grid, steps_grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
-from nmtkit.reporting.study import cost_grid, study_grid, study_notes, without_changes
 from nmtkit.visible import visible
 
 Entry = TypeVar("Entry")
@@ -74,97 +72,6 @@ def print_corpora(corpora: Sequence[CorpusEntry], *, as_json: bool) -> None:
             )
             table.add_row(corpus.name, *("\n".join(column) for column in columns))
         console.print(table)
-
-
-def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
-    """Print the scores of systems, what the paired tests say, and where they differ most."""
-    if as_json:
-        print_json(asdict(comparison))
-        return
-    console = _console()
-    systems = comparison.systems
-    table = _table(
-        f"{visible(comparison.test_set['name'])}, {comparison.test_set['lines']:,} lines",
-        *("score", *(marked(visible(system.name), system.other_code) for system in systems)),
-    )
-    hows = []
-    for metric in systems[0].tests["paired_bootstrap"]:
-        results = [system.tests["paired_bootstrap"][metric] for system in systems]
-        table.add_row(SCORE_NAMES[metric], *map(_score, results))
-        for test in systems[0].tests:
-            values = [system.tests[test][metric] for system in systems]
-            cells = [
-                "" if system.identical else f"{each['p_value']:.4f}"
-                for system, each in zip(systems, values, strict=True)
-            ]
-            table.add_row(f"p, {test.replace('_', ' ')}", *cells)
-            hows.append(
-                f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {values[0]['signature']}"
-            )
-        table.add_section()
-    untested = [
-        key for key in SCORE_NAMES if kind_of(key) in ("tokenized_bleu", "compound_split_bleu")
-    ]
-    for key in untested:
-        if kind_of(key) in systems[0].scores:
-            table.add_row(SCORE_NAMES[key], *(shown(system.scores, key) for system in systems))
-        if key in systems[0].scores:
-            hows.append(f"{SCORE_NAMES[key]}: {how_counted(systems[0].scores[key])}")
-    name = SCORE_NAMES[next(iter(systems[0].tests["paired_bootstrap"]))]
-    table.add_row(
-        f"{name} against the first", "", *(_verdict(each, systems[0]) for each in systems[1:])
-    )
-    console.print(table)
-    _print_code(*(system.other_code for system in systems))
-    for how in [*hows, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]:
-        console.print(how, soft_wrap=not console.is_terminal)
-    if comparison.differences:
-        console.print(_differences_table(comparison))
-
-
-SIGNIFICANT = 0.05  # a p-value below it
-
-
-def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
-    """What both paired tests say of the first metric: sacreBLEU, or bracket F1."""
-    if system.identical:
-        return "identical"
-    metric = next(iter(system.tests["paired_bootstrap"]))
-    before = baseline.tests["paired_bootstrap"][metric]["score"]
-    results = [test[metric] for test in system.tests.values()]
-    if f"{results[0]['score']:.2f}" == f"{before:.2f}":
-        return "no difference"
-    if any(result["p_value"] >= SIGNIFICANT for result in results):
-        return "no significant difference"
-    better = "better" if results[0]["score"] > before else "worse"
-    return f"{better} (both p < {SIGNIFICANT})"
-
-
-def _differences_table(comparison: Comparison) -> Table:
-    table = _table("where they differ most", "", comparison.sentence_metric, "")
-    for each in comparison.differences:
-        if each.src is not None:
-            table.add_row("source", "", visible(each.src))
-        for reference in each.references:
-            table.add_row(f"line {each.line:,}", "", visible(reference))
-        for system, hyp, score in zip(comparison.systems, each.hyps, each.scores, strict=True):
-            table.add_row(visible(system.name), f"{score:.1f}", visible(hyp))
-        table.add_section()
-    return table
-
-
-def print_study(table: StudyTable, *, as_json: bool) -> None:
-    """Print what each row of a study reached, beside what is published."""
-    if as_json:
-        print_json(asdict(table))
-        return
-    console = _console()
-    console.print(visible(table.description), soft_wrap=True)
-    console.print(_grid_table(without_changes(study_grid(table))))
-    if (costs := cost_grid(table)).groups:
-        console.print(_grid_table(costs))
-    for note in study_notes(table):
-        console.print(visible(note), soft_wrap=True)
 
 
 def print_made(made: Sequence[Made], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Run the rows of a study, each as an ordinary run, and fill its table."""
+"""nmtkit study: run the rows of a study, each as an ordinary run, and fill its table."""
 
 import os
 import signal
@@ -6,10 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from nmtkit import progress
+from nmtkit.cli.options import Overrides, command, keep_finished_work
 from nmtkit.commands.training_cost import cost_of
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -20,20 +24,76 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.facts import StudyRow, StudyTable
-from nmtkit.stages.average import averaged_steps
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.study import (
+    CHANGE,
+    StudyRow,
+    StudyTable,
+    cost_grid,
+    study_grid,
+    study_notes,
+)
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
-from nmtkit.study import Row, Study
-from nmtkit.training.checkpoint import last_step
+from nmtkit.study import Row, Study, bundled_studies, load_study
 from nmtkit.training.divergence import CHECKPOINTS
-from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
 LOOK_EVERY_S = 2.0  # whether another process has prepared the corpus
 OF_ROWS = list(STAGES)[1:]  # the stages that rows do not share
+
+
+def _names(beginning: str) -> list[str]:
+    return [path.stem for path in bundled_studies() if path.stem.startswith(beginning)]
+
+
+@command(
+    "nmtkit study table-3-multi30k --rows 'base,A-*'",
+    *("mirror", "device", "max_tokens", "workers", "processes", "dtype", "deterministic"),
+)
+def study(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            autocompletion=_names,
+            help="The name of a study, such as table-3, or a path such as ./mine.toml.",
+        ),
+    ],
+    machine: Machine,
+    form: Form,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="ROW,...", help="Run these rows: names, or patterns such as 'A-*'."),
+    ] = None,
+    only_show: Annotated[
+        bool, typer.Option("--show", help="Run nothing; print the table of what is finished.")
+    ] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Run variants of a recipe, such as Table 3, and show their table."""
+    keep_finished_work()
+    loaded = load_study(name)
+    chains = chains_of(loaded, machine, overrides or [])
+    chosen = loaded.chosen(rows)
+    failed = [] if only_show else run_rows(chosen, chains)
+    reached = table(loaded, chains)
+    grid, costs = study_grid(reached), cost_grid(reached)
+    parts: list[Grid | str] = [
+        reached.description,
+        grid if form.table else grid.without(CHANGE),
+        *([costs] if costs.groups else []),
+        *study_notes(reached),
+    ]
+    show(form, reached, parts)
+    if failed:
+        raise UserError(
+            f"of study {name}, {', '.join(failed)} failed, as said above; run the same command "
+            "again: finished rows are kept"
+        )
 
 
 def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
@@ -104,9 +164,8 @@ def _prepare(chain: Chain) -> None:
     while chain.find("prepare") is None:
         try:
             with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
-                if chain.find("prepare") is None and _nmtkit(
-                    "prepare", chain, of_prepare.options()
-                ):
+                is_here = chain.find("prepare") is not None
+                if not is_here and _nmtkit("prepare", chain, of_prepare.options()):
                     raise UserError("the corpus of the study was not prepared, as said above")
         except BusyError as error:
             if not is_waiting:
@@ -128,6 +187,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
     """
     quiet = ["--quiet"] if progress.console.quiet else []
     overrides = [f"--set={override}" for override in chain.overrides]
+    words = [*quiet, command, *options, *overrides, "--", chain.command]
     signals: list[signal.Signals] = []
 
     def pass_on(number: signal.Signals) -> None:
@@ -136,17 +196,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
     with (
         subprocess.Popen(  # noqa: S603 - nmtkit itself
-            [
-                sys.executable,
-                "-m",
-                "nmtkit",
-                *quiet,
-                command,
-                *options,
-                *overrides,
-                "--",
-                chain.command,
-            ],
+            [sys.executable, "-m", "nmtkit", *words],
             env={**os.environ, AGENT: str(os.getpid())},
             stdout=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C comes to this process, which passes it on once
@@ -167,23 +217,21 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
 def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
     """Return what each row of `study` has reached so far."""
-    first = _without_seed(chains[study.rows[0].name].recipe)
-    return StudyTable(
-        name=study.name,
-        description=study.description,
-        bleu=study.bleu,
-        rows=[
-            _row(row, chains[row.name], is_base=_without_seed(chains[row.name].recipe) == first)
-            for row in study.rows
-        ],
-    )
+    recipes = {row.name: _without_seed(chains[row.name].recipe) for row in study.rows}
+    first_of = {
+        name: next(other for other in recipes if recipes[other] == recipe)
+        for name, recipe in recipes.items()
+    }
+    base = study.rows[0].name
+    rows = [_row(row, chains[row.name], first_of[row.name], base) for row in study.rows]
+    return StudyTable.of(study.name, study.description, study.bleu, rows)
 
 
 def _without_seed(recipe: Recipe) -> dict[str, Any]:
     return recipe.model_dump(exclude={"training": {"seed"}})
 
 
-def _row(row: Row, chain: Chain, *, is_base: bool) -> StudyRow:
+def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
     state, why = _state(chain)
     if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
         state, why = "being made", f"by {holder}"
@@ -196,9 +244,10 @@ def _row(row: Row, chain: Chain, *, is_base: bool) -> StudyRow:
     changes = [override.partition(".")[2] for override in row.set]
     return StudyRow(
         name=row.name,
+        variant=variant,
         change=", ".join([*([row.recipe] if row.recipe else []), *changes]),
         run=run_of(chain.command, chain.overrides),
-        is_base=is_base,
+        is_base=variant == base,
         state=state,
         why=why,
         n_parameters=_n_parameters(chain),
@@ -227,6 +276,8 @@ def _state(chain: Chain) -> tuple[str, str]:
 
 
 def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
+    from nmtkit.training.checkpoint import last_step  # imports torch
+
     if why := why_diverged(chain, draft):
         return "diverged", why
     if step := last_step(draft / CHECKPOINTS):
@@ -236,27 +287,26 @@ def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
 
 def _reached(chain: Chain) -> dict[str, Any]:
     """Return what a finished row reached, by the names of the fields of `StudyRow`."""
+    from nmtkit.stages.average import averaged_steps  # imports torch
+    from nmtkit.training.metrics import METRICS, read_metrics
+
+    trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]
-    lines = read_metrics(chain.need("train").path / METRICS)
+    lines = {line["step"]: line for line in read_metrics(trained.path / METRICS)}
     return {
         "scored": chain.fingerprint("score"),
         "steps": step,
-        "cost": cost_of(chain.need("train")),
-        "dev_perplexity": next(
-            (line.get("dev_perplexity") for line in lines if line["step"] == step), None
-        ),
-        "scores": read_scores(chain.need("score")),
-        "other_code": other_code(chain.need("score").manifest),
+        "cost": cost_of(trained),
+        "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
+        "scores": read_scores(scored),
+        "other_code": other_code(scored.manifest),
     }
 
 
 def _n_parameters(chain: Chain) -> int:
-    try:
-        prepared = chain.find("prepare")
-    except UserError:
-        prepared = None
-    n_tokens = (
-        PreparedCorpus(prepared).counts().vocabulary if prepared else chain.expected_vocabulary()
-    )
+    n_tokens = chain.expected_vocabulary()
+    with suppress(UserError):
+        if prepared := chain.find("prepare"):
+            n_tokens = PreparedCorpus(prepared).counts().vocabulary
     model = chain.recipe.model
     return count_parameters(model, model.rows_for(n_tokens)).total

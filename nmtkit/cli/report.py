@@ -1,4 +1,4 @@
-"""Gather runs, studies and exhibits for a report: all from what was published, nothing is run."""
+"""nmtkit report: gather runs and studies from what was published; nothing is run."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,11 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from nmtkit import progress
+from nmtkit.cli.options import Output, command, tell
+from nmtkit.cli.study import chains_of, table
 from nmtkit.commands.known_runs import named_chain, recorded, split_overrides, upstream_of
-from nmtkit.commands.study import chains_of, table
 from nmtkit.commands.training_cost import cost_of
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
@@ -21,42 +24,76 @@ from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
-from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.chart import Axis, Chart, Series
+from nmtkit.recipe_file import load_recipe, read_toml
 from nmtkit.reporting.code import marked
-from nmtkit.reporting.curves import Curves
-from nmtkit.reporting.exhibit import KEYS, read_exhibit
-from nmtkit.reporting.facts import StudyTable
-from nmtkit.reporting.report import Report, RunFacts, StageFacts
+from nmtkit.reporting.document import markdown_of, write_for_paper
+from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.report import Report, RunFacts, StageFacts, document
+from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
-from nmtkit.training.metrics import METRICS, read_metrics
 
 WORDS = (10, 20, 30, 40, 50)  # ends of the groups of source lengths; the last group is open
 MIN_LINES = 5  # of a group whose BLEU is reported
+OF_DEV = ("step", "dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")
 
 
-def gather(machine: Machine, names: Sequence[str] = (), studies: Sequence[str] = ()) -> Report:
+@command("nmtkit report demo table-3")
+def report(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Only these runs and studies, such as demo, 'demo --set SECTION.KEY=VALUE', "
+            "table-3, ./mine.toml.",
+        ),
+    ] = None,
+    *,
+    machine: Machine,
+    output: Output = Path("report"),
+) -> None:
+    """Write a report of all runs: a page, tables and charts."""
+    folder = output or Path("report")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder} is not a folder; name another one")
+    found = gather(machine, names or [])
+    whole = document(found)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_for_paper(whole.parts, folder)
+    for name, text in {
+        "report.html": TEMPLATES.get_template("report.html.j2").render(document=whole),
+        "report.md": "\n\n".join(markdown_of([whole], level=1)) + "\n",
+        "report.json": json.dumps(found.as_json(), ensure_ascii=False, indent=1) + "\n",
+    }.items():
+        replace_page(folder / name, text)
+        tell(folder / name)
+
+
+def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
     """Return what the report of `machine` tells.
 
     Args:
-        names: of runs, as one types them; by default, all that are scored.
-        studies: as one types them behind `nmtkit study`, such as 'table-3 --set a.b=c'; by default,
-            those that come with nmtkit.
+        machine: Where the runs are.
+        names: Runs and studies, as one types them behind `nmtkit run` and `nmtkit study`; by
+            default, all runs that are scored, and the studies that come with nmtkit.
 
     Raises:
-        UserError: a run or a study does not exist, or a run is not scored.
+        UserError: A run or a study does not exist, or a run is not scored.
     """
     store = Store(machine.runs_dir)
-    scored = (
-        [named_chain(name, machine).need("score") for name in names]
-        if names
-        else list(store.all("score"))
-    )
+    bundled = [path.stem for path in bundled_studies()]
+    of_studies = [name for name in names or bundled if _is_study(name, bundled)]
+    studies = [_study(machine, name) for name in of_studies]
+    wanted = {row.scored for study in studies for row in study.rows}
+    for name in names:
+        if name not in of_studies:
+            wanted.add(named_chain(name, machine).need("score").path.name)
     runs = []
-    for artifact in scored:
+    for artifact in store.all("score"):
+        if names and artifact.path.name not in wanted:
+            continue
         progress.say(f"report: {artifact.path}")
         try:
             runs.append(_run(store, artifact))
@@ -64,22 +101,25 @@ def gather(machine: Machine, names: Sequence[str] = (), studies: Sequence[str] =
             if names:
                 raise
             progress.say(f"report: this run is left out: {error}")
-    tables = list(_studies(machine, studies))
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=versions(),
         runs_dir=str(machine.runs_dir),
-        runs=sorted(_labelled(runs, tables), key=lambda run: run.label),
-        studies=tables,
-        exhibits={key: read_exhibit(machine.runs_dir, key) for key in KEYS},
+        runs=sorted(_labelled(runs, studies), key=lambda run: run.label),
+        studies=studies,
     )
 
 
-def _studies(machine: Machine, names: Sequence[str]) -> Iterator[StudyTable]:
-    for name in names or [path.stem for path in bundled_studies()]:
-        study_name, overrides = split_overrides(name)
-        study = load_study(study_name)
-        yield table(study, chains_of(study, machine, overrides))
+def _is_study(name: str, bundled: Sequence[str]) -> bool:
+    path = Path(split_overrides(name)[0])
+    is_file = path.suffix == ".toml" and path.is_file()
+    return "rows" in read_toml(path) if is_file else str(path) in bundled
+
+
+def _study(machine: Machine, name: str) -> StudyTable:
+    study_name, overrides = split_overrides(name)
+    loaded = load_study(study_name)
+    return table(loaded, chains_of(loaded, machine, overrides))
 
 
 def _run(store: Store, scored: Artifact) -> RunFacts:
@@ -102,10 +142,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
             description = loaded.description
             if not corpus:  # it was freed
                 langs = loaded.corpus.src_lang.canonical, loaded.corpus.tgt_lang.canonical
-    facts: dict[str, Any] = {"n_parameters": None, "steps": None, "cost": None, "dev": []}
     here = {stage.stage for stage in stages if stage.is_here}
-    if "train" in here:
-        facts = _training(open_directory(found["train"]), name)
     by_length = {}
     lang = Language.named(langs[1])
     if lang and "translate" in here:
@@ -115,7 +152,6 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
             for each in translated_sets(open_directory(found["translate"]))
             if each.references and "sacrebleu" in scores.get(each.name, {})
         }
-    curves = [*facts.pop("curves", []), *_length_curves(by_length)]
     return RunFacts(
         id=scored.path.name,
         label=name,
@@ -127,8 +163,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         stages=stages,
         by_length=by_length,
         other_code=other_code(scored.manifest),
-        curves=curves,
-        **facts,
+        **(_training(open_directory(found["train"])) if "train" in here else {}),
     )
 
 
@@ -174,24 +209,18 @@ def _stage(stage: str, path: Path) -> StageFacts:
     )
 
 
-def _training(trained: Artifact, name: str) -> dict[str, Any]:
+def _training(trained: Artifact) -> dict[str, Any]:
     """Return what is known of a training, by the names of the fields of `RunFacts`."""
+    from nmtkit.training.metrics import METRICS, read_metrics  # imports torch
+
     lines = read_metrics(trained.path / METRICS)
-    max_steps = int(trained.manifest.depends_on["training"]["max_steps"])
-    curves = Curves(Path(), name, "", max_steps)
-    for line in lines:
-        curves.add(line)
     model = Description.load(trained.path)
-    keys = ("step", "dev_perplexity", "dev_sacrebleu", "dev_bracket_f1")
     return {
         "n_parameters": count_parameters(model.config, model.n_rows).total,
         "steps": lines[-1]["step"] if lines else None,
         "cost": cost_of(trained),
         "dev": [
-            {key: line.get(key) for key in keys} for line in lines if line.get("dev_perplexity")
-        ],
-        "curves": [
-            each for each in curves.charts() if each.key != "speed" and each.series[-1].points
+            {key: line.get(key) for key in OF_DEV} for line in lines if line.get("dev_perplexity")
         ],
     }
 
@@ -209,42 +238,6 @@ def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> lis
         if len(lines) >= MIN_LINES:
             lengths, hyps, *references = map(list, zip(*lines, strict=True))
             bleu = sacre_bleu(hyps, *references, lang=lang, lowercase=lowercase, n_bootstrap=1)
-            found.append(
-                {
-                    "mean_words": sum(lengths) / len(lines),
-                    "lines": len(lines),
-                    "sacrebleu": bleu.score,
-                }
-            )
+            mean = sum(lengths) / len(lines)
+            found.append({"mean_words": mean, "lines": len(lines), "sacrebleu": bleu.score})
     return found
-
-
-def _length_curves(by_length: dict[str, list[dict[str, Any]]]) -> Iterator[Chart]:
-    for number, (name, groups) in enumerate(by_length.items()):
-        if len(groups) > 1:
-            points = [(group["mean_words"], group["sacrebleu"]) for group in groups]
-            series = [Series("", points, "line and dots")]
-            axes = Axis("words of the source", low=0), Axis(low=0)
-            yield Chart(f"length-{number}", f"sacreBLEU of {name}", series, *axes)
-
-
-def write(report: Report, folder: Path) -> list[Path]:
-    """Write report.md, report.html and report.json, each whole or not at all.
-
-    Raises:
-        UserError: `folder` is not one.
-    """
-    from nmtkit.reporting.page import replace_page
-    from nmtkit.reporting.report_page import render_html, render_markdown
-
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--output {folder} is not a folder; name another one")
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "report.md": render_markdown(report),
-        "report.html": render_html(report),
-        "report.json": json.dumps(report.as_json(), ensure_ascii=False, indent=1) + "\n",
-    }
-    for name, text in content.items():
-        replace_page(folder / name, text)
-    return [folder / name for name in content]
