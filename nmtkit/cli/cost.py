@@ -3,12 +3,13 @@
 from pydantic import BaseModel
 
 from nmtkit import progress
+from nmtkit.cli.status import states
 from nmtkit.duration import duration
 from nmtkit.files import DamagedError, read_record
 from nmtkit.model.cost import TYPICAL_LENGTH, training_flops, update_flops
 from nmtkit.model.description import Description
 from nmtkit.reporting.cost import TrainingCost, training_cost
-from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.chain import Chain
 from nmtkit.store import MEASUREMENTS, Artifact
 
 WEEK = 7 * 86_400.0

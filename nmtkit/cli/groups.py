@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nmtkit import __version__, progress
+from nmtkit import __version__
 
 Groups = Mapping[str, Mapping[str, str]]
 
@@ -112,15 +112,15 @@ class _Group(TyperGroup):
         if cmd_name == "bench":
             return typer.main.get_group(bench)
         name = {"import": "import_model"}.get(cmd_name, cmd_name)
-        try:
-            module = import_module(f"nmtkit.cli.{self.prefix}{name}")
-        except ModuleNotFoundError:  # not moved here yet
-            module = import_module("nmtkit.old_cli")
+        module = import_module(f"nmtkit.cli.{self.prefix}{name}")
         function = getattr(module, f"{self.prefix}{name}")
         one = typer.Typer(add_completion=False, **SETTINGS)
-        one.command(cmd_name, cls=_Command, epilog=f"Example: {getattr(function, 'example', '')}")(
-            function
-        )
+        one.command(
+            cmd_name,
+            cls=_Command,
+            help=next(group[cmd_name] for group in self.groups.values() if cmd_name in group),
+            epilog=f"Example: {getattr(function, 'example', '')}",
+        )(function)
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -171,7 +171,10 @@ def nmtkit(
     ] = False,
 ) -> None:
     """The experiments of "Attention Is All You Need", from raw text to its tables."""
-    progress.console.quiet = quiet
+    if quiet:
+        from nmtkit import progress  # imports rich, which help does not need
+
+        progress.console.quiet = True
 
 
 @bench.callback()

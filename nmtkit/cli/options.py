@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from nmtkit.cli import keep_finished_work
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, Machine, Precision
@@ -69,6 +70,7 @@ DTYPE = typer.Option(
     help="Precision: float32, bfloat16, auto (bfloat16 to train on GPUs that support it), and to "
     "translate also float16 and int8.",
 )
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
     "runs_dir": (
         Annotated[
@@ -90,10 +92,7 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "device": (
-        Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")],
-        "auto",
-    ),
+    "device": (Device, "auto"),
     "max_tokens": (
         Annotated[
             int | None,
@@ -209,6 +208,15 @@ BEAM = typer.Option(
     "--beam", metavar="N", min=1, max=1_024, help="Number of beams, in place of the bundle's."
 )
 Beam = Annotated[int | None, BEAM]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(
+        metavar="ALPHA",
+        min=0.0,
+        max=10.0,
+        help="Alpha of the length penalty, in place of the bundle's; 0 is for none.",
+    ),
+]
 Alignment = Annotated[
     bool,
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
@@ -221,20 +229,6 @@ LineFormat = Annotated[
         help="What to write of each line: text, moses, json or fairseq.",
     ),
 ]
-
-
-_is_kept = False  # whether the command that runs can be resumed
-
-
-def keep_finished_work(*, kept: bool = True) -> None:
-    """Let messages say that the command can be resumed, or that it can't."""
-    global _is_kept  # noqa: PLW0603
-    _is_kept = kept
-
-
-def kept(before: str) -> str:
-    """Return, after `before`, how to go on with a command that was stopped; "" if it can't."""
-    return f"{before}run the same command again: finished work is kept" if _is_kept else ""
 
 
 def command(
@@ -305,38 +299,61 @@ def command(
     return decorate
 
 
-def either(first: Command, second: Command, is_first: Callable[[dict[str, Any]], bool]) -> Command:
-    """Return a command of two forms, which takes the options of both.
+def either(
+    of_recipe: Command,
+    of_files: Command,
+    names: Any,
+    is_recipe: Callable[[list[str], dict[str, Any]], bool],
+) -> Command:
+    """Return a command of two forms, which has the options of both; they may share some.
 
     Args:
-        first: A command.
-        second: Another one; where both have an option, it is the same.
-        is_first: Whether arguments as they were given mean the first form.
+        of_recipe: A command that takes a `chain`.
+        of_files: Another one, which takes `names` or none.
+        names: The type and the declaration of the arguments of both.
+        is_recipe: Whether the names and the options that were given mean the first form.
 
     Raises:
-        UserError: An option was given that only the other form has.
+        UserError: An option or a name was given that only the other form has.
     """
-    forms = [inspect.signature(each).parameters for each in (first, second)]
-    together = {**forms[0], **{k: v for k, v in forms[1].items() if k not in forms[0]}}
+    forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
+    examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]
+    together = {**forms[1], **forms[0]}
+    options = {name: each for name, each in together.items() if name not in ("recipe", "names")}
 
-    def run(**given: Any) -> None:
-        chosen = 0 if is_first(given) else 1
+    def run(*, names: list[str] | None, **given: Any) -> None:
+        names = names or []
+        chosen = 0 if is_recipe(names, given) else 1
+        form, example, other = forms[chosen], examples[chosen], examples[1 - chosen]
         for name, value in given.items():
-            if name not in forms[chosen] and value != together[name].default:
-                raise UserError(
-                    f"{_typed(together[name])} is not an option of the form "
-                    f"`{getattr((first, second)[chosen], 'example', '')}`; leave it out"
-                )
-        (first, second)[chosen](**{name: given[name] for name in forms[chosen]})
+            if name not in form and value != options[name].default:
+                typed = _typed(options[name])
+                raise UserError(f"{typed} is for `{other}`, not for `{example}`; leave it out")
+        if "recipe" in form and len(names) != 1:
+            seen = f"{len(names)} names were given" if names else "no name was given"
+            raise UserError(f"{seen}; name one recipe, as in `{example}`, or type `{other}`")
+        if names and not {"recipe", "names"} & {*form}:
+            raise UserError(f"{names[0]!r} is for `{other}`, not for `{example}`; leave it out")
+        if "recipe" in form:
+            of_recipe(recipe=names[0], **{name: given[name] for name in form if name in given})
+        else:
+            own = {"names": names} if "names" in form else {}
+            of_files(**own, **{name: given[name] for name in form if name in given})
 
-    run.__signature__ = inspect.Signature([*together.values()])  # type: ignore[attr-defined]
+    of_names = inspect.Parameter(
+        "names", inspect.Parameter.KEYWORD_ONLY, annotation=names, default=None
+    )
+    run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
+    run.example = examples[1]  # type: ignore[attr-defined]
     return run
 
 
 def _typed(parameter: inspect.Parameter) -> str:
     """Return an option as it is typed."""
     (info,) = parameter.annotation.__metadata__
-    return next(iter(info.param_decls or ()), f"--{parameter.name.replace('_', '-')}")
+    names = [info.default, *(info.param_decls or ())]  # typer takes the first for a default
+    long = (name for name in names if str(name).startswith("--"))
+    return next(long, f"--{parameter.name.replace('_', '-')}")
 
 
 def chain_of(

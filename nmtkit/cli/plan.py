@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from nmtkit import progress
 from nmtkit.cli.options import command
+from nmtkit.cli.status import State, states
 from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
@@ -17,11 +18,10 @@ from nmtkit.reporting.cost import (
     device_name,
     training_cost,
 )
-from nmtkit.reporting.facts import State
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.download import find, known_bytes
-from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.chain import Chain
 
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group

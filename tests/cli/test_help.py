@@ -36,12 +36,8 @@ def module_of(name: str) -> str:
     return f"nmtkit.cli.{'import_model' if own == 'import' else own}"
 
 
-def is_moved(name: str) -> bool:
-    return (ROOT / f"{module_of(name).replace('.', '/')}.py").exists()
-
-
 GROUPS = [name for name, each in COMMANDS.items() if isinstance(each, TyperGroup)]
-NAMES = [name for name in COMMANDS if name not in GROUPS and is_moved(name)]
+NAMES = [name for name in COMMANDS if name not in GROUPS]
 
 
 def test_commands_md_is_what_the_commands_say() -> None:
