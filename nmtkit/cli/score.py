@@ -34,6 +34,7 @@ from nmtkit.stages.chain import Chain, fetch
 STANDARD_INPUT = "-"
 # What bracket F1 comes with.
 DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
+COUNTED = ("errors", "skipped", "repaired")
 
 Names = Annotated[
     list[str] | None,
@@ -147,11 +148,7 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
     references = [list(read_plain(path)) for path in paths]
     for path, reference in zip(paths, references, strict=True):
-        if len(reference) != (n_lines := len(references[0])):
-            raise UserError(
-                f"{path} has {len(reference):,} lines, but {paths[0]} has {n_lines:,}; give "
-                "references of the same test set"
-            )
+        _check_length(path, reference, str(paths[0]), references[0])
     return TestSet(", ".join(path.name for path in paths), language, references)
 
 
@@ -165,6 +162,14 @@ def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
     src_lang, tgt_lang = Language.pair_of(langpair)
     pairs = find_corpus(name, src_lang, tgt_lang).pairs(partial(fetch, machine=machine))
     return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
+
+
+def _check_length(path: Path, lines: Sequence[str], name: str, others: Sequence[str]) -> None:
+    if len(lines) != len(others):
+        raise UserError(
+            f"{path} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
+            "same test set"
+        )
 
 
 def score_files(
@@ -189,100 +194,79 @@ def score_files(
         UserError: a file is named twice, missing, damaged or not UTF-8, the numbers of lines
             differ, or a score cannot be computed in this language.
     """
-    from nmtkit.stages.score import describe
-
-    if Metric.TER in metrics and not test_set.lang.is_spaced:
-        raise UserError(
-            f"TER counts the words between spaces, and {test_set.lang} is written without spaces; "
-            "leave out --metric ter"
-        )
-    if len(set(systems)) < len(systems):
-        raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
-    read = {system: _translations(system, test_set) for system in systems}
-    scores = {}
-    for system, hyps in read.items():
-        progress.say(f"score: {system}")
-        found = _scores(system, hyps, test_set, metrics, lowercase=lowercase)
-        scores[system] = {**found, "test_set": describe(test_set.name, *test_set.references)}
-    return scores
-
-
-def _scores(
-    system: str,
-    hyps: Sequence[str],
-    test_set: TestSet,
-    metrics: Sequence[Metric],
-    *,
-    lowercase: bool,
-) -> dict[str, Any]:
     from nmtkit.evaluation.bleu import count_scores
     from nmtkit.evaluation.bracket_f1 import bracket_f1
     from nmtkit.evaluation.chrf_ter import chrf, ter
     from nmtkit.evaluation.plain_text import warnings
-    from nmtkit.stages.score import text_tools
+    from nmtkit.stages.score import describe, text_tools
 
-    references = test_set.references
-    if test_set.is_of_trees:
-        return {"bracket_f1": bracket_f1(hyps, references[0])}
-    for warning in warnings(hyps, references):
-        progress.say(f"score: {system}: {warning}")
-    found: dict[str, Any] = {}
-    if Metric.BLEU in metrics:
-        tools = text_tools(test_set.lang)
-        found |= count_scores(hyps, *references, tools=tools, lowercase=lowercase)
-    if Metric.CHRF in metrics:
-        found["chrf"] = chrf(hyps, *references, lowercase=lowercase)
-    if Metric.TER in metrics:
-        found["ter"] = ter(hyps, *references)
-    return found
-
-
-def _translations(system: str, test_set: TestSet) -> list[str]:
-    path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
-    hyps = list(read_plain(path))
-    if len(hyps) != (n_lines := len(test_set.references[0])):
+    name, lang, refs = test_set.name, test_set.lang, test_set.references
+    if Metric.TER in metrics and not lang.is_spaced:
         raise UserError(
-            f"{path} has {len(hyps):,} lines, but {test_set.name} has {n_lines:,}; give a "
-            "translation of each line"
+            f"TER counts the words between spaces, and {lang} is written without spaces; leave out "
+            "--metric ter"
         )
-    return hyps
+    if len(set(systems)) < len(systems):
+        raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
+    read = {}
+    for system in systems:
+        path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
+        read[system] = list(read_plain(path))
+        _check_length(path, read[system], name, refs[0])
+    scores: dict[str, Any] = {}
+    for system, hyps in read.items():
+        progress.say(f"score: {system}")
+        found = scores[system] = {"test_set": describe(name, *refs)}
+        if test_set.is_of_trees:
+            found["bracket_f1"] = bracket_f1(hyps, refs[0])
+            continue
+        for warning in warnings(hyps, refs):
+            progress.say(f"score: {system}: {warning}")
+        if Metric.BLEU in metrics:
+            found |= count_scores(hyps, *refs, tools=text_tools(lang), lowercase=lowercase)
+        if Metric.CHRF in metrics:
+            found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
+        if Metric.TER in metrics:
+            found["ter"] = ter(hyps, *refs)
+    return scores
 
 
 def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> list[Grid | str]:
     """Return a table with a row for each score, then how each was counted.
 
-    There is a column for each test set, or for each system if several were scored on one set.
-
     Args:
-        scores: In the format of `scores.json`, by test set or by system.
+        scores: In the format of `scores.json`, by test set, or by system.
         other: The code that made what is scored, if it is a run's.
     """
-    rows: list[tuple[str, ...]] = []
-    hows: list[str] = []
-    for key, name in SCORE_NAMES.items():
-        of_sets = [each[key] for each in scores.values() if key in each]
-        if of_sets:
-            rows.append((name, *map(_with_interval, of_sets)))
-            rows += _details(of_sets) if key == "bracket_f1" else []
-        elif any(kind_of(key) in each for each in scores.values()):
-            rows.append((name, *(shown(each, key) for each in scores.values())))
-        hows += dict.fromkeys(f"{name}: {how_counted(each)}" for each in of_sets)
-    columns = ["score", *(marked(_column(*each), other or {}) for each in scores.items())]
+    of_sets, other = list(scores.values()), other or {}
+    rows = [
+        (name, *(f"{shown(each, key)}{_interval(each.get(key, {}))}" for each in of_sets))
+        for key, name in SCORE_NAMES.items()
+        if any(kind_of(key) in each for each in of_sets)
+    ]
+    hows = dict.fromkeys(
+        f"{name}: {how_counted(each[key])}"
+        for key, name in SCORE_NAMES.items()
+        for each in of_sets
+        if key in each
+    )
+    if all("bracket_f1" in each for each in of_sets):
+        rows += _details([each["bracket_f1"] for each in of_sets])
+    columns = [marked(_column(*each), other) for each in scores.items()]
     note = [f"note: {code_note(other)}"] if other else []
-    return [Grid.of("", columns, rows, 1), *hows, *note]
+    return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
 
 
-def _details(of_sets: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _details(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return rows of what EVALB prints besides F1, each of all sentences and of short ones."""
-    [short] = [key for key in of_sets[0] if key.startswith("up_to_")]
+    short = next((key for each in found for key in each if key.startswith("up_to_")), "")
     of_short = short.replace("_", " ")
-    rows = [(f"  {of_short}", *(f"{each[short]['f1']:.2f}" for each in of_sets))]
+    rows = [(f"  {of_short}", *(f"{each[short]['f1']:.2f}" for each in found))]
     for key in DETAILS:
-        cells = (f"{each[key]:.2f} ({each[short][key]:.2f})" for each in of_sets)
+        cells = (f"{each[key]:.2f} ({each[short][key]:.2f})" for each in found)
         rows.append((f"  {key.replace('_', ' ')} ({of_short})", *cells))
-    counted = ("errors", "skipped", "repaired")
-    together = [key for key in counted if all(key in each for each in of_sets)]
-    return [*rows, *((f"  {key}", *(f"{each[key]:,}" for each in of_sets)) for key in together)]
+    counted = [key for key in COUNTED if all(key in each for each in found)]
+    return [*rows, *((f"  {key}", *(f"{each[key]:,}" for each in found)) for key in counted)]
 
 
 def _column(name: str, scores: Mapping[str, Any]) -> str:
@@ -291,6 +275,6 @@ def _column(name: str, scores: Mapping[str, Any]) -> str:
     return f"{name}\n{of_set}{test_set['lines']:,} lines"
 
 
-def _with_interval(score: Mapping[str, Any]) -> str:
-    low, high = score.get("confidence_interval") or (None, None)
-    return f"{score['score']:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
+def _interval(score: Mapping[str, Any]) -> str:
+    interval = score.get("confidence_interval")
+    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""

@@ -1,4 +1,4 @@
-"""A text through a bundle, line by line: read, translated, written and resumed."""
+"""A text through a bundle, line by line: translated, resumed where it was stopped, or rated."""
 
 import hashlib
 import signal
@@ -16,23 +16,30 @@ from uuid import uuid4
 
 from nmtkit import progress
 from nmtkit.cli import keep_finished_work
+from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import Detail, details
+from nmtkit.decoding.engine import gnmt_length_penalty
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
-from nmtkit.decoding.lines import Translation
+from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
 from nmtkit.machine import EngineName
+from nmtkit.perplexity import perplexity_of
 from nmtkit.rooms import hashes
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
-from nmtkit.sources.kinds import read_plain
+from nmtkit.sources.file_pair import read_parallel
+from nmtkit.sources.kinds import check_form, read_plain
+from nmtkit.sources.text import TextFile
 from nmtkit.stages.code import ROOMS
 from nmtkit.stages.journal import Journal
 from nmtkit.stages.translate import tell_pieces
+from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
 
 # What a translation of a text depends on, besides its bundle.
 ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
 
+Pieces = Sequence[tuple[list[list[int]], list[list[int]]]]  # ids of the pieces of both sides
 Found = tuple[list[str], list[list[Translation]]]  # lines and the translations of each
 
 
@@ -60,8 +67,8 @@ def translate(
     Args:
         translator: A bundle.
         output: What is written of each line.
-        source: A file, which may be compressed; None for standard input.
-        target: A file, which is replaced when all lines are translated; None for standard output.
+        source: A file or a pipe; None for standard input.
+        target: A file, which is replaced at the end, a device or a pipe; None for standard output.
 
     Raises:
         UserError: A line is not UTF-8, or `target` can't be written.
@@ -95,11 +102,7 @@ def translate(
 
 
 def _measured(path: Path) -> tuple[int, str]:
-    """Return how many lines a whole text has, and their SHA-256.
-
-    Raises:
-        UserError: It is damaged or not UTF-8.
-    """
+    """Return how many lines a text has, and their SHA-256."""
     n_lines, sha256 = 0, hashlib.sha256()
     for line in read_plain(path):
         sha256.update(f"{line}\n".encode())
@@ -108,11 +111,7 @@ def _measured(path: Path) -> tuple[int, str]:
 
 
 def _typed_lines(prompt: str) -> Iterator[list[str]]:
-    """Yield each line that is typed at a prompt, until Ctrl-D.
-
-    Raises:
-        UserError: A line is not UTF-8.
-    """
+    """Yield each line that is typed at a prompt, until Ctrl-D."""
     with suppress(ImportError):
         import readline  # lets `input` edit a line and recall earlier ones
 
@@ -144,12 +143,8 @@ def _search(
 ) -> Iterator[Found]:
     """Yield each part with the translations of its lines.
 
-    Args:
-        translator: The bundle.
-        n_best: Number of translations of a line.
-        parts: The lines.
-        is_ahead: Whether CTranslate2 begins with the next part while it ends one. Our own search
-            has all cores busy to the end.
+    If it `is_ahead`, CTranslate2 begins with the next part while it ends one. Our own search has
+    all cores busy to the end.
     """
     if not (is_ahead and translator.engine.name == EngineName.CTRANSLATE2):
         yield from ((part, translator.n_best(part, n_best)) for part in parts)
@@ -178,46 +173,32 @@ def _search(
 def _written(
     translator: Translator, output: Output, parts: Iterable[Found], number: int
 ) -> Iterator[tuple[int, str]]:
-    """Yield the number of lines of each part, and what is written of them.
-
-    Args:
-        translator: The bundle.
-        output: What is written of each line.
-        parts: The lines and their translations.
-        number: That of the first line, counted from 0.
-    """
+    """Yield the number of lines of each part, and what is written of them, from line `number`."""
     for part, found in parts:
-        known: list[Detail] = []
-        if output.how.needs_details:
-            pieces = [(each.src, each.tgt) for translations in found for each in translations]
-            text, engine = translator.text, translator.engine
-            known = details(text.subword, engine, pieces, align=output.align)
-        rest = iter(known)
+        pieces = [(each.src, each.tgt) for translations in found for each in translations]
+        known = iter(_details(translator, output, pieces))
         written: list[str] = []
         for line, translations in zip(part, found, strict=True):
             tell_pieces(translator, f"line {number + 1:,}", translations[0])
-            of_line = list(islice(rest, len(translations)))
-            written += _format(output.how, number, line, translations, of_line)
+            of_line = list(islice(known, len(translations)))
+            match output.how:
+                case Format.TEXT:
+                    written.append(translations[0].text)
+                case Format.MOSES:
+                    written += as_moses(number, translations)
+                case Format.JSON:
+                    written.append(as_json(line, translations, of_line))
+                case Format.FAIRSEQ:
+                    written += as_fairseq(number, translations, of_line)
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
 
 
-def _format(
-    how: Format,
-    number: int,
-    line: str,
-    translations: Sequence[Translation],
-    details: Sequence[Detail],
-) -> list[str]:
-    match how:
-        case Format.TEXT:
-            return [translations[0].text]
-        case Format.MOSES:
-            return as_moses(number, translations)
-        case Format.JSON:
-            return [as_json(line, translations, details)]
-        case Format.FAIRSEQ:
-            return as_fairseq(number, translations, details)
+def _details(translator: Translator, output: Output, pieces: Pieces) -> list[Detail]:
+    """Return the details of translations, if they are shown."""
+    if not output.how.needs_details:
+        return []
+    return details(translator.text.subword, translator.engine, pieces, align=output.align)
 
 
 def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
@@ -237,7 +218,7 @@ def _write_file(
     Args:
         written: Returns what is written of the lines after so many.
         file: The file.
-        n_lines: Of the text; None: it is not known, and can't be read again.
+        n_lines: Of the text; None: the text can't be read again.
         made_from: What determines the translation.
     """
     with beside(file) as draft:
@@ -265,3 +246,67 @@ def _write_file(
                 raise
         move(path, file)
         delete(draft)
+
+
+# Given translations
+
+
+def rated(
+    translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
+) -> Iterator[str]:
+    """Rate each line of a text as the translation of the same line of another.
+
+    What all lines add up to is told at the end.
+
+    Args:
+        translator: A bundle.
+        src: The source, a file or a pipe.
+        tgt: Its translation.
+        how: What is written; as text, the log-probability and the perplexity of each line.
+        align: Whether to add the source words of each word, where the format has them.
+
+    Raises:
+        UserError: The texts differ in length, or a line is not UTF-8 or too long.
+    """
+    for path in (src, tgt):
+        if path.is_file():  # a pipe can be read only once
+            check_form(TextFile(path))
+    pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
+    n_lines, n_tokens, log_prob = 0, 0, 0.0
+    for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):
+        pieces = [
+            _pieces(translator.text, *pair, f"line {number:,}")
+            for number, pair in enumerate(part, start=n_lines + 1)
+        ]
+        found = details(translator.text.subword, translator.engine, pieces, align=align)
+        for (source, text), (src_ids, tgt_ids), detail in zip(part, pieces, found, strict=True):
+            alpha = translator.decoding.length_penalty
+            score = detail.log_prob / gnmt_length_penalty(detail.n_tokens, alpha)
+            given = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
+            if how == Format.JSON:
+                yield as_json(source, [given], [detail])
+            elif how == Format.FAIRSEQ:
+                yield from as_fairseq(n_lines, [given], [detail], is_reference=True)
+            else:
+                yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
+            n_lines += 1
+            n_tokens += detail.n_tokens
+            log_prob += detail.log_prob
+    progress.say(
+        f"force: {n_lines:,} lines, {n_tokens:,} tokens with each EOS, log-probability "
+        f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"
+    )
+
+
+def _pieces(text: Text, src: str, tgt: str, where: str) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the ids of a line and of its translation: one piece, or none if both are blank."""
+    if max(len(src), len(tgt)) <= MAX_CHARACTERS:
+        src_ids, tgt_ids = text.encode(src), text.encode_target(tgt)
+        if not src_ids and not tgt_ids:
+            return [], []
+        if max(len(src_ids), len(tgt_ids) + 1) <= MAX_SUBWORDS:
+            return [src_ids or [EOS_ID]], [tgt_ids]
+    raise UserError(
+        f"{where} is too long to be rated (more than {MAX_SUBWORDS:,} subwords or "
+        f"{MAX_CHARACTERS:,} characters); split it, or leave it out"
+    )

@@ -12,7 +12,7 @@ from bundles import publish_bundle
 from models import tiny
 
 import nmtkit
-from nmtkit.cli.force import rated
+from nmtkit.cli.text import rated
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName
