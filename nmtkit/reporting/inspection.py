@@ -315,34 +315,12 @@ def render_page(inspection: Inspection) -> str:
     return TEMPLATES.get_template("inspection.html.j2").render(
         inspection=inspection,
         notes=notes(inspection),
-        key_figures=_key_figures(inspection),
         corpora=corpora_grid(inspection),
         lengths=lengths_grid(inspection),
         vocabulary=vocabulary_grid(inspection),
         charts=charts(inspection),
         spoken=spoken,
     )
-
-
-def _key_figures(inspection: Inspection) -> list[tuple[str, str, str]]:
-    """Return the name, the value and the note of each."""
-    (train, dev), vocabulary = inspection.splits, inspection.vocabulary
-    n_read = sum(corpus.pairs for corpus in inspection.corpora)
-    n_unknown, n_tokens = (
-        sum(getattr(side, key) for side in dev.sides) for key in ("n_unknown", "n_tokens")
-    )
-    tokens = [
-        (f"{side.lang} tokens", f"{side.n_tokens:,}", f"{side.n_tokens / train.n_pairs:.1f} a pair")
-        for side in train.sides
-    ]
-    trip = inspection.round_trip
-    return [
-        ("Pairs to train on", f"{train.n_pairs - train.n_too_long:,}", f"of {n_read:,} read"),
-        *tokens,
-        ("Vocabulary", f"{vocabulary.n_tokens:,}", f"{vocabulary.n_rows:,} rows"),
-        ("Unknown", share(n_unknown, n_tokens), "of dev"),
-        *([] if trip is None else [("Round trip", f"{trip:.1f}", "sacreBLEU of dev")]),
-    ]
 
 
 def charts(inspection: Inspection) -> list[Chart]:
