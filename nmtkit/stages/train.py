@@ -300,7 +300,7 @@ class _Reporter:
             self._events.write(vars(metrics))
 
     def close(self) -> None:
-        """Write the last version of the page, also where all steps were done before."""
+        """Write the page once more, also where all steps were done before."""
         if not self._n_done:
             self._show_steps_before(self._chain.recipe.training.max_steps + 1)
         self.curves.write("stopped")
