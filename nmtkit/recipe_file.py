@@ -82,20 +82,22 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
         bundled: the files that come with nmtkit.
         listing: the beginning of a sentence that tells which these are.
     """
-    path = Path(name_or_path)
-    if path.suffix == ".toml" or os.sep in name_or_path:
-        if not path.is_file():
-            raise UserError(
-                f"there is no {kind} file {name_or_path!r}; give a path that exists or a bare name"
-            )
-        return path
-    known = {file.stem: file for file in bundled}
-    if name_or_path not in known:
+    path, known = Path(name_or_path), {file.stem: file for file in bundled}
+    is_path = path.suffix == ".toml" or os.sep in name_or_path
+    if path.is_file() if is_path else name_or_path in known:
+        return path if is_path else known[name_or_path]
+    own = f"./{path.stem}.toml"
+    near = did_you_mean(name_or_path, [*known, *map("./{}".format, Path().glob("*.toml"))])
+    near = f" (did you mean {own!r}?)" if Path(own).is_file() else near
+    if is_path:
         raise UserError(
-            f"there is no {kind} {name_or_path!r}{did_you_mean(name_or_path, known)}; {listing} "
-            "that come with nmtkit, and your own file is named by its path, such as ./mine.toml"
+            f"there is no {kind} file {name_or_path!r}{near}; give a path that exists or a bare "
+            "name"
         )
-    return known[name_or_path]
+    raise UserError(
+        f"there is no {kind} {name_or_path!r}{near}; {listing} that come with nmtkit, and your own "
+        "file is named by its path, such as ./mine.toml"
+    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

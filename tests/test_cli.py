@@ -1,7 +1,9 @@
 """What the command line makes of its arguments."""
 
+import errno
 import gc
 import inspect
+import re
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -10,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 import nmtkit
-from nmtkit import cli, old_cli
+from nmtkit import cli
 from nmtkit.__main__ import main
+from nmtkit.cli.groups import GROUPS
 from nmtkit.cli.train import train as train_command
+from nmtkit.cli.translate import _no_garbage
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
 from nmtkit.stages import train
@@ -137,45 +141,117 @@ def test_ctrl_c_before_a_command_begins_is_no_traceback(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("typed", "named"),
     [
-        (["demo", "--n-best", "2"], "--n-best is an option of --bundle"),
-        (["demo", "--beam", "0"], "--beam is an option of --bundle"),
-        (["demo", "--length-penalty", "0"], "--length-penalty is an option of --bundle"),
-        (["demo", "--alignment"], "--alignment is an option of --bundle"),
-        (["--bundle", "b", "--set", "decoding.beam_size=1"], "use --beam and --length-penalty"),
-        (["--bundle", "b", "--interactive", "-o", "out"], "--interactive takes no --input"),
-        (["--bundle", "b", "--format", "text", "--n-best", "2"], "use moses, json or fairseq"),
-        (["--bundle", "b", "--alignment"], "--format text has no alignment"),
-        (["--bundle", "b", "--n-best", "2", "--alignment"], "--format moses has no alignment"),
+        ("translate demo --n-best 2", "--n-best"),
+        ("translate demo --beam 1", "--beam"),
+        ("translate demo --length-penalty 0", "--length-penalty"),
+        ("translate demo --alignment", "--alignment"),
+        ("translate demo --bundle b", "--bundle"),
+        ("translate --bundle b --set decoding.beam_size=1", "--set"),
+        ("translate --bundle b --remake", "--remake"),
+        ("translate --bundle b --mirror .", "--mirror"),
+        ("translate --bundle b --format text --n-best 2", "--format"),
+        ("translate --bundle b --alignment", "--format"),
+        ("translate --bundle b --n-best 2 --alignment", "--format"),
+        ("translate --bundle b -i a.gz -o b.gz", "--output"),
+        ("translate --bundle b -o .", "--output"),
+        ("average a b", "--output"),
+        ("average a b -o c --set averaging.n_checkpoints=1", "--set"),
+        ("average a b -o c --remake", "--remake"),
+        ("force a b --bundle c --format moses", "--format"),
+        ("force a b --bundle c --alignment", "--format"),
     ],
 )
-def test_options_of_translate_that_do_not_go_together_are_refused(
-    options: list[str], says: str
-) -> None:
-    with pytest.raises(UserError, match=says):
-        cli.app(["translate", *options], standalone_mode=False)
-
-
-def test_garbage_is_collected_again_after_loading() -> None:
-    with old_cli._no_garbage():
-        assert not gc.isenabled()
-    assert gc.isenabled()
+def test_options_that_do_not_go_together_are_refused_by_name(typed: str, named: str) -> None:
+    with pytest.raises(UserError, match=rf"(^|\s){named}\b"):
+        cli.app(typed.split(), standalone_mode=False)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "typed",
     [
-        ["attention", "--bundle", "b", "-i", "text", "--line", f"{2**63}"],
-        ["bench", "translate", "--bundle", "b", "-i", "text", "--lines", f"{2**63}"],
-        ["prepare", "demo", "--workers", "1025"],
-        ["bench", "train", "demo", "--seconds", "inf"],
+        "translate --bundle b --beam 0",
+        "translate --bundle b --beam 1025",
+        "translate --bundle b --n-best 0",
+        "translate --bundle b --length-penalty nan",
+        "translate --bundle b --length-penalty -1",
+        "translate --bundle b --format xml",
+        "run demo --max-tokens 0",
+        "train demo --processes 0",
+        "prepare demo --workers 1025",
+        "export b e --format onnx",
+        "import m b --codes c --langpair en-de --tokenizer spacy",
+        "score a b --lang de --metric f1",
+        "new mine --vocabulary words",
+        "bench train demo --seconds inf",
     ],
 )
-def test_number_that_could_only_fail_or_hang_is_refused(arguments: list[str]) -> None:
-    ended = CliRunner().invoke(cli.app, arguments)
+def test_a_value_that_is_refused_is_told_by_its_option_and_not_by_what_is_behind_it(
+    typed: str,
+) -> None:
+    ended = CliRunner().invoke(cli.app, typed.split())
     assert ended.exit_code == 2
-    assert f"Invalid value for '{arguments[-2]}'" in ended.output
+    (said,) = (line for line in ended.output.split("\n") if line.startswith("Error: "))
+    assert f"'{typed.split()[-2]}" in said
+    assert not re.search(r"\[\w+\]|\w_\w|[\^$\\]", said)  # a section, a key, an expression
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_kept"),
+    [
+        ("prepare x", True),
+        ("train x", True),
+        ("run x", True),
+        ("translate x", True),
+        ("translate --bundle x -i {text} -o {folder}/out", False),
+        ("translate --bundle x -i {text}", False),
+        ("translate --bundle x", False),
+        ("force {text} {text} --bundle x", False),
+        ("average x", True),
+        ("average x x -o {folder}/mean", False),
+        ("new mine --tmx {text} --src-lang en --tgt-lang de", False),
+        ("import x {folder}/b --codes x --langpair en-de", False),
+        ("status x", False),
+    ],
+)
+@pytest.mark.parametrize("ends", ["Ctrl-C", "full disk"])
+def test_finished_work_is_said_to_be_kept_only_where_it_is(
+    typed: str,
+    is_kept: bool,
+    ends: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever the command does first is stopped; that is where each of them looks for a file."""
+    (tmp_path / "text").write_text("a\n", encoding="utf-8")
+
+    def end(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt if ends == "Ctrl-C" else OSError(errno.ENOSPC, "full")
+
+    for first in ("cli.options.chain_of", "cli.average.mean_of", "translator.Translator.__init__"):
+        monkeypatch.setattr(f"nmtkit.{first}", end)
+    for first in ("cli.new.write_recipe", "cli.import_model.imported"):
+        monkeypatch.setattr(f"nmtkit.{first}", end)
+    given = typed.format(text=tmp_path / "text", folder=tmp_path).split()
+    monkeypatch.setattr(sys, "argv", ["nmtkit", *given])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = f"{ended.value.code} {capsys.readouterr().err}"
+    assert ("stopped" if ends == "Ctrl-C" else "the disk is full") in said
+    assert ("finished work is kept" in said) == is_kept
+
+
+def test_no_help_promises_what_is_not_kept() -> None:
+    for name in [name for group in GROUPS.values() for name in group]:
+        assert "kept" not in CliRunner().invoke(cli.app, [name, "-h"]).output
+
+
+def test_garbage_is_collected_again_after_loading() -> None:
+    with _no_garbage():
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +271,7 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
         ["inspect", "demo", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--svg"],
-        ["bench", "layers", "--plot"],
+        ["bench", "layers", "--svg"],
     ],
 )
 def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:

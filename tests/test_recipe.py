@@ -371,3 +371,23 @@ def test_files_are_found_beside_a_recipe(working: Path, monkeypatch: pytest.Monk
 def test_two_files_are_called_by_both_of_their_names(src: str, tgt: str, name: str) -> None:
     assert name_of(FilePair(src=src, tgt=tgt)) == name
     assert name_of(FilePair(name="mine", src=src, tgt=tgt)) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        ("cust", "'./cust.toml'"),
+        ("./csut.toml", "'./cust.toml'"),
+        ("dmo", "'demo'"),
+        ("demo.toml", "'demo'"),
+        ("sub/cust.toml", "'./cust.toml'"),
+    ],
+)
+def test_a_recipe_that_is_not_there_is_told_with_the_nearest_one(
+    typed: str, near: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cust.toml").touch()
+    with pytest.raises(UserError) as refused:
+        load_recipe(typed)
+    assert f"did you mean {near}" in str(refused.value)

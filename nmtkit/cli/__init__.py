@@ -12,7 +12,6 @@ import sys
 import typer
 
 from nmtkit.cli.groups import app as app
-from nmtkit.cli.options import kept
 from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
 from nmtkit.training.signals import end_with_agent
 from nmtkit.visible import visible
@@ -24,6 +23,20 @@ OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     "beam, or more memory"
 )
+
+
+_is_kept = False  # whether the command that runs can be resumed
+
+
+def keep_finished_work(*, kept: bool = True) -> None:
+    """Let messages say that the command can be resumed, or that it can't."""
+    global _is_kept  # noqa: PLW0603
+    _is_kept = kept
+
+
+def kept(before: str) -> str:
+    """Return, after `before`, how to go on with a command that was stopped; "" if it can't."""
+    return f"{before}run the same command again: finished work is kept" if _is_kept else ""
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ The module of a command is imported when the command is typed, so that `nmtkit -
 `nmtkit status` do not wait for what other commands need.
 """
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from nmtkit import __version__, progress
+from nmtkit import __version__
 
 Groups = Mapping[str, Mapping[str, str]]
 
@@ -63,6 +64,8 @@ SETTINGS: Mapping[str, Any] = {
     "rich_markup_mode": None,
 }
 
+RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")  # that a number is in
+
 
 class _Command(TyperCommand):
     """A command whose help names its arguments by their metavars alone."""
@@ -73,10 +76,10 @@ class _Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a line for each argument and for each option."""
-        records = [
-            each.get_help_record(ctx) for each in self.get_params(ctx)[len(self._arguments()) :]
-        ]
-        for title, rows in (("Arguments", self._arguments()), ("Options", records)):
+        options = self.get_params(ctx)[len(self._arguments()) :]
+        records = [record for each in options if (record := each.get_help_record(ctx))]
+        shown = [(names, RANGE.sub("", text)) for names, text in records]
+        for title, rows in (("Arguments", self._arguments()), ("Options", shown)):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -109,15 +112,15 @@ class _Group(TyperGroup):
         if cmd_name == "bench":
             return typer.main.get_group(bench)
         name = {"import": "import_model"}.get(cmd_name, cmd_name)
-        try:
-            module = import_module(f"nmtkit.cli.{self.prefix}{name}")
-        except ModuleNotFoundError:  # not moved here yet
-            module = import_module("nmtkit.old_cli")
+        module = import_module(f"nmtkit.cli.{self.prefix}{name}")
         function = getattr(module, f"{self.prefix}{name}")
         one = typer.Typer(add_completion=False, **SETTINGS)
-        one.command(cmd_name, cls=_Command, epilog=f"Example: {getattr(function, 'example', '')}")(
-            function
-        )
+        one.command(
+            cmd_name,
+            cls=_Command,
+            help=next(group[cmd_name] for group in self.groups.values() if cmd_name in group),
+            epilog=f"Example: {getattr(function, 'example', '')}",
+        )(function)
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -168,7 +171,10 @@ def nmtkit(
     ] = False,
 ) -> None:
     """The experiments of "Attention Is All You Need", from raw text to its tables."""
-    progress.console.quiet = quiet
+    if quiet:
+        from nmtkit import progress  # imports rich, which help does not need
+
+        progress.console.quiet = True
 
 
 @bench.callback()

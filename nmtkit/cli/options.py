@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from nmtkit.cli import keep_finished_work
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, Machine, Precision
@@ -25,7 +26,8 @@ def recipe_names(beginning: str) -> list[str]:
 
 
 def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
-    if path is not None and path.exists() and not path.is_dir():
+    must_exist = option.name == "mirror"
+    if path is not None and not path.is_dir() and (must_exist or path.exists()):
         raise UserError(f"{option.opts[0]} {path} is not a folder; name another one")
     return path
 
@@ -63,6 +65,12 @@ Remake = Annotated[
 
 # Of the machine: the fields of `Machine`, and their defaults
 
+DTYPE = typer.Option(
+    metavar="TYPE",
+    help="Precision: float32, bfloat16, auto (bfloat16 to train on GPUs that support it), and to "
+    "translate also float16 and int8.",
+)
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
     "runs_dir": (
         Annotated[
@@ -84,10 +92,7 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "device": (
-        Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")],
-        "auto",
-    ),
+    "device": (Device, "auto"),
     "max_tokens": (
         Annotated[
             int | None,
@@ -122,17 +127,7 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "dtype": (
-        Annotated[
-            Precision,
-            typer.Option(
-                metavar="TYPE",
-                help="Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that "
-                "support it.",
-            ),
-        ],
-        Precision.AUTO,
-    ),
+    "dtype": (Annotated[Precision, DTYPE], Precision.AUTO),
     "deterministic": (
         Annotated[
             bool,
@@ -149,6 +144,11 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
     ),
 }
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
+
+Seconds = Annotated[
+    float,
+    typer.Option("--seconds", metavar="N", min=0.1, max=86_400, help="How long to measure each."),
+]
 
 # Of what is shown
 
@@ -167,10 +167,11 @@ Svg = Annotated[
 
 # Of text and models
 
-Bundle = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="A bundle.")]
-Bundles = Annotated[
-    list[Path], typer.Option("--bundle", metavar="DIR", help="A bundle; several make an ensemble.")
-]
+BUNDLE = typer.Option(
+    "--bundle", metavar="DIR", help="A bundle; to translate and to rate, several are an ensemble."
+)
+Bundle = Annotated[Path, BUNDLE]
+Bundles = Annotated[list[Path], BUNDLE]
 Input = Annotated[
     Path | None,
     typer.Option("--input", "-i", metavar="FILE", help="The text; by default standard input."),
@@ -199,40 +200,35 @@ Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="The text is, or shall be, lower-cased.")
 ]
 TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, by name.")]
-Engine = Annotated[
-    EngineName | None,
+ENGINE = typer.Option(
+    metavar="ENGINE",
+    help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
+    "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
+)
+Engine = Annotated[EngineName | None, ENGINE]
+BEAM = typer.Option(
+    "--beam", metavar="N", min=1, max=1_024, help="Number of beams, in place of the bundle's."
+)
+Beam = Annotated[int | None, BEAM]
+LengthPenalty = Annotated[
+    float | None,
     typer.Option(
-        metavar="ENGINE",
-        help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
-        "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
+        metavar="ALPHA",
+        min=0.0,
+        max=10.0,
+        help="Alpha of the length penalty, in place of the bundle's; 0 is for none.",
     ),
 ]
 Alignment = Annotated[
     bool,
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
 ]
-LineFormat = Annotated[
-    Format | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="What to write of each line: text, moses, json or fairseq.",
-    ),
-]
-
-
-_is_kept = False  # whether the command that runs can be resumed
-
-
-def keep_finished_work(*, kept: bool = True) -> None:
-    """Let messages say that the command can be resumed, or that it can't."""
-    global _is_kept  # noqa: PLW0603
-    _is_kept = kept
-
-
-def kept(before: str) -> str:
-    """Return, after `before`, how to go on with a command that was stopped; "" if it can't."""
-    return f"{before}run the same command again: finished work is kept" if _is_kept else ""
+FORMAT = typer.Option(
+    "--format",
+    metavar="FORMAT",
+    help="Of lines: text, moses, json or fairseq; of a model: ctranslate2 or huggingface.",
+)
+LineFormat = Annotated[Format | None, FORMAT]
 
 
 def command(
@@ -303,42 +299,65 @@ def command(
     return decorate
 
 
-def either(first: Command, second: Command, is_first: Callable[[dict[str, Any]], bool]) -> Command:
-    """Return a command of two forms, which takes the options of both.
+def either(
+    of_recipe: Command,
+    of_files: Command,
+    names: Any,
+    is_recipe: Callable[[list[str], dict[str, Any]], bool],
+) -> Command:
+    """Return a command of two forms, which has the options of both; they may share some.
 
     Args:
-        first: A command.
-        second: Another one; where both have an option, it is the same.
-        is_first: Whether arguments as they were given mean the first form.
+        of_recipe: A command that takes a `chain`.
+        of_files: Another one, which takes `names` or none.
+        names: The type and the declaration of the arguments of both.
+        is_recipe: Whether the names and the options that were given mean the first form.
 
     Raises:
-        UserError: An option was given that only the other form has.
+        UserError: An option or a name was given that only the other form has.
     """
-    forms = [inspect.signature(each).parameters for each in (first, second)]
-    together = {**forms[0], **{k: v for k, v in forms[1].items() if k not in forms[0]}}
+    forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
+    examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]
+    together = {**forms[1], **forms[0]}
+    options = {name: each for name, each in together.items() if name not in ("recipe", "names")}
 
-    def run(**given: Any) -> None:
-        chosen = 0 if is_first(given) else 1
+    def run(*, names: list[str] | None, **given: Any) -> None:
+        names = names or []
+        chosen = 0 if is_recipe(names, given) else 1
+        form, example, other = forms[chosen], examples[chosen], examples[1 - chosen]
         for name, value in given.items():
-            if name not in forms[chosen] and value != together[name].default:
-                raise UserError(
-                    f"{_typed(together[name])} is not an option of the form "
-                    f"`{getattr((first, second)[chosen], 'example', '')}`; leave it out"
-                )
-        (first, second)[chosen](**{name: given[name] for name in forms[chosen]})
+            if name not in form and value != options[name].default:
+                typed = _typed(options[name])
+                raise UserError(f"{typed} is for `{other}`, not for `{example}`; leave it out")
+        if "recipe" in form and len(names) != 1:
+            seen = f"{len(names)} names were given" if names else "no name was given"
+            raise UserError(f"{seen}; name one recipe, as in `{example}`, or type `{other}`")
+        if names and not {"recipe", "names"} & {*form}:
+            raise UserError(f"{names[0]!r} is for `{other}`, not for `{example}`; leave it out")
+        if "recipe" in form:
+            of_recipe(recipe=names[0], **{name: given[name] for name in form if name in given})
+        else:
+            own = {"names": names} if "names" in form else {}
+            of_files(**own, **{name: given[name] for name in form if name in given})
 
-    run.__signature__ = inspect.Signature([*together.values()])  # type: ignore[attr-defined]
+    of_names = inspect.Parameter(
+        "names", inspect.Parameter.KEYWORD_ONLY, annotation=names, default=None
+    )
+    run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
+    run.example = examples[1]  # type: ignore[attr-defined]
     return run
 
 
 def _typed(parameter: inspect.Parameter) -> str:
     """Return an option as it is typed."""
     (info,) = parameter.annotation.__metadata__
-    return next(iter(info.param_decls or ()), f"--{parameter.name.replace('_', '-')}")
+    names = [info.default, *(info.param_decls or ())]  # typer takes the first for a default
+    long = (name for name in names if str(name).startswith("--"))
+    return next(long, f"--{parameter.name.replace('_', '-')}")
 
 
 def chain_of(
-    recipe: str, overrides: list[str] | None, machine: Machine, remake: Sequence[str] = ()
+    recipe: str, overrides: Sequence[str] | None, machine: Machine, remake: Sequence[str] = ()
 ) -> Any:
     """Return the chain of a recipe."""
     from nmtkit.recipe_file import load_recipe

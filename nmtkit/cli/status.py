@@ -1,19 +1,65 @@
 """nmtkit status."""
 
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from statistics import fmean
+
 from nmtkit.cli.options import command
+from nmtkit.duration import duration
+from nmtkit.errors import UserError
+from nmtkit.files import NoLocksError
+from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import Chain, states
+from nmtkit.stages.chain import STAGES, Chain, why_diverged
+from nmtkit.stages.code import other_code
+from nmtkit.store import MANIFEST, NAMES
+from nmtkit.training.divergence import CHECKPOINTS
+from nmtkit.training.metrics import METRICS, read_metrics
+
+TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the speed
+
+
+@dataclass(frozen=True)
+class State:
+    """How far one stage of a chain is."""
+
+    stage: str
+    # "fresh", "running", "partial", "diverged", "missing", "damaged" or "unknown"
+    state: str
+    fingerprint: str | None
+    path: str | None  # where the artifact is, or will be
+    why: str
+    other_code: OtherCode = field(default_factory=dict)  # that made it
+
+
+@dataclass(frozen=True)
+class Training:
+    """How far a training is that has begun and is not finished."""
+
+    step: int
+    max_steps: int
+    seconds_left: float  # at the speed of the last steps, if none is left out
+    process: str | None  # that trains; None: it was stopped
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        left = f", about {duration(self.seconds_left)} left" if self.process else ""
+        return f"step {self.step:,} of {self.max_steps:,}{left}"
 
 
 @command("nmtkit status demo")
 def status(chain: Chain, form: Form) -> None:
     """Show what is done, what is running, and what comes next."""
     found = states(chain)
+    unfinished = found[1].state in ("running", "partial")
+    training = training_of(chain) if unfinished else None
     rows = [
         (
             each.stage,
-            each.state,
+            marked(each.state, each.other_code),
             each.fingerprint or "",
             (each.path if each.state == "fresh" else each.why) or "",
         )
@@ -21,4 +67,81 @@ def status(chain: Chain, form: Form) -> None:
     ]
     columns = ("stage", "state", "fingerprint", "where or why")
     grid = Grid.of(f"nmtkit status {chain.command}", columns, rows, len(columns))
-    show(form, {"recipe": chain.command, "stages": {each.stage: each for each in found}}, [grid])
+    note = code_note(all_of(*(each.other_code for each in found)))
+    notes = [f"note: {note}"] if note else []
+    running = next((each.stage for each in found if each.state == "running"), None)
+    if training:
+        notes.append(f"curves: {found[1].path}.html")
+    following = next_command(chain, found)
+    if following:
+        notes.append(f"next{f', when {running} has ended' if running else ''}: {following}")
+    value = {"recipe": chain.command, "stages": {each.stage: each for each in found}}
+    show(form, {**value, "training": training, "next": following}, [grid, *notes])
+
+
+def next_command(chain: Chain, found: Sequence[State]) -> str | None:
+    """Return what to type next; None if something must be put right before."""
+    if any(each.state in ("unknown", "damaged") for each in found):
+        return None
+    if any(each.state != "fresh" for each in found):
+        return chain.command_of("run")
+    return shlex.join(["nmtkit", "translate", "--bundle", str(found[2].path)])
+
+
+def states(chain: Chain) -> list[State]:
+    """Return the state of every stage, in order."""
+    return [_state(chain, stage) for stage in STAGES]
+
+
+def _state(chain: Chain, stage: str) -> State:
+    try:
+        fingerprint = chain.fingerprint(stage)
+    except UserError as error:  # a user's own file is not there
+        return State(stage, "unknown", None, None, str(error))
+    place = str(chain.store.place(stage, fingerprint))
+    try:
+        artifact = chain.store.find(stage, fingerprint)
+    except UserError as error:
+        return State(stage, "damaged", fingerprint, place, str(error))
+    if artifact is not None:
+        other = other_code(artifact.manifest)
+        return State(stage, "fresh", fingerprint, place, marked("nothing to do", other), other)
+    return State(stage, *_unfinished(chain, stage, fingerprint))
+
+
+def _unfinished(chain: Chain, stage: str, fingerprint: str) -> tuple[str, str, str, str]:
+    """Return the state of a stage that is not finished, its artifact's place, and why."""
+    place, draft = (of(stage, fingerprint) for of in (chain.store.place, chain.store.draft_place))
+    training = training_of(chain) if stage == "train" else None
+    reached = f": {training}" if training else ""
+    if process := _process(chain, stage, fingerprint):
+        state, why = "running", f"by {process}{reached}"
+    elif diverged := why_diverged(chain, draft):
+        state, why = "diverged", diverged
+    elif draft.is_dir():
+        state, why = "partial", f"begun but not finished; the next run resumes it{reached}"
+    else:
+        others = list((chain.machine.runs_dir / stage).glob(f"{NAMES}/{MANIFEST}"))
+        sections = " and ".join(f"[{name}]" for name in STAGES[stage])
+        what = f"none of the {len(others)} made so far has this {sections} and what is before it"
+        state, why = "missing", what if others else "not made yet"
+    return state, fingerprint, str(place), why
+
+
+def training_of(chain: Chain) -> Training | None:
+    """Return how far the training is, if it has done a step and is not finished."""
+    fingerprint = chain.fingerprint("train")
+    draft = chain.store.draft_place("train", fingerprint)
+    lines = read_metrics(draft / CHECKPOINTS / METRICS, TAIL_BYTES)
+    if not lines:
+        return None
+    step, max_steps = lines[-1]["step"], chain.recipe.training.max_steps
+    left = (max_steps - step) * fmean(line["seconds"] for line in lines)
+    return Training(step, max_steps, left, _process(chain, "train", fingerprint))
+
+
+def _process(chain: Chain, stage: str, fingerprint: str) -> str | None:
+    """Return the process that makes an artifact, such as "process 12 on host", if one does."""
+    with suppress(NoLocksError):
+        return chain.store.holder(stage, fingerprint)
+    return None

@@ -10,7 +10,7 @@ from subword_nmt import learn_bpe as reference_learning
 from nmtkit.corpus.bpe_learning import Pair, learn_bpe
 from nmtkit.corpus.moses_tokenizer import tokenize
 from nmtkit.languages import Language
-from nmtkit.reporting.facts import Check
+from nmtkit.selftest.environment import Check
 
 N_MERGES = 1_000
 

@@ -5,25 +5,25 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nmtkit import progress
-from nmtkit.decoding.bundle import Bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BundleConfig, Recipe
-from nmtkit.reporting.code import code_note, marked
-from nmtkit.reporting.facts import State
+from nmtkit.reporting.code import code_note
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, other_code, present_code
 from nmtkit.stages.note import read_note
-from nmtkit.stages.parent import open_parent
-from nmtkit.store import MANIFEST, NAMES, Artifact, Store, fingerprint_of
+from nmtkit.store import Artifact, Store, fingerprint_of
 from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
+
+if TYPE_CHECKING:
+    from nmtkit.decoding.bundle import Bundle
 
 # Each stage, with the recipe sections that it depends on besides those of the stages before it.
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -90,11 +90,13 @@ class Chain:
         }
 
     @cached_property
-    def bundles(self) -> dict[str, Bundle]:
+    def bundles(self) -> "dict[str, Bundle]":
         """The bundles that the recipe builds on, by the stage that reads them."""
         bundles = {}
         for stage, (section, key) in BUNDLES.items():
             if (path := getattr(getattr(self.recipe, section), key, None)) is not None:
+                from nmtkit.stages.parent import open_parent  # imports what reads text
+
                 bundles[stage] = open_parent(path, self.recipe)
         return bundles
 
@@ -252,33 +254,3 @@ def why_diverged(chain: Chain, draft: Path) -> str | None:
     if what := divergence(draft / CHECKPOINTS):
         return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
     return None
-
-
-def states(chain: Chain) -> list[State]:
-    """Return the state of every stage, in order."""
-    return [_state(chain, stage) for stage in STAGES]
-
-
-def _state(chain: Chain, stage: str) -> State:
-    try:
-        fingerprint = chain.fingerprint(stage)
-    except UserError as error:  # a user's own file is not there
-        return State(stage, "unknown", None, None, str(error))
-    place = chain.store.place(stage, fingerprint)
-    draft = chain.store.draft_place(stage, fingerprint)
-    of_state = partial(State, stage, fingerprint=fingerprint, path=str(place))
-    try:
-        artifact = chain.store.find(stage, fingerprint)
-    except UserError as error:
-        return of_state("damaged", why=str(error))
-    if artifact is not None:
-        other = other_code(artifact.manifest)
-        return of_state("fresh", why=marked("nothing to do", other), other_code=other)
-    if why := why_diverged(chain, draft):
-        return of_state("diverged", why=why)
-    if draft.is_dir():
-        return of_state("partial", why="begun but not finished; the next run resumes it")
-    n_others = len(list(place.parent.glob(f"{NAMES}/{MANIFEST}")))
-    sections = " and ".join(f"[{name}]" for name in STAGES[stage])
-    why = f"none of the {n_others} made so far has this {sections} and what is before it"
-    return of_state("missing", why=why if n_others else "not made yet")

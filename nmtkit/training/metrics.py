@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt, ValidationError
 
 from nmtkit.files import write_whole
-from nmtkit.training.distributed import Group
+
+if TYPE_CHECKING:
+    from nmtkit.training.distributed import Group
 
 METRICS = "metrics.jsonl"
 OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")  # often null
@@ -59,12 +61,20 @@ class _Line(BaseModel):
     dev_perplexity: float | None = None
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of the file by step; damaged or incomplete ones are left out."""
+def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
+    """Return the lines of the file by step; damaged or incomplete ones are left out.
+
+    Args:
+        path: The file.
+        n_bytes: Read so many bytes at its end; None: all.
+    """
     if not path.is_file():
         return []
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - n_bytes) if n_bytes else 0)
+        content = file.read()
     found = {}
-    for line in path.read_bytes().split(b"\n"):
+    for line in content.split(b"\n"):
         with suppress(ValidationError):
             known = _Line.model_validate_json(line)
             found[known.step] = json.loads(line) | {"dev_perplexity": known.dev_perplexity}
@@ -100,7 +110,7 @@ def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 
 @contextmanager
 def continue_metrics(
-    path: Path, step: int, group: Group, say: Callable[[str], None]
+    path: Path, step: int, group: "Group", say: Callable[[str], None]
 ) -> Iterator[IO[str]]:
     """Open the file for appending, without the lines after `step`; only the first process writes.
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from nmtkit.cli.status import states
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.machine import Machine
 from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.stages.chain import STAGES, Chain, states
+from nmtkit.stages.chain import STAGES, Chain
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
     ("corpus.lowercase=true", "prepare"),

@@ -11,6 +11,7 @@ import torch
 from chains import tiny_chain
 from safetensors.torch import load_file
 
+from nmtkit.cli.status import states
 from nmtkit.errors import UserError
 from nmtkit.files import sha256_of
 from nmtkit.languages import Language
@@ -18,7 +19,7 @@ from nmtkit.recipe import BundleConfig, SentencePieceConfig
 from nmtkit.recipe_file import load_recipe
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average, prepare, score, train, translate
-from nmtkit.stages.chain import STAGES, Chain, states
+from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.training.checkpoint import checkpoints
 
 STANDS_STILL = {"learning_rate_scale": 1e-30}

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from system.command import (
     sentence,
     start,
     status,
+    steps_done,
     wait_until,
 )
 from system.conftest import LONG_LINE, N_TEST, ODD_LINES, Finished
@@ -318,3 +320,21 @@ def test_checkpoints_alone_average_to_the_bundle_of_their_recipe(
     assert "copy is not in the folder of its training" in sentence(refused)
     both = done(nmtkit(tmp_path, "average", "copy", str(bundle), "-o", "more"))
     assert both.out == "more\n"
+
+
+def test_average_tells_what_there_is_of_a_running_training_and_how_to_average_it(
+    prepared: Path,
+) -> None:
+    process = start(prepared, "train", RECIPE)
+    wait_until(lambda: steps_done(prepared) >= 25, process)
+    process.send_signal(signal.SIGSTOP)
+    assert status(prepared)["train"]["state"] == "running"
+    told = sentence(nmtkit(prepared, "average", RECIPE))
+    assert "is running" in told
+    command = shlex.split(told.split("`")[1])
+    done(nmtkit(prepared, *command[1:]))
+    assert (prepared / command[-1] / "model.safetensors").is_file()
+    process.kill()
+    outcome(process)
+    assert status(prepared)["train"]["state"] == "partial"
+    assert "was stopped" in sentence(nmtkit(prepared, "average", RECIPE))

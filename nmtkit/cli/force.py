@@ -1,0 +1,34 @@
+"""nmtkit force: how a bundle rates given translations (forced decoding)."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, command
+from nmtkit.cli.translate import check_alignment, engine_for
+from nmtkit.decoding.formats import Format
+from nmtkit.errors import UserError
+
+
+@command("nmtkit force source.en translation.de --bundle DIR")
+def force(
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="The source, a file or a pipe.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translation, line by line.")],
+    bundles: Bundles,
+    how: LineFormat = None,
+    align: Alignment = False,
+    device: Device = "auto",
+    engine: Engine = None,
+) -> None:
+    """Rate given translations: log-probability and perplexity."""
+    how = how or Format.TEXT
+    if how == Format.MOSES:
+        raise UserError("--format moses is for translations that are found; use another")
+    check_alignment(how, asked=align)
+    from nmtkit.cli import text  # imports what reads text
+    from nmtkit.translator import Translator
+
+    translator = Translator(*bundles, device=device, engine=engine_for(engine, align=align))
+    for line in text.rated(translator, src, tgt, how, align=align):
+        typer.echo(line)

@@ -1,0 +1,152 @@
+"""nmtkit import: a model that fairseq trained, as a bundle."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nmtkit import progress
+from nmtkit.cli.options import Langpair, Lowercase, command, tell
+from nmtkit.errors import UserError
+from nmtkit.files import check_room, sha256_of, whole_folder
+from nmtkit.languages import Language
+from nmtkit.recipe import PAPERS_DECODING
+from nmtkit.store import write_manifest
+
+if TYPE_CHECKING:
+    from nmtkit.interchange.fairseq import Dictionary
+
+HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
+
+
+class Tokenizer(StrEnum):
+    """How text was tokenized."""
+
+    MOSES = "moses"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How the text was prepared that a model was trained on."""
+
+    langs: tuple[Language, Language]
+    tokenizer: Tokenizer = Tokenizer.MOSES
+    aggressive_hyphens: bool | None = None  # None: as the dictionary says
+    normalize_punctuation: bool = False
+    lowercase: bool = False
+
+
+@command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
+def import_model(
+    checkpoint: Annotated[
+        Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint of fairseq.")
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    codes: Annotated[
+        Path, typer.Option(metavar="FILE", help="The BPE codes of subword-nmt or fastBPE.")
+    ],
+    langpair: Langpair = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of dict.SRC.txt and dict.TGT.txt, if not CHECKPOINT's."
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        Tokenizer, typer.Option(metavar="NAME", help="How text was tokenized: moses or none.")
+    ] = Tokenizer.MOSES,
+    hyphens: Annotated[
+        bool | None,
+        typer.Option(
+            "--aggressive-hyphens/--no-aggressive-hyphens",
+            help="Whether it was with tokenizer.perl -a; by default, as the dictionary shows.",
+            show_default=False,
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool, typer.Option("--normalize-punctuation", help="Punctuation was normalized before.")
+    ] = False,
+    lowercase: Lowercase = False,
+) -> None:
+    """Make a bundle of a model that fairseq trained."""
+    if langpair is None:
+        raise UserError("the languages of the model are not known; add --langpair, such as en-de")
+    langs = Language.pair_of(langpair)
+    text = TextOptions(langs, tokenizer, hyphens, normalize, lowercase)
+    tell(imported(checkpoint, folder, data, codes, text))
+
+
+def imported(
+    checkpoint: Path, folder: Path, data: Path | None, codes: Path, text: TextOptions
+) -> Path:
+    """Publish the model of a fairseq checkpoint as the bundle `folder`.
+
+    Args:
+        checkpoint: The file.
+        folder: A new folder.
+        data: The folder of dict.LANG.txt; by default that of `checkpoint`.
+        codes: The BPE codes of subword-nmt or fastBPE.
+        text: How text was prepared.
+
+    Raises:
+        UserError: `folder` exists, or a file is damaged or is not one that can be imported.
+    """
+    from nmtkit.corpus.moses import Tokenization
+    from nmtkit.corpus.subword import BpeSubword
+    from nmtkit.corpus.tokenizations import Tokenizations
+    from nmtkit.decoding.bundle import write_bundle
+    from nmtkit.interchange.fairseq import read_merges, read_model
+    from nmtkit.model.description import Description
+
+    with whole_folder(folder) as draft:
+        dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
+        dictionary = _joined(dictionaries)
+        merges = read_merges(codes)
+        model = read_model(checkpoint, [lang.tag for lang in text.langs])
+        if dictionary.n_rows != model.n_rows:
+            raise UserError(
+                f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but "
+                f"the model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was "
+                "trained with"
+            )
+        hyphens = text.aggressive_hyphens
+        if hyphens is None:
+            hyphens = HYPHEN in dictionary.pieces
+            no = "" if hyphens else "not "
+            progress.say(
+                f"import: {HYPHEN} is {no}in the dictionary, so words are {no}split at hyphens"
+            )
+        src, tgt = (
+            Tokenization(
+                lang.code, text.normalize_punctuation, text.lowercase, text.tokenizer.value, hyphens
+            )
+            for lang in text.langs
+        )
+        check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
+        BpeSubword(merges, dictionary.pieces).save(draft)
+        Tokenizations(src=src, tgt=tgt).save(draft)
+        description = Description(config=model.config, n_rows=model.n_rows)
+        write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
+        origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
+        write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
+    return folder
+
+
+def _joined(paths: list[Path]) -> "Dictionary":
+    """Read the dictionaries of both sides, which must be the same.
+
+    Raises:
+        UserError: They are not, or one is missing or malformed.
+    """
+    from nmtkit.interchange.fairseq import read_dictionary
+
+    src, tgt = map(read_dictionary, paths)
+    if src != tgt:
+        raise UserError(
+            f"{paths[0]} and {paths[1]} differ; only a model with one dictionary for both sides "
+            "(--joined-dictionary) can be imported"
+        )
+    return src

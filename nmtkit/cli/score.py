@@ -1,0 +1,280 @@
+"""nmtkit score."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nmtkit import progress
+from nmtkit.cli.options import (
+    Lang,
+    Langpair,
+    Lowercase,
+    References,
+    command,
+    either,
+    recipe_names,
+)
+from nmtkit.cli.options import TestSet as TestSetName
+from nmtkit.errors import UserError
+from nmtkit.languages import TREE, Language
+from nmtkit.machine import Machine
+from nmtkit.reporting.code import OtherCode, code_note, marked
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.show import Form, show
+from nmtkit.sources.kinds import read_plain
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.stages.chain import Chain, fetch
+
+STANDARD_INPUT = "-"
+# What bracket F1 comes with.
+DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
+COUNTED = ("errors", "skipped", "repaired")
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME...",
+        autocompletion=recipe_names,
+        help="A recipe; or translations and a reference; or, with --ref or --test-set, "
+        "translations of several systems, of which one may be -, standard input.",
+    ),
+]
+
+
+class Metric(StrEnum):
+    """What is computed of files."""
+
+    BLEU = "bleu"
+    CHRF = "chrf"
+    TER = "ter"
+    BRACKET_F1 = "bracket-f1"
+
+
+@command("nmtkit score demo", remake=["score"])
+def _of_recipe(chain: Chain, form: Form) -> None:
+    from nmtkit.evaluation.scores import read_scores
+    from nmtkit.stages import score as stage
+    from nmtkit.stages.code import other_code
+
+    scored = stage.run(chain)
+    scores, other = read_scores(scored), other_code(scored.manifest)
+    show(form, scores, score_parts(scores, other))
+
+
+@command("nmtkit score hyp.de ref.de --lang de", "mirror")
+def _of_files(
+    machine: Machine,
+    form: Form,
+    names: list[str],
+    references: References = None,
+    lang: Lang = None,
+    test_set: TestSetName = None,
+    langpair: Langpair = None,
+    lowercase: Lowercase = False,
+    metrics: Annotated[
+        list[Metric] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Of files: bleu, the default, chrf, ter, or bracket-f1 of trees; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    metrics = metrics or [Metric.BLEU]
+    of_trees = Metric.BRACKET_F1 in metrics
+    if of_trees and (len(metrics) > 1 or lang or lowercase or test_set):
+        raise UserError(
+            "--metric bracket-f1 is of trees; leave out --lang, --lowercase, --test-set and any "
+            "other --metric"
+        )
+    if test_set is not None:
+        if references or lang:
+            raise UserError("--test-set names reference and language; leave out --ref and --lang")
+        if langpair is None:
+            raise UserError("--test-set needs --langpair SRC-TGT, such as --langpair en-de")
+        reference = catalog_test_set(test_set, langpair, machine)
+    else:
+        if langpair:
+            raise UserError("--langpair is for --test-set; leave it out, or name the set")
+        if not references and len(names) == 2:
+            references = [Path(names.pop())]
+        if not references:
+            raise UserError(f"name the reference of these {len(names)} files: add --ref FILE")
+        if not (lang or of_trees):
+            raise UserError("the language of the files is not known; add --lang, such as --lang de")
+        reference = own_test_set(references, TREE.tag if of_trees else lang or "")
+    scores = score_files(names, reference, metrics, lowercase=lowercase)
+    show(form, scores, score_parts(scores))
+
+
+score = either(
+    _of_recipe,
+    _of_files,
+    Names,
+    is_recipe=lambda names, given: (
+        len(names) < 2 and not given["references"] and given["test_set"] is None
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What translations are compared with: one or more references in one language."""
+
+    name: str
+    lang: Language
+    references: Sequence[Sequence[str]]
+
+    @property
+    def is_of_trees(self) -> bool:
+        """Return whether parse trees are compared, by bracket F1."""
+        return self.lang == TREE
+
+
+def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
+    """Read references from files.
+
+    Raises:
+        UserError: the language is unknown, or a file is missing, damaged or not UTF-8.
+    """
+    language = TREE if lang == TREE.tag else Language.of(lang)
+    if language == TREE and len(paths) > 1:
+        raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
+    references = [list(read_plain(path)) for path in paths]
+    for path, reference in zip(paths, references, strict=True):
+        _check_length(path, reference, str(paths[0]), references[0])
+    return TestSet(", ".join(path.name for path in paths), language, references)
+
+
+def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
+    """Read the reference of a corpus of the catalog, which is downloaded unless it is here.
+
+    Raises:
+        UserError: The catalog has no such corpus or language pair, the download fails, or its
+            hash is not the published one.
+    """
+    src_lang, tgt_lang = Language.pair_of(langpair)
+    pairs = find_corpus(name, src_lang, tgt_lang).pairs(partial(fetch, machine=machine))
+    return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
+
+
+def _check_length(path: Path, lines: Sequence[str], name: str, others: Sequence[str]) -> None:
+    if len(lines) != len(others):
+        raise UserError(
+            f"{path} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
+            "same test set"
+        )
+
+
+def score_files(
+    systems: Sequence[str],
+    test_set: TestSet,
+    metrics: Sequence[Metric] = (Metric.BLEU,),
+    *,
+    lowercase: bool = False,
+) -> dict[str, Any]:
+    """Compute the scores of each system's translations.
+
+    Args:
+        systems: The file of each, or "-" for standard input.
+        test_set: What they are compared with.
+        metrics: What is computed of text; of trees, it is bracket F1.
+        lowercase: Whether to lower-case translations and references.
+
+    Returns:
+        The scores of each system, by its file, in the format of `scores.json`.
+
+    Raises:
+        UserError: a file is named twice, missing, damaged or not UTF-8, the numbers of lines
+            differ, or a score cannot be computed in this language.
+    """
+    from nmtkit.evaluation.bleu import count_scores
+    from nmtkit.evaluation.bracket_f1 import bracket_f1
+    from nmtkit.evaluation.chrf_ter import chrf, ter
+    from nmtkit.evaluation.plain_text import warnings
+    from nmtkit.stages.score import describe, text_tools
+
+    name, lang, refs = test_set.name, test_set.lang, test_set.references
+    if Metric.TER in metrics and not lang.is_spaced:
+        raise UserError(
+            f"TER counts the words between spaces, and {lang} is written without spaces; leave out "
+            "--metric ter"
+        )
+    if len(set(systems)) < len(systems):
+        raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
+    read = {}
+    for system in systems:
+        path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
+        read[system] = list(read_plain(path))
+        _check_length(path, read[system], name, refs[0])
+    scores: dict[str, Any] = {}
+    for system, hyps in read.items():
+        progress.say(f"score: {system}")
+        found = scores[system] = {"test_set": describe(name, *refs)}
+        if test_set.is_of_trees:
+            found["bracket_f1"] = bracket_f1(hyps, refs[0])
+            continue
+        for warning in warnings(hyps, refs):
+            progress.say(f"score: {system}: {warning}")
+        if Metric.BLEU in metrics:
+            found |= count_scores(hyps, *refs, tools=text_tools(lang), lowercase=lowercase)
+        if Metric.CHRF in metrics:
+            found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
+        if Metric.TER in metrics:
+            found["ter"] = ter(hyps, *refs)
+    return scores
+
+
+def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> list[Grid | str]:
+    """Return a table with a row for each score, then how each was counted.
+
+    Args:
+        scores: In the format of `scores.json`, by test set, or by system.
+        other: The code that made what is scored, if it is a run's.
+    """
+    of_sets, other = list(scores.values()), other or {}
+    rows = [
+        (name, *(f"{shown(each, key)}{_interval(each.get(key, {}))}" for each in of_sets))
+        for key, name in SCORE_NAMES.items()
+        if any(kind_of(key) in each for each in of_sets)
+    ]
+    hows = dict.fromkeys(
+        f"{name}: {how_counted(each[key])}"
+        for key, name in SCORE_NAMES.items()
+        for each in of_sets
+        if key in each
+    )
+    if all("bracket_f1" in each for each in of_sets):
+        rows += _details([each["bracket_f1"] for each in of_sets])
+    columns = [marked(_column(*each), other) for each in scores.items()]
+    note = [f"note: {code_note(other)}"] if other else []
+    return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
+
+
+def _details(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return rows of what EVALB prints besides F1, each of all sentences and of short ones."""
+    short = next((key for each in found for key in each if key.startswith("up_to_")), "")
+    of_short = short.replace("_", " ")
+    rows = [(f"  {of_short}", *(f"{each[short]['f1']:.2f}" for each in found))]
+    for key in DETAILS:
+        cells = (f"{each[key]:.2f} ({each[short][key]:.2f})" for each in found)
+        rows.append((f"  {key.replace('_', ' ')} ({of_short})", *cells))
+    counted = [key for key in COUNTED if all(key in each for each in found)]
+    return [*rows, *((f"  {key}", *(f"{each[key]:,}" for each in found)) for key in counted)]
+
+
+def _column(name: str, scores: Mapping[str, Any]) -> str:
+    test_set = scores["test_set"]
+    of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
+    return f"{name}\n{of_set}{test_set['lines']:,} lines"
+
+
+def _interval(score: Mapping[str, Any]) -> str:
+    interval = score.get("confidence_interval")
+    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""

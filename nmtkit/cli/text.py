@@ -1,0 +1,312 @@
+"""A text through a bundle, line by line: translated, resumed where it was stopped, or rated."""
+
+import hashlib
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from typing import TextIO
+from uuid import uuid4
+
+from nmtkit import progress
+from nmtkit.cli import keep_finished_work
+from nmtkit.corpus.long_lines import MAX_CHARACTERS
+from nmtkit.decoding.details import Detail, details
+from nmtkit.decoding.engine import gnmt_length_penalty
+from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
+from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
+from nmtkit.errors import Stopped, UserError
+from nmtkit.files import beside, canonical_json, delete, file_of, move
+from nmtkit.machine import EngineName
+from nmtkit.perplexity import perplexity_of
+from nmtkit.rooms import hashes
+from nmtkit.sources.arriving import arriving_lines, in_growing_parts
+from nmtkit.sources.file_pair import read_parallel
+from nmtkit.sources.kinds import check_form, read_plain
+from nmtkit.sources.text import TextFile
+from nmtkit.stages.code import ROOMS
+from nmtkit.stages.journal import Journal
+from nmtkit.stages.translate import tell_pieces
+from nmtkit.symbols import EOS_ID
+from nmtkit.translator import Translator
+
+# What a translation of a text depends on, besides its bundle.
+ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
+
+Pieces = Sequence[tuple[list[list[int]], list[list[int]]]]  # ids of the pieces of both sides
+Found = tuple[list[str], list[list[Translation]]]  # lines and the translations of each
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written of each line."""
+
+    how: Format
+    n_best: int
+    align: bool
+
+
+def translate(
+    translator: Translator,
+    output: Output,
+    source: Path | None = None,
+    target: Path | None = None,
+) -> None:
+    """Translate a text.
+
+    A terminal is asked for each line. Other lines of standard input that have arrived are
+    translated together; a line that comes alone is answered at once. A file that is translated to
+    a file is resumed after the last part that a stopped command finished.
+
+    Args:
+        translator: A bundle.
+        output: What is written of each line.
+        source: A file or a pipe; None for standard input.
+        target: A file, which is replaced at the end, a device or a pipe; None for standard output.
+
+    Raises:
+        UserError: A line is not UTF-8, or `target` can't be written.
+    """
+    # A pipe can be read only once. A damaged file is refused at once.
+    is_file = source is not None and source.is_file()
+    n_lines, text = _measured(source) if source and is_file else (None, uuid4().hex)
+
+    def written(n_done: int) -> Iterator[tuple[int, str]]:
+        chunks: Iterable[Iterable[str]]
+        if source is not None:
+            chunks = [islice(read_plain(source), n_done, None)]
+        elif target is None and sys.stdin.isatty() and sys.stdout.isatty():
+            chunks = _typed_lines(f"{translator.text.src.lang}> ")
+        else:
+            chunks = arriving_lines(sys.stdin.fileno())
+        most = translator.engine.lines_per_minute(translator.decoding.beam_size)
+        parts = in_growing_parts(chunks, most, n_done)
+        # A part of a file is there at once; one that arrives would be waited for.
+        found = _search(translator, output.n_best, parts, is_ahead=is_file)
+        return _written(translator, output, found, n_done)
+
+    if target is None:
+        _write_stream(written(0), sys.stdout)
+    elif file := file_of(target):
+        keep_finished_work(kept=is_file)
+        _write_file(written, file, n_lines, _made_from(translator, output, text))
+    else:  # a device or a pipe
+        with target.open("w", encoding="utf-8", newline="\n") as stream:
+            _write_stream(written(0), stream)
+
+
+def _measured(path: Path) -> tuple[int, str]:
+    """Return how many lines a text has, and their SHA-256."""
+    n_lines, sha256 = 0, hashlib.sha256()
+    for line in read_plain(path):
+        sha256.update(f"{line}\n".encode())
+        n_lines += 1
+    return n_lines, sha256.hexdigest()
+
+
+def _typed_lines(prompt: str) -> Iterator[list[str]]:
+    """Yield each line that is typed at a prompt, until Ctrl-D."""
+    with suppress(ImportError):
+        import readline  # lets `input` edit a line and recall earlier ones
+
+        readline.set_auto_history(True)
+    while True:
+        try:
+            line = input(prompt)
+            line.encode("utf-8")
+        except EOFError:
+            sys.stdout.write("\n")
+            return
+        except UnicodeError:
+            raise UserError("the line is not valid UTF-8; set the terminal to UTF-8") from None
+        yield [line]
+
+
+def _made_from(translator: Translator, output: Output, text: str) -> dict[str, str]:
+    """Return what determines what is written."""
+    return {
+        "text": text,
+        "model, engine or search": translator.fingerprint,
+        "format": canonical_json(asdict(output)),
+        **hashes(ROOMS_OF_TEXT),
+    }
+
+
+def _search(
+    translator: Translator, n_best: int, parts: Iterable[list[str]], *, is_ahead: bool
+) -> Iterator[Found]:
+    """Yield each part with the translations of its lines.
+
+    If it `is_ahead`, CTranslate2 begins with the next part while it ends one. Our own search has
+    all cores busy to the end.
+    """
+    if not (is_ahead and translator.engine.name == EngineName.CTRANSLATE2):
+        yield from ((part, translator.n_best(part, n_best)) for part in parts)
+        return
+    stopping = Event()
+
+    def go_on(_: int) -> None:
+        if stopping.is_set():
+            raise CancelledError
+
+    def search(part: list[str]) -> Found:
+        return part, translator.n_best(part, n_best, go_on)
+
+    begun: deque[Future[Found]] = deque()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            for part in parts:
+                begun.append(pool.submit(search, part))
+                if len(begun) == 2:
+                    yield begun.popleft().result()
+            yield from (each.result() for each in begun)
+        finally:
+            stopping.set()
+
+
+def _written(
+    translator: Translator, output: Output, parts: Iterable[Found], number: int
+) -> Iterator[tuple[int, str]]:
+    """Yield the number of lines of each part, and what is written of them, from line `number`."""
+    for part, found in parts:
+        pieces = [(each.src, each.tgt) for translations in found for each in translations]
+        known = iter(_details(translator, output, pieces))
+        written: list[str] = []
+        for line, translations in zip(part, found, strict=True):
+            tell_pieces(translator, f"line {number + 1:,}", translations[0])
+            of_line = list(islice(known, len(translations)))
+            match output.how:
+                case Format.TEXT:
+                    written.append(translations[0].text)
+                case Format.MOSES:
+                    written += as_moses(number, translations)
+                case Format.JSON:
+                    written.append(as_json(line, translations, of_line))
+                case Format.FAIRSEQ:
+                    written += as_fairseq(number, translations, of_line)
+            number += 1
+        yield len(part), "".join(f"{line}\n" for line in written)
+
+
+def _details(translator: Translator, output: Output, pieces: Pieces) -> list[Detail]:
+    """Return the details of translations, if they are shown."""
+    if not output.how.needs_details:
+        return []
+    return details(translator.text.subword, translator.engine, pieces, align=output.align)
+
+
+def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
+    for _, lines in written:
+        stream.write(lines)
+        stream.flush()
+
+
+def _write_file(
+    written: Callable[[int], Iterable[tuple[int, str]]],
+    file: Path,
+    n_lines: int | None,
+    made_from: Mapping[str, str],
+) -> None:
+    """Write a file that is whole or not there; what is stopped is resumed.
+
+    Args:
+        written: Returns what is written of the lines after so many.
+        file: The file.
+        n_lines: Of the text; None: the text can't be read again.
+        made_from: What determines the translation.
+    """
+    with beside(file) as draft:
+        journal = Journal(draft, draft, made_from)
+        path, n_done = draft / "text", journal["lines"] or 0
+        with (
+            progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
+            journal.reopen(path) as out,
+        ):
+            task.advance(n_done)
+            try:
+                for n, lines in written(n_done):
+                    out.write(lines.encode("utf-8"))
+                    out.flush()
+                    n_done += n
+                    journal.commit("lines", n_done, path)
+                    task.advance(n)
+            except BaseException as error:
+                if not n_done:
+                    delete(draft)
+                    keep_finished_work(kept=False)
+                elif n_lines is None and isinstance(error, KeyboardInterrupt):
+                    told = f"stopped; what has been translated is in {path}"
+                    raise Stopped(told, exit_code=128 + signal.SIGINT) from None
+                raise
+        move(path, file)
+        delete(draft)
+
+
+# Given translations
+
+
+def rated(
+    translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
+) -> Iterator[str]:
+    """Rate each line of a text as the translation of the same line of another.
+
+    What all lines add up to is told at the end.
+
+    Args:
+        translator: A bundle.
+        src: The source, a file or a pipe.
+        tgt: Its translation.
+        how: What is written; as text, the log-probability and the perplexity of each line.
+        align: Whether to add the source words of each word, where the format has them.
+
+    Raises:
+        UserError: The texts differ in length, or a line is not UTF-8 or too long.
+    """
+    for path in (src, tgt):
+        if path.is_file():  # a pipe can be read only once
+            check_form(TextFile(path))
+    pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
+    n_lines, n_tokens, log_prob = 0, 0, 0.0
+    for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):
+        pieces = [
+            _pieces(translator.text, *pair, f"line {number:,}")
+            for number, pair in enumerate(part, start=n_lines + 1)
+        ]
+        found = details(translator.text.subword, translator.engine, pieces, align=align)
+        for (source, text), (src_ids, tgt_ids), detail in zip(part, pieces, found, strict=True):
+            alpha = translator.decoding.length_penalty
+            score = detail.log_prob / gnmt_length_penalty(detail.n_tokens, alpha)
+            given = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
+            if how == Format.JSON:
+                yield as_json(source, [given], [detail])
+            elif how == Format.FAIRSEQ:
+                yield from as_fairseq(n_lines, [given], [detail], is_reference=True)
+            else:
+                yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
+            n_lines += 1
+            n_tokens += detail.n_tokens
+            log_prob += detail.log_prob
+    progress.say(
+        f"force: {n_lines:,} lines, {n_tokens:,} tokens with each EOS, log-probability "
+        f"{log_prob:,.2f}, perplexity {perplexity_of(-log_prob, n_tokens):.4f}"
+    )
+
+
+def _pieces(text: Text, src: str, tgt: str, where: str) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the ids of a line and of its translation: one piece, or none if both are blank."""
+    if max(len(src), len(tgt)) <= MAX_CHARACTERS:
+        src_ids, tgt_ids = text.encode(src), text.encode_target(tgt)
+        if not src_ids and not tgt_ids:
+            return [], []
+        if max(len(src_ids), len(tgt_ids) + 1) <= MAX_SUBWORDS:
+            return [src_ids or [EOS_ID]], [tgt_ids]
+    raise UserError(
+        f"{where} is too long to be rated (more than {MAX_SUBWORDS:,} subwords or "
+        f"{MAX_CHARACTERS:,} characters); split it, or leave it out"
+    )

@@ -1,0 +1,348 @@
+"""The mean of bundles and checkpoints of one model is the mean of their weights, and a bundle."""
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles import N_ROWS, peaked_model, publish_bundle
+from chains import tiny_chain
+from models import tiny
+from safetensors.torch import load_file, save_file
+from system.command import done, nmtkit, sentence
+from torch import Tensor
+
+from nmtkit.cli.average import mean_of
+from nmtkit.decoding.bundle import open_bundle, write_bundle
+from nmtkit.errors import UserError
+from nmtkit.model.description import MODEL, Description
+from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.sources.file_pair import FilePair
+from nmtkit.stages import average as stage
+from nmtkit.stages import prepare, train
+from nmtkit.stages.chain import Chain
+from nmtkit.store import publish_directory
+
+WEIGHTS = "model.safetensors"
+
+
+def weights_of(config: ModelConfig, seed: int, sibling: int = 0) -> dict[str, Tensor]:
+    """Weights that are drawn by `seed`; those of siblings have come some way since."""
+    torch.manual_seed(seed)
+    model = peaked_model(config, N_ROWS, seed)
+    torch.manual_seed(1_000 + sibling)
+    return {
+        name: parameter.detach() + sibling * 0.1 * torch.randn_like(parameter)
+        for name, parameter in model.named_parameters()
+    }
+
+
+def sibling_of(bundle: Path, place: Path, sibling: int = 3, **changes: Any) -> Path:
+    """Publish a bundle with the text of another one, and a model with `changes`."""
+    text = [bundle / name for name in ("codes.bpe", "vocabulary.tsv", "tokenization.json")]
+    config = open_bundle(bundle).description.config
+    config = ModelConfig.model_validate({**config.model_dump(), **changes})
+    draft = place.with_name(f"{place.name}-draft")
+    draft.mkdir()
+    decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
+    description = Description(config=config, n_rows=N_ROWS)
+    write_bundle(draft, text, description, decoding, weights_of(config, 1, sibling))
+    publish_directory(draft, place, {"kind": "average"})
+    return place
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("bundles")
+    first = publish_bundle(folder / "first", tiny(), 1)
+    return [first, *(sibling_of(first, folder / f"{number}", number) for number in (1, 2))]
+
+
+def mean_by_hand(folders: list[Path], name: str) -> Tensor:
+    return torch.stack([load_file(path / WEIGHTS)[name].double() for path in folders]).mean(0)
+
+
+def assert_mean(place: Path, folders: list[Path]) -> None:
+    mean = load_file(open_bundle(place).verified_weights())
+    for name, weight in mean.items():
+        assert torch.equal(weight, mean_by_hand(folders, name).float()), name
+
+
+def test_mean_of_bundles(bundles: list[Path], tmp_path: Path) -> None:
+    place = mean_of(bundles, tmp_path / "mean")
+    assert_mean(place, bundles)
+    assert (place / MODEL).read_bytes() == (bundles[0] / MODEL).read_bytes()
+
+
+def test_command_averages_a_recipe_or_bundles(bundles: list[Path], tmp_path: Path) -> None:
+    names = [str(path) for path in bundles]
+    assert "--output" in sentence(nmtkit(tmp_path, "average", *names))
+    ended = done(nmtkit(tmp_path, "average", *names, "-o", "mean"))
+    assert ended.out == "mean\n"
+
+
+def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
+    with pytest.raises(UserError, match=match):
+        mean_of(folders, tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({"n_heads": 6, "d_k": 2, "d_v": 2}, ["n_heads = 6", "d_k = 2", "d_v = 2", "n_heads = 3"]),
+        ({"positions": "fairseq"}, ['positions = "fairseq"', 'positions = "sinusoid"']),
+        ({"layer_norm_epsilon": 1e-5}, ["layer_norm_epsilon = 1e-05"]),
+        ({"max_positions": 10}, ["max_positions = 10", "max_positions = 9"]),
+        ({"neighbourhood": 3}, ["neighbourhood = 3", "neighbourhood = null"]),
+        ({"vocabulary_multiple": 4}, ["vocabulary_multiple = 4"]),
+        ({"norm": "pre"}, ['norm = "pre"']),
+        ({"tie_embeddings": False}, ["tie_embeddings = false"]),
+        ({"attention_bias": True}, ["attention_bias = true"]),
+        ({"n_layers": 1}, ["n_layers = 1", "n_layers = 2"]),
+        ({"d_ff": 24}, ["d_ff = 24", "d_ff = 20"]),
+    ],
+)
+@pytest.mark.parametrize("comes_first", [False, True])
+def test_every_value_of_the_models_is_compared(
+    bundles: list[Path], tmp_path: Path, changes: dict[str, Any], keys: list[str], comes_first: bool
+) -> None:
+    other = sibling_of(bundles[0], tmp_path / "other", **changes)
+    folders = [other, *bundles] if comes_first else [*bundles, other]
+    with pytest.raises(UserError) as caught:
+        mean_of(folders, tmp_path / "mean")
+    for key in keys:
+        assert key in str(caught.value)
+    assert str(other) in str(caught.value)
+    assert not (tmp_path / "mean").exists()
+
+
+def test_what_only_training_needs_may_differ(bundles: list[Path], tmp_path: Path) -> None:
+    other = sibling_of(bundles[0], tmp_path / "b", dropout=0.5, attention_dropout=0.2)
+    folders = [bundles[0], other]
+    assert_mean(mean_of(folders, tmp_path / "mean"), folders)
+
+
+@pytest.mark.parametrize("name", ["codes.bpe", "vocabulary.tsv", "tokenization.json"])
+def test_vocabulary_and_tokenization_are_compared(
+    bundles: list[Path], tmp_path: Path, name: str
+) -> None:
+    changes: dict[str, tuple[str, str]] = {
+        "tokenization.json": ('"lowercase": false', '"lowercase": true'),
+        "codes.bpe": ("", ""),
+        "vocabulary.tsv": ("", ""),
+    }
+    other = tmp_path / "other"
+    shutil.copytree(bundles[1], other)
+    text = (other / name).read_text(encoding="utf-8")
+    if name == "tokenization.json":
+        text = text.replace(*changes[name])
+    else:  # two lines change places
+        first, *middle, last, end = text.split("\n")
+        text = "\n".join([first, *middle[:-1], last, middle[-1], end])
+    rewrite(other, {name: text.encode("utf-8")})
+    assert (other / name).read_bytes() != (bundles[1] / name).read_bytes()
+    open_bundle(other)  # it is whole
+    refused([bundles[0], other], tmp_path, "another vocabulary or tokenization")
+
+
+def rewrite(folder: Path, files: dict[str, bytes], **changes: Any) -> None:
+    """Publish a folder anew, with other files, and other values in its manifest."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    (folder / "manifest.json").unlink()
+    for name, content in files.items():
+        (folder / name).unlink()
+        (folder / name).write_bytes(content)
+    kept = {key: manifest[key] for key in ("kind", "depends_on", "fingerprint") if key in manifest}
+    draft = folder.rename(folder.with_name(f"{folder.name}-draft"))
+    publish_directory(draft, folder, {**kept, **changes})
+
+
+def test_models_that_were_drawn_independently_are_refused(
+    bundles: list[Path], tmp_path: Path
+) -> None:
+    other = publish_bundle(tmp_path / "b", tiny(), 2)
+    assert open_bundle(other).reads_as(open_bundle(bundles[0]))
+    refused([*bundles, other], tmp_path, f"{other} .*initial weights.* ensemble")
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda path, _: path,
+        lambda path, _: path.parent / ".." / path.parent.name / path.name,
+        lambda path, place: (place / "link").symlink_to(path) or place / "link",
+        lambda path, place: shutil.copytree(path, place / "copy"),
+    ],
+    ids=["same", "path", "link", "copy"],
+)
+def test_a_model_that_is_named_twice_is_refused(
+    bundles: list[Path], tmp_path: Path, again: Callable[[Path, Path], Path]
+) -> None:
+    twice = again(bundles[1], tmp_path)
+    assert (twice / WEIGHTS).read_bytes() == (bundles[1] / WEIGHTS).read_bytes()
+    refused([*bundles, twice], tmp_path, "twice")
+
+
+def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is there already"):
+        mean_of(bundles, tmp_path)
+    altered = tmp_path / "altered"
+    shutil.copytree(bundles[1], altered)
+    content = bytearray((altered / WEIGHTS).read_bytes())
+    content[-2] ^= 1
+    (altered / WEIGHTS).write_bytes(content)
+    refused([bundles[0], altered], tmp_path, "was altered")
+    weights = load_file(bundles[1] / WEIGHTS)
+    weights.pop("encoder.0.feed_forward.w1.weight")
+    save_file(weights, tmp_path / WEIGHTS)
+    other = tmp_path / "other"
+    shutil.copytree(bundles[1], other)
+    rewrite(other, {WEIGHTS: (tmp_path / WEIGHTS).read_bytes()})
+    refused([bundles[0], other], tmp_path, "another model")
+
+
+# Checkpoints
+
+
+def chain_of(folder: Path, runs: str, *, words: str = "a", **model: Any) -> Chain:
+    """A chain of two steps, with a checkpoint of each."""
+    chain = tiny_chain(folder, runs=runs, **model)
+    if words != "a":
+        (folder / "text").write_text(f"{words}\n" * 6, encoding="utf-8", newline="\n")
+        pair = FilePair(src=str(folder / "text"), tgt=str(folder / "text"))
+        corpus = chain.recipe.corpus.model_copy(update={"train": (pair,), "dev": pair})
+        chain.recipe = chain.recipe.model_copy(update={"corpus": corpus})
+    return trained(chain)
+
+
+def trained(chain: Chain, **training: Any) -> Chain:
+    values = {"max_steps": 2, "checkpoint_every_steps": 1, "keep_checkpoints": 9, **training}
+    update = {"training": chain.recipe.training.model_copy(update=values)}
+    chain = Chain(chain.recipe.model_copy(update=update), chain.machine, "test")
+    for each in (prepare, train, stage):
+        each.run(chain)
+    return chain
+
+
+def checkpoints_of(chain: Chain) -> list[Path]:
+    return sorted((chain.need("train").path / "checkpoints").glob("step-*"))
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    return chain_of(tmp_path_factory.mktemp("chain"), "runs")
+
+
+@pytest.fixture
+def copied(chain: Chain, tmp_path: Path) -> Chain:
+    """A chain in a folder of its own."""
+    runs = tmp_path / "runs"
+    shutil.copytree(chain.machine.runs_dir, runs)
+    return Chain(chain.recipe, dataclasses.replace(chain.machine, runs_dir=runs), "test")
+
+
+def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None:
+    first, second = checkpoints_of(copied)
+    bundle = copied.need("average").path
+    place = mean_of([first, second], tmp_path / "mean")
+    assert_mean(place, [first, second])
+    for name in ("codes.bpe", "vocabulary.tsv", "tokenization.json"):
+        assert (place / name).read_bytes() == (bundle / name).read_bytes()
+    other = sibling_of_checkpoint(bundle, tmp_path / "sibling")
+    folders = [first, other, second]
+    assert_mean(mean_of(folders, tmp_path / "mixed"), folders)
+    link = tmp_path / "link"
+    link.symlink_to(first)
+    assert_mean(mean_of([second, link], tmp_path / "linked"), [first, second])
+
+
+def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:
+    """A fine-tuning of a bundle, which has other weights than any checkpoint."""
+    shutil.copytree(bundle, place)
+    weights = {name: 1.1 * weight for name, weight in load_file(bundle / WEIGHTS).items()}
+    save_file(weights, place.with_suffix(".safetensors"))
+    rewrite(place, {WEIGHTS: place.with_suffix(".safetensors").read_bytes()})
+    return place
+
+
+def test_checkpoint_of_another_corpus_is_refused(copied: Chain, tmp_path: Path) -> None:
+    other = chain_of(tmp_path, "other", words="b b b b")
+    assert other.need("train").path != copied.need("train").path
+    first = checkpoints_of(copied)[0]
+    theirs = checkpoints_of(other)[0]
+    assert load_file(first / WEIGHTS).keys() == load_file(theirs / WEIGHTS).keys()
+    for folders in ([first, theirs], [copied.need("average").path, theirs]):
+        refused(folders, tmp_path, "another vocabulary or tokenization")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"n_heads": 8, "d_k": 16, "d_v": 16}, "n_heads = 8"),
+        ({"layer_norm_epsilon": 1e-4}, "layer_norm_epsilon = 0.0001"),
+        ({"positions": "fairseq"}, 'positions = "fairseq"'),
+    ],
+)
+def test_checkpoint_of_another_model_is_refused(
+    copied: Chain, tmp_path: Path, changes: dict[str, Any], key: str
+) -> None:
+    other = chain_of(tmp_path, "other", **changes)
+    for ours in (checkpoints_of(copied)[0], copied.need("average").path):
+        refused([ours, checkpoints_of(other)[0]], tmp_path, key)
+
+
+def test_checkpoint_of_another_seed_is_refused(copied: Chain, tmp_path: Path) -> None:
+    other = trained(Chain(copied.recipe, copied.machine, "test"), seed=2)
+    refused([checkpoints_of(copied)[1], checkpoints_of(other)[1]], tmp_path, "initial weights")
+    refused([copied.need("average").path, other.need("average").path], tmp_path, "initial weights")
+
+
+def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Chain, tmp_path: Path) -> None:
+    parent = copied.need("average").path
+    children = [
+        trained(
+            Chain(copied.recipe, copied.machine, "test"),
+            seed=seed,
+            start_from=str(parent),
+            learning_rate_scale=seed * 1e-3,
+        )
+        for seed in (5, 6)
+    ]
+    folders = [parent, children[0].need("average").path, checkpoints_of(children[1])[-1]]
+    assert_mean(mean_of(folders, tmp_path / "mean"), folders)
+
+
+def test_the_same_step_of_the_same_training_is_refused(copied: Chain, tmp_path: Path) -> None:
+    """It was made on another machine, so that it differs by rounding."""
+    runs = tmp_path / "elsewhere"
+    shutil.copytree(copied.machine.runs_dir, runs)
+    there = Chain(copied.recipe, dataclasses.replace(copied.machine, runs_dir=runs), "test")
+    second = checkpoints_of(there)[1]
+    weights = {name: weight * (1 + 1e-7) for name, weight in load_file(second / WEIGHTS).items()}
+    save_file(weights, tmp_path / WEIGHTS)
+    rewrite(second, {WEIGHTS: (tmp_path / WEIGHTS).read_bytes()})
+    ours = checkpoints_of(copied)
+    refused([*ours, second], tmp_path, "twice")
+    assert mean_of([ours[0], second], tmp_path / "mean").is_dir()
+
+
+def test_checkpoint_outside_its_training_needs_a_bundle(copied: Chain, tmp_path: Path) -> None:
+    paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
+    refused(paths, tmp_path, "is not in the folder of its training")
+    bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
+    assert_mean(mean_of([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
+
+
+def test_manifest_of_a_stranger_is_refused(chain: Chain, tmp_path: Path) -> None:
+    path = tmp_path / "step-00000001"
+    shutil.copytree(checkpoints_of(chain)[0], path)
+    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    for key, value in (("model", 5), ("text", {"codes.bpe": math.pi}), ("more", 1)):
+        rewrite(path, {}, depends_on={**manifest["depends_on"], key: value})
+        refused([path], tmp_path, rf"manifest\.json is damaged \(\['{key}'\]")

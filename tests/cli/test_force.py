@@ -1,0 +1,137 @@
+"""Forced decoding of texts: the ratings are those of the search, line by line."""
+
+import json
+import math
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from bundles import publish_bundle
+from models import tiny
+
+import nmtkit
+from nmtkit.cli.text import rated
+from nmtkit.decoding.formats import Format
+from nmtkit.errors import UserError
+from nmtkit.machine import EngineName
+from nmtkit.symbols import EOS_ID
+
+LINES = ["The well-known cat sat.", "", "cat dog!", "Who looked?", "A dog ran away."]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> nmtkit.Translator:
+    folder = publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
+    return nmtkit.Translator(folder, device="cpu", engine=EngineName.TORCH)
+
+
+def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
+    for name, lines in (("src", src), ("tgt", tgt)):
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    return folder / "src", folder / "tgt"
+
+
+def numbers(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
+    """The log-probability and the perplexity of each line."""
+    written = rated(translator, *files, Format.TEXT, align=False)
+    return [list(map(float, line.split("\t"))) for line in written]
+
+
+def test_ratings_are_those_of_the_tokens_that_the_text_has(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    translations = ["Who sat?", "cat", "The dog ran away.", "", "A well-known dog!"]
+    written = rated(translator, *write(tmp_path, LINES, translations), Format.JSON, align=True)
+    told = [json.loads(line) for line in written]
+    assert [each["source"] for each in told] == LINES
+    text, engine = translator.text, translator.engine
+    for line, given, each in zip(LINES, translations, told, strict=True):
+        (rating,) = each["translations"]
+        src, tgt = text.encode(line) or [EOS_ID], text.subword.encode(text.tgt.tokenize(given))
+        (expected,) = engine.force([src], [tgt], align=True)
+        assert rating["text"] == given
+        assert rating["tokens"] == [*text.subword.pieces(tgt), "</s>"]
+        assert rating["token_log_probs"] == pytest.approx(expected.log_probs, abs=1e-4)
+        assert rating["log_prob"] == pytest.approx(sum(expected.log_probs), abs=1e-3)
+        penalty = ((5 + len(tgt) + 1) / 6) ** translator.decoding.length_penalty
+        assert rating["score"] == pytest.approx(rating["log_prob"] / penalty, abs=1e-3)
+        assert rating["words"] == text.tgt.tokenize(given).split()
+        assert bool(rating["alignment"]) == (bool(given) and bool(line))
+
+
+def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
+    translator: nmtkit.Translator, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = write(tmp_path, LINES, LINES)
+    lines = numbers(translator, files)
+    told = [json.loads(line) for line in rated(translator, *files, Format.JSON, align=False)]
+    ratings = [each["translations"][0] for each in told]
+    assert lines == [[each["log_prob"], each["perplexity"]] for each in ratings]
+    assert lines[1] == [0, 1]
+    n_tokens = sum(len(each["tokens"]) for each in ratings)
+    total = sum(log_prob for log_prob, _ in lines)
+    said = capsys.readouterr().err
+    pattern = (
+        rf"force: 5 lines, {n_tokens} tokens .* log-probability ([-.0-9]+), perplexity ([.0-9]+)"
+    )
+    told_total, told_perplexity = re.findall(pattern, said)[0]
+    assert float(told_total) == pytest.approx(total, abs=0.01)
+    assert float(told_perplexity) == pytest.approx(math.exp(-total / n_tokens), rel=1e-4)
+
+
+def test_one_blank_side_is_rated_as_an_end_at_once(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    (no_source, no_target) = numbers(translator, write(tmp_path, ["", "cat"], ["cat", ""]))
+    assert no_source[0] < 0
+    assert no_target[1] == pytest.approx(math.exp(-no_target[0]), rel=1e-3)
+
+
+def test_line_in_which_nothing_is_seen_is_rated_as_a_blank_one(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    blank = numbers(translator, write(tmp_path, ["", "cat", ""], ["", "", "cat"]))
+    invisible = ["\u200b", "\u2060\u00ad", "\ufe0f \u3164"]
+    src, tgt = [invisible[0], "cat", invisible[1]], [invisible[2], invisible[0], "cat"]
+    assert numbers(translator, write(tmp_path, src, tgt)) == blank
+
+
+def test_fairseq_shows_what_was_given_as_reference(
+    translator: nmtkit.Translator, tmp_path: Path
+) -> None:
+    files = write(tmp_path, LINES, LINES)
+    lines = list(rated(translator, *files, Format.FAIRSEQ, align=False))
+    assert [line[:4] for line in lines] == [f"{kind}-{i}\t" for i in range(5) for kind in "STHDP"]
+    columns = [line.split("\t") for line in lines]
+    assert [each[1] for each in columns if each[0][0] == "T"] == [
+        each[2] for each in columns if each[0][0] == "H"
+    ]
+
+
+def test_pipes_are_read_as_files_are(translator: nmtkit.Translator, tmp_path: Path) -> None:
+    src, tgt = write(tmp_path, LINES, LINES)
+    expected = numbers(translator, (src, tgt))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(tgt.read_bytes()))
+    writer.start()
+    assert numbers(translator, (src, pipe)) == expected
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "says"),
+    [
+        (["a", "b"], ["a"], r"differ in length: .*src has 2 lines, .*tgt has 1"),
+        (["a", "cat" * 2_000], ["a", "b"], r"line 2 is too long to be rated"),
+        (["a", "b"], ["a", "x " * 1_100], r"line 2 is too long .* 1,024 subwords"),
+    ],
+)
+def test_texts_that_cannot_be_rated_are_refused(
+    translator: nmtkit.Translator, tmp_path: Path, src: list[str], tgt: list[str], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        numbers(translator, write(tmp_path, src, tgt))

@@ -1,0 +1,112 @@
+"""A checkpoint of fairseq becomes a bundle that reads and writes raw text."""
+
+from pathlib import Path
+
+import pytest
+from bundles import LINES
+from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
+from system.command import done, nmtkit, sentence
+
+from nmtkit.cli.import_model import TextOptions, imported
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.errors import UserError
+from nmtkit.files import sha256_of
+from nmtkit.languages import Language
+from nmtkit.store import open_directory
+from nmtkit.symbols import EOS_ID
+
+EN_DE = TextOptions(Language.pair_of("en-de"))
+CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
+
+
+def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
+    """Every character of the lines as Moses tokenizes them, and some merged pieces."""
+    moses = Tokenization(
+        "en",
+        normalize_punctuation=False,
+        lowercase=False,
+        tokenizer="moses",
+        aggressive_hyphens=hyphens,
+    )
+    characters = sorted(set("".join(map(moses.tokenize, lines))) - {" "})
+    merged = ["the", "th@@", "lo@@", *(["@-@"] if hyphens else [])]
+    return [*merged, *characters, *(f"{character}@@" for character in characters)]
+
+
+def published(folder: Path, *, hyphens: bool = True) -> Path:
+    """What fairseq users hand to each other: a checkpoint, dictionaries and codes."""
+    folder.mkdir(exist_ok=True)
+    n_rows = write_dictionaries(folder, pieces_of(LINES, hyphens=hyphens))
+    (folder / "bpecodes").write_text(CODES, encoding="utf-8")
+    model = FairseqModel(n_rows)
+    return save_checkpoint(folder / "model.pt", model.state(), model.settings())
+
+
+def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    codes = checkpoint.with_name("bpecodes")
+    place = imported(checkpoint, tmp_path / "ours", None, codes, EN_DE)
+    bundle = open_bundle(place)
+    ids = bundle.text.encode("the well-known")
+    dictionary = checkpoint.with_name("dict.en.txt").read_text(encoding="utf-8").split("\n")
+    names = ["<s>", "<pad>", "</s>", "<unk>", *(line.split(" ")[0] for line in dictionary)]
+    assert [names[id_] for id_ in ids] == [
+        *["the", "w@@", "e@@", "l@@", "l", "@-@", "k@@", "n@@", "o@@", "w@@", "n", "</s>"]
+    ]
+    assert ids[-1] == EOS_ID
+    assert bundle.text.decode(ids[:-1]) == "the well-known"
+    assert bundle.text.subword.n_tokens < bundle.description.n_rows  # without the fillers
+    assert bundle.max_subwords == 25
+    origin = open_directory(place).manifest.depends_on["fairseq"]
+    assert origin["model.pt"] == sha256_of(checkpoint)
+    assert set(origin) == {"model.pt", "bpecodes", "dict.en.txt", "dict.de.txt"}
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, False), (True, True), (False, False)])
+def test_dictionary_tells_whether_hyphens_were_split(
+    given: bool | None, expected: bool, tmp_path: Path
+) -> None:
+    checkpoint = published(tmp_path / "theirs", hyphens=False)
+    text = TextOptions(EN_DE.langs, aggressive_hyphens=given, lowercase=True)
+    codes = checkpoint.with_name("bpecodes")
+    bundle = open_bundle(imported(checkpoint, tmp_path / "ours", None, codes, text))
+    assert bundle.text.src.aggressive_hyphens is expected
+    assert (bundle.text.src.lang, bundle.text.tgt.lang) == ("en", "de")
+    assert bundle.text.tgt.lowercase
+
+
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
+    codes = checkpoint.with_name("bpecodes")
+    with pytest.raises(UserError, match="is there already"):
+        imported(checkpoint, tmp_path, None, codes, EN_DE)
+    with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
+        imported(checkpoint, ours, None, codes.with_name("nothere"), EN_DE)
+    with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* with --data$"):
+        imported(checkpoint, ours, None, codes, TextOptions(Language.pair_of("en-fr")))
+    other = tmp_path / "other"
+    other.mkdir()
+    write_dictionaries(other, [*"abcdefghi"])
+    with pytest.raises(
+        UserError, match=r"has 16 entries .* model in .* has [0-9]+; give the dictionary"
+    ):
+        imported(checkpoint, ours, other, codes, EN_DE)
+    with checkpoint.with_name("dict.de.txt").open("a", encoding="utf-8") as file:
+        file.write("more 1\n")
+    with pytest.raises(UserError, match="differ; only a model with one dictionary"):
+        imported(checkpoint, ours, None, codes, EN_DE)
+    assert not ours.exists()
+
+
+def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:
+    published(tmp_path)
+    options = ["--codes", "bpecodes", "--langpair", "en-de"]
+    ended = done(nmtkit(tmp_path, "import", "model.pt", "ours", *options))
+    assert ended.out == "ours\n"
+    assert "@-@ is in the dictionary" in ended.err
+    said = done(nmtkit(tmp_path, "translate", "--bundle", "ours", stdin=b"The cat.\n\n"))
+    assert said.out.count("\n") == 2
+    (tmp_path / "model.pt").write_bytes(b"\x80\x02cos\nsystem\n.")
+    refused = nmtkit(tmp_path, "import", "model.pt", "more", *options)
+    assert "not a file of torch.save" in sentence(refused)

@@ -1,0 +1,262 @@
+"""Scores of files against sacreBLEU's own command line, and the test set that they are of."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sacrebleu.tokenizers import tokenizer_ja_mecab
+from typer.testing import CliRunner
+
+from nmtkit import cli
+from nmtkit.cli.score import catalog_test_set, own_test_set, score_files, score_parts
+from nmtkit.corpus.moses import Tokenization
+from nmtkit.errors import UserError
+from nmtkit.machine import Machine
+from nmtkit.reporting.grid import Grid
+from nmtkit.sources.catalog import data_dir
+
+TEXTS = {
+    "a.de": [
+        "Die Katze saß auf der roten Matte.",
+        "Ein Hund kam.",
+        "Nein!",
+        "Es regnet heute in Köln.",
+    ],
+    "b.de": [
+        "Eine Katze saß auf der Matte.",
+        "Ein Hund ging.",
+        "Nein.",
+        "In Köln regnet es heute.",
+    ],
+    "1.de": ["Die Katze saß auf einer Matte.", "Ein Hund kam heim.", "Nein", "Heute regnet es."],
+    "2.de": ["Die Katze saß auf der Matte.", "Der Hund kam.", "Doch", "Es regnet heute in Köln!"],
+    "a.zh": ["有人提议将头衔改为议员。", "整个政坛担心这会惹来嘲笑。", "AM 的人数", "是的"],
+    "b.zh": ["有人提议头衔应改为议员。", "政坛担心惹来嘲笑。", "AM 的人", "不是"],
+    "1.zh": ["有人提议应将头衔改为议员。", "整个政坛担心会惹来嘲笑。", "AM 的人数", "是的"],
+    "2.zh": ["有人建议应将头衔改为议员。", "政坛担心这会惹来嘲笑。", "AM 人数", "是"],
+}
+
+
+@pytest.fixture(autouse=True)
+def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All texts, as files in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, lines in TEXTS.items():
+        text = "".join(f"{line}\n" for line in lines)
+        Path(name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def score(*args: str) -> dict[str, Any]:
+    ended = CliRunner().invoke(cli.app, ["score", *args, "--json"])
+    if ended.exception is not None:
+        raise ended.exception
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def sacrebleu(system: str, references: Sequence[str], *options: str) -> dict[str, Any]:
+    """Run sacreBLEU's command line, and return what it prints of each metric."""
+    command = [sys.executable, "-m", "sacrebleu", *references, "-i", system, *options]
+    ended = subprocess.run([*command, "-ci", "-w", "10"], capture_output=True, check=True)
+    printed = json.loads(ended.stdout)
+    return {each["name"]: each for each in (printed if isinstance(printed, list) else [printed])}
+
+
+@pytest.mark.parametrize(("lang", "metrics"), [("de", ("chrf", "ter")), ("zh", ("chrf",))])
+def test_scores_are_those_of_sacrebleus_command_line(lang: str, metrics: Sequence[str]) -> None:
+    system, references = f"a.{lang}", [f"1.{lang}", f"2.{lang}"]
+    refs = [arg for reference in references for arg in ("--ref", reference)]
+    ours = score(
+        system,
+        *refs,
+        "--lang",
+        lang,
+        "--metric=bleu",
+        *(f"--metric={metric}" for metric in metrics),
+    )[system]
+    theirs = sacrebleu(system, references, "-l", f"en-{lang}", "-m", "bleu", *metrics)
+    names = {"sacrebleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+    for key in ("sacrebleu", *metrics):
+        expected = theirs[names[key]]
+        assert round(ours[key]["score"], 10) == expected["score"]
+        assert ours[key]["signature"] == expected["signature"]
+        low, high = ours[key]["confidence_interval"]
+        assert (low + high) / 2 == pytest.approx(expected["confidence_mean"], abs=1e-4)
+        assert (high - low) / 2 == pytest.approx(expected["confidence_var"], abs=1e-4)
+
+
+def test_every_score_is_shown_with_its_interval_and_how_it_was_counted() -> None:
+    scores = score("a.de", "b.de", "--ref", "1.de", "--lang", "de")
+    grid, *hows = score_parts(scores)
+    assert isinstance(grid, Grid)
+    assert grid.columns[1:] == tuple(f"{name}\n1.de, 4 lines" for name in ("a.de", "b.de"))
+    rows = {row[0]: row[1:] for (row,) in grid.groups}
+    for key, name in (("sacrebleu", "sacreBLEU"), ("tokenized_bleu", "tokenized BLEU")):
+        for cell, of_system in zip(rows[name], scores.values(), strict=True):
+            assert cell.startswith(f"{of_system[key]['score']:.2f}")
+        (how,) = (how for how in hows if str(how).startswith(f"{name}: "))
+        assert scores["a.de"][key]["how"] in str(how)
+    low, high = scores["a.de"]["sacrebleu"]["confidence_interval"]
+    assert f"[{low:.2f}, {high:.2f}]" in rows["sacreBLEU"][0]
+    assert "\n".join(map(str, hows)).count(scores["a.de"]["sacrebleu"]["signature"]) == 1
+    del scores["a.de"]["compound_split_bleu"]["score_quotes_replaced"]  # of an older version
+    (grid, *_) = score_parts(scores)
+    assert isinstance(grid, Grid)
+    assert grid.groups[-1][0][1] == "not available"
+
+
+def test_a_text_with_hardly_a_match_has_all_scores() -> None:
+    for name, lines in (("c.de", ["", "Ja"]), ("3.de", ["", "Ja gut"])):
+        Path(name).write_text("\n".join(lines), encoding="utf-8", newline="\n")
+    (scores,) = score("c.de", "3.de", "--lang", "de", "--metric=chrf", "--metric=ter").values()
+    low, high = scores["chrf"]["confidence_interval"]
+    assert 0 < low < high < 100
+    assert scores["ter"]["score"] == 50
+
+
+def test_a_text_without_spaces_gets_the_scores_that_mean_something() -> None:
+    for lang in ("zh", "ZH", "zho", "zh-TW"):
+        (found,) = score("a.zh", "1.zh", "--lang", lang).values()
+        assert found.keys() == {"sacrebleu", "test_set"}
+        assert "|tok:zh|" in found["sacrebleu"]["signature"]
+        assert found["sacrebleu"]["score"] > 50
+    with pytest.raises(UserError, match="TER counts the words between spaces, and zh is written"):
+        score("a.zh", "1.zh", "--lang", "zh", "--metric", "ter")
+
+
+def test_a_tokenizer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(UserError, match=r'run `pip install "sacrebleu\[ja\]"`$'):
+        score("a.zh", "1.zh", "--lang", "ja")
+
+
+def test_several_systems_are_told_by_their_files_and_the_test_set_by_its_references() -> None:
+    found = score("a.de", "b.de", "--ref", "1.de", "--ref", "2.de", "--lang", "DE", "--lowercase")
+    assert list(found) == ["a.de", "b.de"]
+    of_both = Path("1.de").read_bytes() + Path("2.de").read_bytes()
+    for system, scores in found.items():
+        sha256 = hashlib.sha256(of_both).hexdigest()
+        assert scores["test_set"] == {"name": "1.de, 2.de", "lines": 4, "sha256": sha256}
+        alone = score(system, "--ref", "1.de", "--ref", "2.de", "--lang", "de", "--lowercase")
+        assert alone[system] == scores
+
+
+def test_standard_input_is_a_system() -> None:
+    command = [sys.executable, "-m", "nmtkit", "score", "-", "b.de", "--ref", "1.de", "--lang=de"]
+    text = Path("a.de").read_bytes()
+    ended = subprocess.run([*command, "--json"], input=text, capture_output=True, check=True)
+    found = json.loads(ended.stdout)
+    assert found["-"] == score("a.de", "1.de", "--lang", "de")["a.de"]
+    assert found["b.de"] == score("b.de", "1.de", "--lang", "de")["b.de"]
+
+
+def test_a_set_of_the_catalog_is_the_reference() -> None:
+    reference = data_dir() / "demo" / "test.de"
+    found = score(str(reference), "--test-set", "demo-test", "--langpair", "en-de")
+    (scores,) = found.values()
+    assert scores["sacrebleu"]["score"] == pytest.approx(100)
+    sha256 = hashlib.sha256(reference.read_bytes()).hexdigest()
+    assert scores["test_set"] == {"name": "demo-test", "lines": 500, "sha256": sha256}
+    with pytest.raises(UserError, match=r"a\.de has 4 lines, but demo-test has 500"):
+        score("a.de", "--test-set", "demo-test", "--langpair", "en-de")
+
+
+def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> None:
+    machine = Machine(tmp_path / "runs", mirror=shared_data / "mirror")
+    found = catalog_test_set("multi30k-test2016", "en-deu", machine)
+    assert (found.name, found.lang.code, len(found.references[0])) == (
+        "multi30k-test2016",
+        "de",
+        1_000,
+    )
+    mirror = tmp_path / "mirror"
+    for path in (shared_data / "mirror").rglob("test_2016_flickr.*"):
+        copy = mirror / path.relative_to(shared_data / "mirror")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(UserError, match="sha256"):
+        catalog_test_set("multi30k-test2016", "en-de", Machine(tmp_path / "runs", mirror=mirror))
+
+
+ALL = "a.de 1.de --lang de"
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ("demo --lang de", "--lang"),
+        ("demo --metric ter", "--metric"),
+        (f"{ALL} --set scoring.lowercase=true", "--set"),
+        (f"{ALL} --langpair en-de", "--langpair"),
+        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang"),
+        ("a.de --test-set demo-test --ref 1.de", "--ref"),
+        ("a.de --test-set demo-test", "--langpair SRC-TGT"),
+        ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-tset --langpair en-de", "did you mean demo-test"),
+        ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
+        ("a.de b.de 1.de --lang de", "--ref FILE"),
+        ("a.de 1.de", "--lang de"),
+        ("a.de 1.de --lang german", "'german'"),
+        ("a.de a.de --ref 1.de --lang de", "names a file twice"),
+        ("- - --ref 1.de --lang de", "names a file twice"),
+        ("a.de 1.df --lang de", "1.df"),
+        ("a.de 1.de --metric bracket-f1 --lang de", "--lang"),
+        ("a.de 1.de --metric bracket-f1 --metric chrf", "--metric"),
+    ],
+)
+def test_mistakes_name_what_was_typed(args: str, named: str) -> None:
+    with pytest.raises(UserError) as refused:
+        score(*args.split())
+    assert named in str(refused.value)
+
+
+def test_a_seed_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SACREBLEU_SEED", "abc")
+    with pytest.raises(UserError, match="SACREBLEU_SEED is 'abc'; give a whole number"):
+        score("a.de", "1.de", "--lang", "de")
+
+
+def test_references_of_different_length_are_refused() -> None:
+    Path("3.de").write_text("Ja.\n", encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
+        own_test_set([Path("1.de"), Path("3.de")], "de")
+    with pytest.raises(UserError, match=r"3\.de has 1 lines, but 1\.de has 4"):
+        score_files(["3.de"], own_test_set([Path("1.de")], "de"))
+
+
+@pytest.mark.parametrize(
+    ("code", "tags"),
+    [("fr", "fr-FR FR fra fre fr_CA fra_Latn"), ("en", "en-US eng"), ("zh", "zho cmn_Hans zh-CN")],
+)
+def test_a_language_is_scored_alike_however_it_is_written(
+    code: str, tags: str, shared_data: Path
+) -> None:
+    """Moses restores its own tokens of French and English, and none of a language it mistakes."""
+    if code == "zh":
+        hyp, ref = "a.zh", "1.zh"
+    else:
+        ref = f"ref.{code}"
+        lines = (shared_data / "newstest" / f"newstest2014-fren.{code}").read_text("utf-8")
+        Path(ref).write_text("".join(f"{line}\n" for line in lines.split("\n")[:500]), "utf-8")
+        tools = Tokenization(code, False, False, "moses", False)
+        hyp = "hyp.txt"
+        with Path(ref).open(encoding="utf-8", newline="\n") as file:
+            restored = [tools.detokenize(tools.tokenize(line.removesuffix("\n"))) for line in file]
+        Path(hyp).write_text("".join(f"{line}\n" for line in restored), "utf-8", newline="\n")
+    [expected] = score(hyp, ref, "--lang", code).values()
+    if code != "zh":
+        assert expected["tokenized_bleu"]["score"] == 100.0
+    for tag in tags.split():
+        [found] = score(hyp, ref, "--lang", tag).values()
+        assert found == expected
+
+
+def test_a_file_of_another_form_is_not_scored_as_text() -> None:
+    Path("ref.xml").write_text('<dataset>\n<doc id="1">\n<ref lang="de"><seg id="1">a</seg>\n')
+    with pytest.raises(UserError, match=r"ref\.xml looks like XML of WMT"):
+        score("a.de", "ref.xml", "--lang", "de")
