@@ -250,7 +250,7 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
         for each in of_sets
         if key in each
     )
-    if all("bracket_f1" in each for each in of_sets):
+    if of_sets and all("bracket_f1" in each for each in of_sets):
         rows += _details([each["bracket_f1"] for each in of_sets])
     columns = [marked(_column(*each), other) for each in scores.items()]
     note = [f"note: {code_note(other)}"] if other else []

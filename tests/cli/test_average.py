@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from system.command import done, nmtkit, sentence
 from torch import Tensor
 
-from nmtkit.cli.average import mean_of
+from nmtkit.cli.average import average
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
@@ -29,6 +29,11 @@ from nmtkit.stages.chain import Chain
 from nmtkit.store import publish_directory
 
 WEIGHTS = "model.safetensors"
+
+
+def mean_of(folders: list[Path], place: Path) -> Path:
+    average(names=list(map(str, folders)), output=place)
+    return place
 
 
 def weights_of(config: ModelConfig, seed: int, sibling: int = 0) -> dict[str, Tensor]:
