@@ -156,6 +156,7 @@ def test_ctrl_c_before_a_command_begins_is_no_traceback(
         ("translate --bundle b --n-best 2 --alignment", "--format"),
         ("translate --bundle b -i a.gz -o b.gz", "--output"),
         ("translate --bundle b -o .", "--output"),
+        ("translate --bundle b -o none/b", "--output"),
         ("average a b", "--output"),
         ("average a b -o c --set averaging.n_checkpoints=1", "--set"),
         ("average a b -o c --remake", "--remake"),

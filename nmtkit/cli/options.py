@@ -32,14 +32,19 @@ def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
 
 
 def _page(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    check_file(option.opts[0], path)
+    return path
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """Refuse a place where no file can be written."""
     if path is not None and path.is_dir():
-        raise UserError(f"{option.opts[0]} {path} is a folder; name a file")
+        raise UserError(f"{option} {path} is a folder; name a file")
     if path is not None and not path.parent.is_dir():
         raise UserError(
-            f"{option.opts[0]} {path} would be in {path.parent}, which is not a folder; "
-            "name a file in a folder that exists"
+            f"{option} {path} would be in {path.parent}, which is not a folder; name a file in a "
+            "folder that exists"
         )
-    return path
 
 
 # Of recipes

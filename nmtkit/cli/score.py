@@ -118,7 +118,10 @@ score = either(
     _of_files,
     Names,
     is_recipe=lambda names, given: (
-        len(names) < 2 and not given["references"] and given["test_set"] is None
+        len(names) < 2
+        and not given["references"]
+        and given["test_set"] is None
+        and not any(Path(name).suffix not in ("", ".toml") for name in names)
     ),
 )
 

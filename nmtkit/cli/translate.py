@@ -20,6 +20,7 @@ from nmtkit.cli.options import (
     LengthPenalty,
     LineFormat,
     Output,
+    check_file,
     command,
     either,
     recipe_names,
@@ -131,8 +132,7 @@ def _check_places(source: Path | None, target: Path | None) -> None:
             f"--output {target} would not be compressed; name it without {target.suffix}, and "
             "compress it afterwards"
         )
-    if target and target.is_dir():
-        raise UserError(f"--output {target} is a folder; name a file")
+    check_file("--output", target)
 
 
 @contextmanager

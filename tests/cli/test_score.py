@@ -201,6 +201,7 @@ ALL = "a.de 1.de --lang de"
         ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),
+        ("a.de --lang de", "--ref FILE"),
         ("a.de 1.de --lang german", "'german'"),
         ("a.de a.de --ref 1.de --lang de", "names a file twice"),
         ("- - --ref 1.de --lang de", "names a file twice"),
