@@ -4,11 +4,9 @@ import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from nmtkit.cli.options import Output, command, either, recipe_names, tell
+from nmtkit.cli.options import Output, command, either, tell
 from nmtkit.cli.status import training_of
 from nmtkit.errors import UserError, shown_differences
 from nmtkit.files import check_room, read_record, sha256_of, whole_folder
@@ -20,16 +18,6 @@ from nmtkit.training.divergence import CHECKPOINTS
 
 if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin
-
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="NAME...",
-        autocompletion=recipe_names,
-        help="A recipe, whose last checkpoints are averaged; or, with --output, folders of bundles "
-        "and checkpoints of one model.",
-    ),
-]
 
 
 @command("nmtkit average demo", remake=["average"])
@@ -123,7 +111,12 @@ def _of_folders(names: list[str], output: Output = None) -> None:
 
 
 average = either(
-    _of_recipe, _of_folders, Names, is_recipe=lambda _names, given: given["output"] is None
+    _of_recipe,
+    _of_folders,
+    "NAME...",
+    "A recipe, whose last checkpoints are averaged; or, with --output, folders of bundles and "
+    "checkpoints of one model.",
+    is_recipe=lambda _names, given: given["output"] is None,
 )
 
 

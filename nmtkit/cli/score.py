@@ -17,7 +17,6 @@ from nmtkit.cli.options import (
     References,
     command,
     either,
-    recipe_names,
 )
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.errors import UserError
@@ -35,16 +34,6 @@ STANDARD_INPUT = "-"
 # What bracket F1 comes with.
 DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
 COUNTED = ("errors", "skipped", "repaired")
-
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="NAME...",
-        autocompletion=recipe_names,
-        help="A recipe; or translations and a reference; or, with --ref or --test-set, "
-        "translations of several systems, of which one may be -, standard input.",
-    ),
-]
 
 
 class Metric(StrEnum):
@@ -116,7 +105,9 @@ def _of_files(
 score = either(
     _of_recipe,
     _of_files,
-    Names,
+    "NAME...",
+    "A recipe; or translations and a reference; or, with --ref or --test-set, translations of "
+    "several systems, of which one may be -, standard input.",
     is_recipe=lambda names, given: (
         len(names) < 2
         and not given["references"]
