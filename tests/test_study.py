@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmtkit.commands.study import chains_of, table
+from nmtkit.cli.study import chains_of, table
 from nmtkit.machine import Machine
 from nmtkit.stages.chain import Chain
 from nmtkit.study import Study, bundled_studies, load_study

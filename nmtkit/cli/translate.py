@@ -11,6 +11,7 @@ import typer
 
 from nmtkit import progress
 from nmtkit.cli.options import (
+    DTYPE,
     Alignment,
     Beam,
     Bundles,
@@ -53,13 +54,7 @@ def _of_text(
     align: Alignment = False,
     device: Device = "auto",
     engine: Engine = None,
-    dtype: Annotated[
-        EnginePrecision | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Precision of the engine: float32, the default, bfloat16, float16 or int8.",
-        ),
-    ] = None,
+    dtype: Annotated[EnginePrecision | None, DTYPE] = None,
 ) -> None:
     how = how or (Format.TEXT if n_best is None else Format.MOSES)
     if how == Format.TEXT and n_best is not None:

@@ -1,139 +1,411 @@
-"""Charts in the units of their drawings, which a template makes of them."""
+"""A chart: series over two axes, as SVG on a page or in a file by itself.
+
+chart.css has its colours and type, in light and in dark.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
 
-MAX_GRID_LINES = 4
+from markupsafe import Markup
+from rich.cells import cell_len
+
+from nmtkit.visible import visible
+
+STYLE = Path(__file__).with_name("chart.css")
+N_COLOURS = 8  # in chart.css
+CHARACTER, LINE = 7.6, 16.0  # about the width of a character, and the height of a line
+RADIUS = 3.5  # of a dot
+RINGS, ANGLES = 20, 24  # of the places around a dot that its label may take
+
+Kind = Literal["line", "dots", "line and dots", "bars", "steps"]
+Point = tuple[float, float]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One of the two axes of a chart.
+
+    Attributes:
+        name: What it counts; "" where the title says it.
+        is_log: Whether it is logarithmic; all values are positive then.
+        low: Where it begins; None: at the lowest value, or at a round one below it.
+        high: Where it ends; None: at the highest value, or at a round one above it.
+        ticks: Values and their names; by default, a few round values.
+        unit: What follows the round values, such as " %".
+    """
+
+    name: str = ""
+    is_log: bool = False
+    low: float | None = None
+    high: float | None = None
+    ticks: Sequence[tuple[float, str]] = ()
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together.
+
+    Attributes:
+        name: What the legend calls them.
+        points: Places on the horizontal axis and values. A bar or a step reaches to the place of
+            the next point; the last point only ends them.
+        kind: How they are drawn.
+        colour: The number of their colour; None: their place among the series of the chart.
+        labels: The names of dots, written beside them; none, or one for each point.
+        notes: What is shown where a point is pointed at; by default, its place and its value.
+    """
+
+    name: str
+    points: Sequence[Point]
+    kind: Kind = "line"
+    colour: int | None = None
+    labels: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Shares by bin: `bars` filled, each of `lines` as steps. A place is counted in bins."""
+    """Series over a horizontal and a vertical axis; a template prints it as SVG.
 
-    key: str  # unique on the page
+    Attributes:
+        key: Its id on the page, of letters, digits and hyphens.
+        title: What it shows; a page writes it above, and screen readers say it.
+        series: What is drawn. If there are two or more, a legend below the plot names them.
+        x: The horizontal axis.
+        y: The vertical axis.
+        marks: Places on the horizontal axis that are singled out, with their names.
+        description: For screen readers; by default, the first and the last point of each series.
+        width: In pixels, as drawn on a large screen.
+        plot: The height of the plot in pixels; axes, legend and marks come on top.
+    """
+
+    key: str
     title: str
-    description: str
-    bars: Sequence[tuple[float, str]]  # share, and what is shown when the bar is pointed at
-    lines: Sequence[tuple[str, Sequence[float]]]  # class of the style, shares
-    ticks: Sequence[tuple[float, str]]  # place on the horizontal axis, text
-    marks: Sequence[tuple[float, str]]  # values that are singled out
+    series: Sequence[Series]
+    x: Axis = Axis()
+    y: Axis = Axis()
+    marks: Sequence[tuple[float, str]] = ()
+    description: str = ""
+    width: float = 420.0
+    plot: float = 160.0
 
-    WIDTH, HEIGHT = 420, 200
-    LEFT, RIGHT, TOP, BOTTOM = 38, 414, 22, 176  # edges of the plot
+    def __html__(self) -> Markup:
+        """Return it as SVG for a page whose style includes chart.css."""
+        return Markup(
+            '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-t {}-d">\n{}\n'
+            "</svg>\n"
+        ).format(self.width, self.height, self.key, self.key, self.content())
+
+    def content(self) -> Markup:
+        """Return the elements of the drawing."""
+        description = self.description or " ".join(
+            f"{each.name}: {_named(each.points[0])}; {_named(each.points[-1])}."
+            for each in self.series
+            if each.points
+        )
+        return Markup("\n").join(
+            [
+                _element("title", visible(self.title), id=f"{self.key}-t"),
+                _element("desc", visible(description), id=f"{self.key}-d"),
+                *self._axes(),
+                *(self._in_colour(i, *self._drawn(one)) for i, one in enumerate(self.series)),
+                *self._marks(),
+                *self._labels(),
+                *self._legend(),
+            ]
+        )
 
     @cached_property
-    def top(self) -> float:
-        """The largest share."""
-        shares = [share for share, _ in self.bars]
-        return max(shares + [share for _, line in self.lines for share in line])
+    def height(self) -> float:
+        """Of the whole drawing."""
+        labels = [box[3] for _, box, _ in self._label_boxes]
+        return max([self._below, *(y for *_, y in self._legend_places), *labels]) + 8
 
-    def x(self, place: float) -> float:
-        """How far right a place is."""
-        return round(self.LEFT + place / len(self.bars) * (self.RIGHT - self.LEFT), 1)
+    # Places
 
-    def y(self, share: float) -> float:
-        """How far down a share is."""
-        return round(self.TOP + (1 - share / self.top) * (self.BOTTOM - self.TOP), 1)
+    @property
+    def _top(self) -> float:
+        """Where the plot begins, below the name of the vertical axis and the marks."""
+        return 8 + LINE * (bool(self.y.name) + len(self.marks))
 
-    def rules(self) -> list[float]:
-        """Few round shares, each of which gets a line across the plot."""
-        steps = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-        step = next((step for step in steps if self.top / step <= MAX_GRID_LINES), steps[-1])
-        return [step * i for i in range(1, int(self.top / step) + 1)]
+    @property
+    def _bottom(self) -> float:
+        return self._top + self.plot
 
-
-@dataclass(frozen=True)
-class LogChart:
-    """Lines over a variable, both axes logarithmic."""
-
-    key: str  # unique on the page
-    title: str
-    lines: Sequence[tuple[str, Sequence[tuple[float, float]]]]  # name, points
-
-    WIDTH, HEIGHT = 420, 300
-    LEFT, RIGHT, TOP, BOTTOM = 52, 408, 14, 272  # edges of the plot
+    @property
+    def _below(self) -> float:
+        """Where the names of the horizontal axis end."""
+        return self._bottom + LINE * (1 + bool(self.x.name)) + 2
 
     @cached_property
-    def bounds(self) -> tuple[float, float, float, float]:
-        """The lowest and the highest place, the lowest and the highest value."""
-        places, values = zip(*(point for _, line in self.lines for point in line), strict=True)
-        return min(places), max(places), min(values) / 1.3, max(values) * 1.3
+    def _y(self) -> "_Scale":
+        values = [value for each in self.series for _, value in each.points]
+        return _scale(self.y, values, self._bottom, self._top, n_ticks=5, is_round=True)
 
-    def x(self, place: float) -> float:
-        """How far right a place is."""
-        low, high, *_ = self.bounds
-        return round(self.LEFT + math.log(place / low, high / low) * (self.RIGHT - self.LEFT), 1)
+    @cached_property
+    def _x(self) -> "_Scale":
+        left = 8 + max(_width(name) for _, name in self._y.ticks)
+        places = [place for each in self.series for place, _ in each.points]
+        n_ticks = int(self.width / 60)
+        return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
-    def y(self, value: float) -> float:
-        """How far down a value is."""
-        *_, low, high = self.bounds
-        return round(self.BOTTOM - math.log(value / low, high / low) * (self.BOTTOM - self.TOP), 1)
+    @cached_property
+    def _legend_places(self) -> list[tuple[int, float, float]]:
+        """The number of each series that the legend names, and where its line stands."""
+        named = [number for number, each in enumerate(self.series) if each.name]
+        x, y, found = self._x.start, self._below + LINE, []
+        for number in named if len(self.series) > 1 else []:
+            width = 48 + _width(self.series[number].name)
+            if x + width > self.width and x > self._x.start:
+                x, y = self._x.start, y + LINE
+            found.append((number, x, y))
+            x += width
+        return found
 
-    def rules(self) -> list[float]:
-        """Return the powers of ten among the values."""
-        *_, low, high = self.bounds
-        return [
-            10.0**i for i in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    @cached_property
+    def _label_boxes(self) -> list[tuple[str, Box, Point]]:
+        """The name of each labelled dot, the box that it fills, and the dot.
+
+        The box is the nearest one around the dot that covers no other name and no dot; if the plot
+        has none, it is a line of its own below the plot.
+        """
+        dots = [
+            (self._x(place), self._y(value))
+            for each in self.series
+            for place, value in (each.points if "dots" in each.kind else [])
         ]
+        taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in dots]
+        below = max([self._below, *(y for *_, y in self._legend_places)])
+        found = []
+        for each in self.series:
+            for name, (place, value) in zip(each.labels, each.points, strict=False):
+                dot = self._x(place), self._y(value)
+                boxes = self._boxes_around(dot, _width(name))
+                free = (box for box in boxes if not any(_overlap(box, other) for other in taken))
+                box = next(free, (self._x.start, below, self.width, below + LINE))
+                below = max(below, box[3])
+                taken.append(box)
+                found.append((name, box, dot))
+        return found
 
-    def ticks(self) -> list[float]:
-        """Return the places."""
-        return sorted({place for _, line in self.lines for place, _ in line})
+    def _boxes_around(self, dot: Point, width: float) -> Iterator[Box]:
+        """Yield boxes around a dot that are in the plot, the nearest first."""
+        for ring in range(RINGS):
+            for number in range(ANGLES):
+                angle = 2 * math.pi * number / ANGLES
+                x = dot[0] + math.cos(angle) * (width / 2 + 7 + 6 * ring)
+                y = dot[1] + math.sin(angle) * (11 + 6 * ring)
+                box = x - width / 2, y - 6, x + width / 2, y + 6
+                is_between = self._x.start <= box[0] and box[2] <= self.width
+                if is_between and self._top - 8 <= box[1] and box[3] <= self._bottom:
+                    yield box
+
+    # Parts
+
+    def _axes(self) -> Iterator[Markup]:
+        left, right = self._x.start, self._x.end
+        if self.y.name:
+            yield self._text(left, LINE - 4, self.y.name)
+        for value, name in self._y.ticks:
+            yield _element("path", class_="rule", d=f"M{left} {self._y(value)}H{right}")
+            yield self._text(left - 6, self._y(value) + 4, name, "end")
+        yield _element("path", class_="axis", d=f"M{left} {self._bottom}H{right}")
+        for place, name in self._x.ticks:
+            yield _element("path", class_="axis", d=f"M{self._x(place)} {self._bottom}v4")
+            most = self.width - _width(name) / 2
+            yield self._text(min(self._x(place), most), self._bottom + LINE, name, "middle")
+        if self.x.name:
+            yield self._text(right, self._bottom + 2 * LINE, self.x.name, "end")
+
+    def _drawn(self, one: Series) -> Iterator[Markup]:
+        corners = [(self._x(place), self._y(value)) for place, value in one.points]
+        notes = one.notes or [f"{one.name} {_named(point)}".strip() for point in one.points]
+        if one.kind == "bars":
+            for ((x, y), (end, _)), note in zip(pairwise(corners), notes, strict=False):
+                width, height = round(max(end - x - 1, 0.5), 1), round(self._bottom - y, 1)
+                if height:
+                    title = _element("title", visible(note))
+                    yield _element("rect", title, x=x, y=y, width=width, height=height)
+        elif one.kind == "steps":
+            steps = "".join(f"V{y}H{end}" for (_, y), (end, _) in pairwise(corners))
+            yield _element("path", d=f"M{corners[0][0]} {self._bottom}{steps}V{self._bottom}")
+        elif one.kind != "dots" and corners:
+            yield _element("path", d="M" + "L".join(f"{x} {y}" for x, y in corners))
+        n_dots = {"line": 1, "bars": 0, "steps": 0}.get(one.kind, len(corners))  # the last ones
+        for (x, y), note in [*zip(corners, notes, strict=False)][len(corners) - n_dots :]:
+            yield _element("circle", _element("title", visible(note)), cx=x, cy=y, r=RADIUS)
+
+    def _marks(self) -> Iterator[Markup]:
+        for number, (place, name) in enumerate(self.marks):
+            x, y = self._x(place), self._top - 4 - LINE * number
+            is_right = x + 4 + _width(name) > self.width
+            yield _element("path", class_="mark", d=f"M{x} {y - 10}V{self._bottom}")
+            yield self._text(x - 4 if is_right else x + 4, y, name, "end" if is_right else "begin")
+
+    def _labels(self) -> Iterator[Markup]:
+        for name, (left, top, right, bottom), (x, y) in self._label_boxes:
+            near = min(max(x, left), right), min(max(y, top), bottom)
+            if math.dist(near, (x, y)) > 12:
+                yield _element("path", class_="leader", d=f"M{x} {y}L{near[0]:.1f} {near[1]:.1f}")
+            yield self._text(left, bottom - 2, name, "name")
+
+    def _legend(self) -> Iterator[Markup]:
+        for number, x, y in self._legend_places:
+            one, parts = self.series[number], []
+            if one.kind == "bars":
+                parts.append(_element("rect", x=x, y=y - 9, width=26, height=9))
+            elif one.kind != "dots":
+                parts.append(_element("path", d=f"M{x} {y - 4}h26"))
+            if "dots" in one.kind:
+                parts.append(_element("circle", cx=x + 13, cy=y - 4, r=RADIUS))
+            yield self._in_colour(number, *parts, self._text(x + 34, y, one.name, "name"))
+
+    def _in_colour(self, number: int, *parts: Markup) -> Markup:
+        colour = self.series[number].colour
+        group = f"s{(number if colour is None else colour) % N_COLOURS}"
+        return _element("g", Markup("\n").join(parts), class_=group)
+
+    def _text(self, x: float, y: float, content: str, class_: str = "begin") -> Markup:
+        """Return a text, which is squeezed if it would not end in the drawing."""
+        where: dict[str, object] = {"x": round(x, 1), "y": round(y, 1), "class": class_}
+        if class_ in ("name", "begin") and x + _width(content) > self.width:
+            where |= {"textLength": round(self.width - x - 2, 1)}
+            where |= {"lengthAdjust": "spacingAndGlyphs"}
+        return _element("text", visible(content), **where)
+
+
+def svg_file(*charts: Chart) -> str:
+    """Return charts, side by side, as an SVG image by itself, each below its title."""
+    above, width = 24.0, sum(chart.width for chart in charts)
+    parts, x = [], 0.0
+    for chart in charts:
+        title = chart._text(chart._x.start, 16, chart.title, "name")
+        drawing = _element("g", chart.content(), transform=f"translate(0 {above})")
+        parts.append(_element("g", title + drawing, transform=f"translate({x} 0)"))
+        x += chart.width
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {0} {1}" width="{0}" '
+        'height="{1}" role="img" aria-labelledby="{2}">\n<style>\n{3}</style>\n'
+        '<rect class="paper" width="{0}" height="{1}"/>\n{4}\n</svg>\n'
+    ).format(
+        width,
+        above + max(chart.height for chart in charts),
+        " ".join(f"{chart.key}-t" for chart in charts),
+        Markup(STYLE.read_text(encoding="utf-8")),  # noqa: S704
+        Markup("\n").join(parts),
+    )
+
+
+# Axes
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A value over the steps of a training; the axis of values begins at 0 or is logarithmic."""
+class _Scale:
+    """Where the values of an axis are in the drawing."""
 
-    key: str  # unique on the page
-    title: str
-    points: Sequence[tuple[int, float]]  # step, value
-    end: int  # of the axis of steps
-    is_log: bool = False  # all values are positive
-    has_dots: bool = False  # each point is shown, and its value when it is pointed at
-    over: str = "step"  # what the axis counts
+    low: float
+    high: float
+    start: float
+    end: float
+    is_log: bool
+    ticks: Sequence[tuple[float, str]]
 
-    WIDTH, HEIGHT = 420, 200
-    LEFT, RIGHT, TOP, BOTTOM = 52, 414, 14, 176  # edges of the plot
-
-    @cached_property
-    def bounds(self) -> tuple[float, float]:
-        """The lowest and the highest value of the plot."""
-        values = [value for _, value in self.points]
-        if self.is_log:
-            return 0.9 * min(values), 1.1 * max(values)
-        return 0.0, 1.05 * max(values) or 1.0
-
-    def x(self, step: int) -> float:
-        """How far right a step is."""
-        return round(self.LEFT + step / self.end * (self.RIGHT - self.LEFT), 1)
-
-    def y(self, value: float) -> float:
-        """How far down a value is."""
-        low, high = self.bounds
+    def __call__(self, value: float) -> float:
+        low, high = self.low, self.high
         if self.is_log:
             low, high, value = math.log(low), math.log(high), math.log(value)
-        return round(self.BOTTOM - (value - low) / (high - low) * (self.BOTTOM - self.TOP), 1)
+        share = min(max((value - low) / (high - low), 0.0), 1.0)
+        return round(self.start + share * (self.end - self.start), 1)
 
-    def rules(self) -> list[float]:
-        """Return a few round values."""
-        low, high = self.bounds
-        powers = range(math.floor(math.log10(high)) - 2, math.floor(math.log10(high)) + 1)
-        if self.is_log:
-            first = math.floor(math.log10(low))
-            steps = [
-                digit * 10.0**power for power in range(first, powers[-1] + 1) for digit in (1, 2, 5)
-            ]
-            within = [value for value in steps if low <= value <= high]
-            return within[:: 1 + len(within) // (MAX_GRID_LINES + 2)]
-        steps = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-        every = next(step for step in steps if high / step <= MAX_GRID_LINES + 1)
-        return [every * i for i in range(int(high / every) + 1)]
 
-    def ticks(self) -> list[int]:
-        """Return a few round steps."""
-        steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
-        every = next(step for step in steps if self.end // step <= MAX_GRID_LINES + 1)
-        return list(range(0, self.end + 1, every))
+def _scale(
+    axis: Axis, values: Sequence[float], start: float, end: float, *, n_ticks: int, is_round: bool
+) -> _Scale:
+    """Return the scale of an axis, with at most about `n_ticks` values.
+
+    Args:
+        axis: The axis.
+        values: What is drawn on it.
+        start: Where it begins, in pixels.
+        end: Where it ends, in pixels.
+        n_ticks: How many values are written.
+        is_round: Whether an end that is not given is a round value; a logarithmic one is not.
+    """
+    low = min(values, default=1.0) if axis.low is None else axis.low
+    high = max(values, default=1.0) if axis.high is None else axis.high
+    if axis.is_log:
+        high = high if high > low else 10 * low
+        margin = (high / low) ** 0.03
+        low = low / margin if axis.low is None else low
+        high = high * margin if axis.high is None else high
+        ticks = _powers(low, high, n_ticks)
+    else:
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
+            high = low + (abs(low) or 1.0)
+        every = _round_up((high - low) / n_ticks)
+        if is_round:
+            low = math.floor(low / every) * every if axis.low is None else low
+            high = math.ceil(high / every) * every if axis.high is None else high
+        first, last = math.ceil(low / every - 1e-9), math.floor(high / every + 1e-9)
+        ticks = [every * i for i in range(first, last + 1)]
+    named = axis.ticks or [(value, short(value) + axis.unit) for value in ticks]
+    return _Scale(low, high, start, end, axis.is_log, named)
+
+
+def _round_up(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= value * (1 - 1e-9))
+
+
+def _powers(low: float, high: float, most: int) -> list[float]:
+    """Return the powers of ten from `low` to `high`, with 2 and 5 between them if they are few."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1,)):
+        found = [digit * 10.0**power for power in exponents for digit in digits]
+        within = [value for value in found if low <= value <= high]
+        if len(within) <= most:
+            break
+    return within[:: 1 + len(within) // (most + 1)] or [low, high]
+
+
+def short(value: float) -> str:
+    """Return a number of an axis, short: 0.0005, 20, 5,000, 10k, 2M, 3e18."""
+    size = abs(value)
+    if size >= 1e12 or 0 < size < 1e-5:
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{float(digits):g}e{int(power)}"
+    for unit, name, least in ((1e9, "G", 1e9), (1e6, "M", 1e6), (1e3, "k", 1e4)):
+        if size >= least:
+            return f"{value / unit:.4g}{name}"
+    return f"{value:,.0f}" if size >= 1e3 else f"{value:.4g}"
+
+
+def _named(point: Point) -> str:
+    return f"{short(point[0])}: {point[1]:.4g}"
+
+
+# Elements
+
+
+def _element(tag: str, content: str = "", **attributes: object) -> Markup:
+    shown = Markup("").join(
+        Markup(' {}="{}"').format(name.rstrip("_"), value) for name, value in attributes.items()
+    )
+    if content:
+        return Markup("<{0}{1}>{2}</{0}>").format(tag, shown, content)
+    return Markup("<{}{}/>").format(tag, shown)
+
+
+def _width(text: str) -> float:
+    return CHARACTER * cell_len(visible(text))
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from nmtkit.files import Record, canonical_json, read_record, write_whole
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.grid import Grid
 
 FOLDER = "report"
 

@@ -114,13 +114,15 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "±": r"$\pm$",
 }
 
 
 def as_latex(grid: Grid) -> str:
     """Return the table for a paper that uses the package booktabs."""
     aligned = "".join("l" if i < grid.n_labels else "r" for i in range(len(grid.columns)))
-    heads = [_ampersands(grid.columns), r"\midrule"] if any(grid.columns) else []
+    columns = tuple(map(_shown, grid.columns))
+    heads = [_ampersands(columns), r"\midrule"] if any(columns) else []
     body: list[str] = []
     for group in grid.rows():
         body += [*([r"\addlinespace"] if body and len(group) > 1 else []), *map(_ampersands, group)]
@@ -138,7 +140,7 @@ def as_csv(grid: Grid) -> str:
     """Return the table for a spreadsheet: a number has no commas between its digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_number, grid.columns))
+    writer.writerow(visible(_number(name)) for name in grid.columns)
     for group in grid.groups:
         writer.writerows([visible(_number(cell)) for cell in row] for row in group)
     return text.getvalue().removesuffix("\n")

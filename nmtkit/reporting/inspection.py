@@ -1,19 +1,171 @@
-"""What an inspection tells, as tables of text: the same on a terminal and on a page."""
+"""What a prepared corpus contains: facts, their tables and charts, and a page of them."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from nmtkit.reporting.facts import Inspection, Quantiles, Side, Split, Splitting
+from nmtkit.reporting.chart import Axis, Chart, Kind, Series
+from nmtkit.reporting.code import OtherCode, code_note
+from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.page import TEMPLATES
+
+RATIO_TICKS = ((0.25, "1/4"), (0.5, "1/2"), (1, "1"), (2, "2"), (4, "4"))
+BLOCKS, MAX_BLOCKS = " ▁▂▃▄▅▆▇█", 17
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table whose rows stand in groups."""
+class TrainingCorpus:
+    """What became of the pairs of one training corpus."""
 
-    title: str
-    columns: tuple[str, ...]
-    n_labels: int  # the first columns say what a row is about; the others are numbers
-    groups: list[list[tuple[str, ...]]]  # rows of a group share their first cell
+    name: str
+    pairs: int
+    kept: int
+    dropped: dict[str, int]  # by reason
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A word or a piece, and how often it occurs."""
+
+    text: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many fall into each bin; the last bin is open."""
+
+    starts: list[float]  # where each bin begins
+    counts: list[int]
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """What half, 95 % and 99 % of the values do not exceed, and the largest."""
+
+    median: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a split; lengths are in tokens of the subword vocabulary, end symbols counted."""
+
+    lang: str
+    n_tokens: int
+    lengths: Quantiles
+    histogram: Histogram  # of lengths; equal bins on all sides of all splits
+    n_unknown: int
+    unknown_words: list[Counted]  # of dev, the most frequent first
+
+
+@dataclass(frozen=True)
+class Split:
+    """Train or dev."""
+
+    name: str
+    n_pairs: int
+    n_too_long: int  # pairs with a side longer than [model] max_positions
+    sides: tuple[Side, Side]
+    ratios: Quantiles  # of target length / source length
+    ratio_histogram: Histogram  # bins of equal ratio, the first one open too
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The subwords, and how often they occur on both sides of train; special symbols left out."""
+
+    method: str
+    n_tokens: int  # special symbols counted
+    n_rows: int  # of the embedding matrix
+    n_subwords: int  # special symbols not counted
+    n_never: int
+    n_under_10: int  # those that never occur counted
+    n_under_100: int
+    most_frequent: list[Counted]
+    rarest: list[Counted]  # of those that occur
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How the running words of one side of dev are split."""
+
+    lang: str
+    n_words: int
+    n_whole: int
+    n_pieces: int
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A raw line and what each step makes of it."""
+
+    lang: str
+    raw: str
+    n_left_out: int  # characters of the raw line that are not looked at, for it is too long
+    normalized: str  # as the recipe normalizes and lower-cases
+    tokens: str
+    pieces: list[str]
+    ids: list[int]
+    n_ids: int  # there may be more than are shown
+
+    def rows(self, normalizing: str) -> list[tuple[str, str]]:
+        """Return the name of each step and what it makes."""
+        n_more = self.n_ids - len(self.ids)
+        more = f" (and {n_more:,} more)" if n_more else ""
+        cut = f" (and {self.n_left_out:,} more characters)" if self.n_left_out else ""
+        return [
+            ("raw", self.raw + cut),
+            *([(normalizing, self.normalized)] if normalizing else []),
+            ("tokens", self.tokens),
+            ("subwords", " ".join(self.pieces) + more),
+            ("ids", " ".join(map(str, self.ids)) + more),
+        ]
+
+
+@dataclass(frozen=True)
+class SamplePair:
+    """A training pair that was kept."""
+
+    corpus: str
+    line: int  # from 1
+    src: Steps
+    tgt: Steps
+
+
+@dataclass(frozen=True)
+class DroppedPair:
+    """A training pair that was left out."""
+
+    corpus: str
+    line: int  # from 1
+    reason: str
+    src: str
+    tgt: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A prepared corpus as a person wants to see it before training."""
+
+    recipe: str
+    description: str
+    path: str
+    max_positions: int
+    normalizing: str  # what is done before tokens are made; "" for nothing
+    corpora: list[TrainingCorpus]
+    splits: list[Split]  # train, dev
+    vocabulary: Vocabulary
+    splitting: tuple[Splitting, Splitting]
+    round_trip: float | None  # sacreBLEU of dev's own target text after its tokenization by Moses
+    samples: list[SamplePair]
+    dropped: list[DroppedPair]
+    other_code: OtherCode = field(default_factory=dict)  # that made it
+
+
+# Sentences and tables
 
 
 def share(part: int, whole: int) -> str:
@@ -33,10 +185,35 @@ def spoken(reason: str) -> str:
     return reason.replace("_", " ")
 
 
+def notes(inspection: Inspection) -> list[str]:
+    """What training leaves out of the pairs that were kept, and what Moses loses of dev."""
+    train = inspection.splits[0]
+    limit = f"max_positions = {inspection.max_positions:,} tokens"
+    found = [f"Training reads every pair that was kept: none is longer than {limit}."]
+    if train.n_too_long:
+        found = [
+            f"Training leaves out {train.n_too_long:,} of the pairs that were kept "
+            f"({share(train.n_too_long, train.n_pairs)}): a side is longer than {limit}."
+        ]
+    if inspection.round_trip is not None:
+        found.append(
+            f"Round trip: tokenized and detokenized by Moses, the {train.sides[1].lang} text of "
+            f"dev scores {inspection.round_trip:.2f} sacreBLEU against itself; no translation of "
+            "it can be expected to score more."
+        )
+    return [*found, *filter(None, [code_note(inspection.other_code)])]
+
+
+def grids(inspection: Inspection) -> list[Grid]:
+    """What a person checks before training."""
+    tables = (corpora_grid, lengths_grid, vocabulary_grid, words_grid)
+    return [table(inspection) for table in tables]
+
+
 def corpora_grid(inspection: Inspection) -> Grid:
     """The training pairs that were read, kept, and dropped why."""
 
-    def group(name: str, pairs: int, kept: int, dropped: Counter[str]) -> list[tuple[str, ...]]:
+    def group(name: str, pairs: int, kept: int, dropped: Counter[str]) -> list[Row]:
         return [
             (name, "read", f"{pairs:,}", ""),
             (name, "kept", f"{kept:,}", share(kept, pairs)),
@@ -46,108 +223,66 @@ def corpora_grid(inspection: Inspection) -> Grid:
             ),
         ]
 
-    corpora = inspection.corpora
-    groups = [
-        group(corpus.name, corpus.pairs, corpus.kept, Counter(corpus.dropped)) for corpus in corpora
-    ]
-    if len(corpora) > 1:
-        dropped = sum((Counter(corpus.dropped) for corpus in corpora), Counter[str]())
-        pairs, kept = (sum(getattr(c, name) for c in corpora) for name in ("pairs", "kept"))
+    groups = [group(c.name, c.pairs, c.kept, Counter(c.dropped)) for c in inspection.corpora]
+    if len(groups) > 1:
+        dropped = sum((Counter(c.dropped) for c in inspection.corpora), Counter[str]())
+        pairs, kept = (
+            sum(getattr(c, name) for c in inspection.corpora) for name in ("pairs", "kept")
+        )
         groups.append(group("all", pairs, kept, dropped))
     return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
 
 
-def left_out(inspection: Inspection) -> str:
-    """What training leaves out of the pairs that were kept."""
-    train = inspection.splits[0]
-    limit = f"max_positions = {inspection.max_positions:,} tokens"
-    if train.n_too_long == 0:
-        return f"Training reads every pair that was kept: none is longer than {limit}."
-    return (
-        f"Training leaves out {train.n_too_long:,} of the pairs that were kept "
-        f"({share(train.n_too_long, train.n_pairs)}): a side is longer than {limit}."
-    )
-
-
-def round_trip(inspection: Inspection) -> str | None:
-    """What Moses loses of the target text of dev, if it tokenizes it."""
-    if inspection.round_trip is None:
-        return None
-    return (
-        f"Round trip: tokenized and detokenized by Moses, the {inspection.splits[0].sides[1].lang} "
-        f"text of dev scores {inspection.round_trip:.2f} sacreBLEU against itself; no translation "
-        "of it can be expected to score more."
-    )
-
-
-def sizes_grid(inspection: Inspection) -> Grid:
-    """Pairs and tokens of each split."""
-    src, tgt = (side.lang for side in inspection.splits[0].sides)
-    columns = (
-        "split",
-        "pairs",
-        f"{src} tokens",
-        f"{tgt} tokens",
-        f"{src} mean",
-        f"{tgt} mean",
-        f"over {inspection.max_positions:,}",
-        "share",
-    )
-    return Grid(
-        "sizes in subword tokens",
-        columns,
-        1,
-        [
-            [
-                (
-                    split.name,
-                    f"{split.n_pairs:,}",
-                    *(f"{side.n_tokens:,}" for side in split.sides),
-                    *(f"{side.n_tokens / split.n_pairs:.1f}" for side in split.sides),
-                    f"{split.n_too_long:,}",
-                    share(split.n_too_long, split.n_pairs),
-                )
-            ]
-            for split in inspection.splits
-        ],
-    )
-
-
 def lengths_grid(inspection: Inspection) -> Grid:
-    """Quantiles of the lengths of sentences, and of target length / source length."""
-
-    def row(split: Split, what: str, quantiles: Quantiles, digits: int) -> tuple[str, ...]:
-        values = (quantiles.median, quantiles.p95, quantiles.p99, quantiles.max)
-        return (split.name, what, *(f"{value:,.{digits}f}" for value in values))
-
-    return Grid(
-        "lengths in subword tokens",
-        ("split", "", "median", "95 %", "99 %", "longest"),
-        2,
-        [
-            [
-                *(row(split, side.lang, side.lengths, 0) for side in split.sides),
-                row(split, ratio_name(split), split.ratios, 2),
-            ]
-            for split in inspection.splits
-        ],
+    """The lengths of the sentences of each side, their ratios, and tokens that are unknown."""
+    groups = []
+    for split in inspection.splits:
+        name = f"{split.name}, {split.n_pairs:,} pairs"
+        rows = [
+            (
+                name,
+                side.lang,
+                *(f"{value:,.0f}" for value in vars(side.lengths).values()),
+                f"{side.n_tokens / split.n_pairs:.1f}",
+                f"{side.n_tokens:,}",
+                f"{side.n_unknown:,}",
+                share(side.n_unknown, side.n_tokens),
+                _blocks(side.histogram.counts),
+            )
+            for side in split.sides
+        ]
+        ratios = (f"{value:,.2f}" for value in vars(split.ratios).values())
+        blocks = _blocks(split.ratio_histogram.counts)
+        groups.append([*rows, (name, _ratio(split), *ratios, "", "", "", "", blocks)])
+    longest = inspection.splits[0].sides[0].histogram.starts[-1]
+    columns = (
+        *("split", "", "median", "95 %", "99 %", "longest", "mean", "tokens", "unknown", "share"),
+        f"1 to {longest:,.0f} and more; ratios 1/4 to 4",
     )
+    return Grid("lengths in subword tokens", columns, 2, groups)
 
 
-def ratio_name(split: Split) -> str:
+def _blocks(counts: Sequence[int]) -> str:
+    """A histogram on a short line, of few bins together; what is not empty is seen."""
+    few = -(-len(counts) // MAX_BLOCKS)
+    sums = [sum(counts[i : i + few]) for i in range(0, len(counts), few)]
+    return "".join(BLOCKS[-(-each * (len(BLOCKS) - 1) // max(sums))] for each in sums)
+
+
+def _ratio(split: Split) -> str:
     """How the ratio of lengths is written, such as de/en."""
     src, tgt = split.sides
     return f"{tgt.lang}/{src.lang}"
 
 
 def vocabulary_grid(inspection: Inspection) -> Grid:
-    """The size of the vocabulary, and how much of it train leaves nearly untrained."""
+    """The size of the vocabulary, how much of it train hardly uses, and how it splits dev."""
     vocabulary = inspection.vocabulary
     rows = [
         ("tokens, special symbols counted", f"{vocabulary.n_tokens:,}", ""),
         ("rows of the embedding matrix", f"{vocabulary.n_rows:,}", ""),
         *(
-            (f"subwords that occur {often}", f"{n:,}", share(n, vocabulary.n_subwords))
+            (f"subwords that occur {often} in train", f"{n:,}", share(n, vocabulary.n_subwords))
             for often, n in (
                 ("never", vocabulary.n_never),
                 ("fewer than 10 times", vocabulary.n_under_10),
@@ -155,64 +290,147 @@ def vocabulary_grid(inspection: Inspection) -> Grid:
             )
         ),
     ]
-    title = f"vocabulary ({vocabulary.method}): size and use in train"
-    return Grid(title, ("", "number", "share"), 1, [[row] for row in rows])
+    for side in inspection.splitting:
+        whole = f"{side.n_whole:,}", share(side.n_whole, side.n_words)
+        rows.append((f"{side.lang} words of dev that are one subword", *whole))
+        pieces = f"{side.n_pieces / max(1, side.n_words):.2f}"
+        rows.append((f"subwords per {side.lang} word of dev", pieces, ""))
+    return Grid.of(f"vocabulary ({vocabulary.method})", ("", "number", "share"), rows, 1)
 
 
-def splitting_grid(inspection: Inspection) -> Grid:
-    """How the running words of dev are split."""
-    return Grid(
-        "how the running words of dev are split",
-        ("side", "words", "kept whole", "share", "pieces a word"),
-        1,
-        [
-            [
-                (
-                    side.lang,
-                    f"{side.n_words:,}",
-                    f"{side.n_whole:,}",
-                    share(side.n_whole, side.n_words),
-                    pieces_a_word(side),
-                )
-            ]
-            for side in inspection.splitting
-        ],
+def words_grid(inspection: Inspection) -> Grid:
+    """Subwords and words to look at."""
+
+    def counted(words: Sequence[Counted]) -> str:
+        return " · ".join(f"{word.text} {word.count:,}" for word in words)
+
+    rows = [
+        ("most frequent subwords of train", counted(inspection.vocabulary.most_frequent)),
+        ("rarest that occur in train", counted(inspection.vocabulary.rarest)),
+        *(
+            (f"{side.lang} words of dev with an unknown token", counted(side.unknown_words))
+            for side in inspection.splits[1].sides
+            if side.unknown_words
+        ),
+    ]
+    return Grid.of("subwords and words", ("", "each with its count"), rows, 2)
+
+
+def sample_grids(inspection: Inspection) -> list[Grid]:
+    """The first sample of each corpus, step by step, and the first dropped pair of each reason."""
+    samples = {pair.corpus: pair for pair in reversed(inspection.samples)}.values()
+    grids = []
+    for pair in reversed(samples):
+        both = (side.rows(inspection.normalizing) for side in (pair.src, pair.tgt))
+        groups = [
+            [(name, pair.src.lang, src), (name, pair.tgt.lang, tgt)]
+            for (name, src), (_, tgt) in zip(*both, strict=True)
+        ]
+        grids.append(Grid(f"{pair.corpus}, line {pair.line:,}", ("", "", ""), 3, groups))
+    dropped = {pair.reason: pair for pair in reversed(inspection.dropped)}.values()
+    rows = [
+        (
+            pair.reason.replace("_", " "),
+            f"{pair.corpus}, line {pair.line:,}",
+            f"{pair.src}\n{pair.tgt}",
+        )
+        for pair in reversed(dropped)
+    ]
+    if rows:
+        grids.append(Grid.of("a dropped pair of each reason", ("reason", "where", ""), rows, 3))
+    return grids
+
+
+# The page
+
+
+def render_page(inspection: Inspection) -> str:
+    """The page as text: a function of `inspection` alone."""
+    lengths = lengths_grid(inspection)
+    return TEMPLATES.get_template("inspection.html.j2").render(
+        inspection=inspection,
+        notes=notes(inspection),
+        key_figures=_key_figures(inspection),
+        corpora=corpora_grid(inspection),
+        lengths=lengths.without(len(lengths.columns) - 1),  # histograms, which the charts show
+        vocabulary=vocabulary_grid(inspection),
+        words=words_grid(inspection),
+        charts=charts(inspection),
+        spoken=spoken,
     )
 
 
-def pieces_a_word(side: Splitting) -> str:
-    """How many pieces a running word has."""
-    return f"{side.n_pieces / max(1, side.n_words):.2f}"
-
-
-def held_out_sides(inspection: Inspection) -> list[tuple[str, Side]]:
-    """Both sides of dev, with the name of the split."""
+def _key_figures(inspection: Inspection) -> list[tuple[str, str, str]]:
+    """Return the name, the value and the note of each."""
+    (train, dev), vocabulary = inspection.splits, inspection.vocabulary
+    n_read = sum(corpus.pairs for corpus in inspection.corpora)
+    n_unknown, n_tokens = (
+        sum(getattr(side, key) for side in dev.sides) for key in ("n_unknown", "n_tokens")
+    )
+    tokens = [
+        (f"{side.lang} tokens", f"{side.n_tokens:,}", f"{side.n_tokens / train.n_pairs:.1f} a pair")
+        for side in train.sides
+    ]
+    trip = inspection.round_trip
     return [
-        (split.name, side)
-        for split in inspection.splits
-        if split.name != "train"
-        for side in split.sides
+        ("Pairs to train on", f"{train.n_pairs - train.n_too_long:,}", f"of {n_read:,} read"),
+        *tokens,
+        ("Vocabulary", f"{vocabulary.n_tokens:,}", f"{vocabulary.n_rows:,} rows"),
+        ("Unknown", share(n_unknown, n_tokens), "of dev"),
+        *([] if trip is None else [("Round trip", f"{trip:.1f}", "sacreBLEU of dev")]),
     ]
 
 
-def unknown_grid(inspection: Inspection) -> Grid:
-    """Tokens of dev that the vocabulary lacks."""
-    return Grid(
-        "unknown tokens of dev",
-        ("split", "side", "tokens", "unknown", "share"),
-        2,
-        [
-            [
-                (
-                    split.name,
-                    side.lang,
-                    f"{side.n_tokens:,}",
-                    f"{side.n_unknown:,}",
-                    share(side.n_unknown, side.n_tokens),
-                )
-                for side in split.sides
-            ]
-            for split in inspection.splits
-            if split.name != "train"
-        ],
+def charts(inspection: Inspection) -> list[Chart]:
+    """Histograms of the lengths of both sides, and of their ratio."""
+    (train, dev), limit = inspection.splits, inspection.max_positions
+    percent, found = Axis(low=0, unit=" %"), []
+    for number, (of_train, of_dev) in enumerate(zip(train.sides, dev.sides, strict=True)):
+        bins, lengths = of_train.histogram.starts, of_train.lengths
+        end = bins[-1] + (bins[1] - bins[0] if len(bins) > 1 else 1)
+        marks = [(lengths.median, f"median {lengths.median:,.0f}")]
+        if limit < bins[-1]:
+            marks.append((limit + 1.0, f"max_positions {limit:,}"))
+        found.append(
+            Chart(
+                f"length-{number}",
+                f"{of_train.lang} tokens a sentence, share of sentences",
+                _histograms(of_train.histogram, of_dev.histogram, end),
+                y=percent,
+                marks=marks,
+                description=f"Of train, {_said(lengths, 0)} tokens.",
+            )
+        )
+    bins = train.ratio_histogram.starts
+    ratio = Chart(
+        "ratio",
+        f"{_ratio(train)} ratio of lengths, share of pairs",
+        _histograms(train.ratio_histogram, dev.ratio_histogram, bins[-1] ** 2 / bins[-2]),
+        Axis(is_log=True, ticks=RATIO_TICKS),
+        percent,
+        [(train.ratios.median, f"median {train.ratios.median:.2f}")],
+        f"Of train, {_said(train.ratios, 2)}.",
     )
+    return [*found, ratio]
+
+
+def _said(quantiles: Quantiles, digits: int) -> str:
+    median, p95, p99, longest = (f"{value:,.{digits}f}" for value in vars(quantiles).values())
+    return f"half have at most {median}, 95 % at most {p95}, 99 % at most {p99}; all {longest}"
+
+
+def _histograms(train: Histogram, dev: Histogram, end: float) -> list[Series]:
+    """Return train as bars and dev as steps, in percent; `end` is that of the last, open bin."""
+    found = []
+    kinds: tuple[tuple[str, Kind, int], ...] = (("train", "bars", 0), ("dev", "steps", 7))
+    for one, (name, kind, colour) in zip((train, dev), kinds, strict=True):
+        total = sum(one.counts)
+        shares = [100 * count / max(1, total) for count in one.counts]
+        below = [*(f", below {start:,.4g}" for start in one.starts[1:]), ""]
+        notes = [
+            f"{start:,.4g} and more{limit}: {count:,}, {share(count, total)}"
+            for start, limit, count in zip(one.starts, below, one.counts, strict=True)
+        ]
+        points = [*zip(one.starts, shares, strict=True), (end, 0.0)]
+        found.append(Series(name, points, kind, colour, notes=notes))
+    return found

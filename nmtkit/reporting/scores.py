@@ -36,6 +36,12 @@ def shown(of_set: Mapping[str, Any], name: str) -> str:
     return NOT_AVAILABLE if kind_of(name) in of_set else ""
 
 
+def with_interval(score: Mapping[str, Any]) -> str:
+    """Return a score, with its confidence interval if it has one."""
+    low, high = score.get("confidence_interval") or (None, None)
+    return f"{score['score']:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
+
+
 def how_counted(score: Mapping[str, Any]) -> str:
     """Return how a score was counted, with the signature of sacreBLEU's."""
     return str(score["how"]) + (f"; {score['signature']}" if "signature" in score else "")

@@ -1,107 +1,222 @@
-"""The table of a study: the same on a terminal and on a page."""
+"""The table of a study: the same on a terminal, on a page and in a paper."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from statistics import fmean
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
 
 from nmtkit.duration import duration
-from nmtkit.reporting.code import code_note, marked
-from nmtkit.reporting.cost import BY_TIME, COUNTED
-from nmtkit.reporting.facts import StudyRow, StudyTable
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.chart import Axis, Chart, Series
+from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
-from nmtkit.reporting.scores import (
-    NOT_AVAILABLE,
-    SCORE_NAMES,
-    figure,
-    how_counted,
-    kind_of,
-)
+from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, figure, how_counted, kind_of
 
-Value = Callable[[StudyRow], float | None]
+CHANGE = 1  # the column that a terminal has no room for
+NOT_VERIFIED = "not verified: metrics.jsonl, where it stands, is covered by no hash"
 
 
-def study_grid(table: StudyTable) -> Grid:
-    """Return one row a variant; what is published is beside what was reached."""
-    bleu = _score(table.bleu)
-    figures: list[tuple[str, Value, str, str]] = [  # heading, value, format, that of a difference
-        ("dev perplexity", lambda row: row.dev_perplexity, ".2f", "+.2f"),
-        ("published", lambda row: row.published.get("perplexity"), ".2f", "+.2f"),
-        (SCORE_NAMES[table.bleu], bleu, ".2f", "+.2f"),
-        ("published", lambda row: row.published.get("bleu"), ".1f", "+.1f"),
-        ("params, 10^6", lambda row: row.n_parameters / 1e6, ".2f", ""),
-        ("published", lambda row: row.published.get("parameters"), ".0f", ""),
+@dataclass(frozen=True)
+class StudyRow:
+    """A row of a study, finished or not."""
+
+    name: str
+    variant: str  # the first row that differs from it in the seed alone, if any; else itself
+    change: str  # the recipe or the overrides that the other rows do not have
+    run: str  # what to type behind `nmtkit run`
+    is_base: bool  # it is the first row, or differs from it in the seed alone
+    state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
+    why: str  # of any other state than "finished"
+    n_parameters: int  # about, while the vocabulary is not known
+    scored: str | None = None  # the fingerprint of its scores
+    steps: int | None = None
+    cost: TrainingCost | None = None
+    dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
+    scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
+    other_code: OtherCode = field(default_factory=dict)  # that made them
+    published: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A figure of one row, or of several that differ in the seed alone."""
+
+    mean: float
+    deviation: float  # standard deviation of a sample; 0 of one row
+    n: int
+
+    @classmethod
+    def of(cls, figures: Sequence[float | None]) -> "Spread | None":
+        """Return the spread of those figures that are known."""
+        known = [each for each in figures if each is not None]
+        deviation = stdev(known) if len(known) > 1 else 0.0
+        return cls(fmean(known), deviation, len(known)) if known else None
+
+    def __str__(self) -> str:
+        """Return it as a cell of a table."""
+        several = f" ± {self.deviation:.2f} ({self.n:,})" if self.n > 1 else ""
+        return f"{self.mean:.2f}{several}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Rows that differ in the seed alone, as one row of the table."""
+
+    rows: list[str]  # the first one names it
+    change: str
+    state: str
+    n_parameters: int
+    dev_perplexity: Spread | None
+    score: Spread | None  # of the kind that is beside the published one
+    published: dict[str, float]
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A study: what its rows reached, beside figures that are published."""
+
+    name: str
+    description: str
+    bleu: str  # the kind that is beside the published one
+    rows: list[StudyRow]
+    variants: list[Variant]
+
+    @classmethod
+    def of(cls, name: str, description: str, bleu: str, rows: list[StudyRow]) -> "StudyTable":
+        """Put together the rows that differ in the seed alone."""
+        names = dict.fromkeys(row.variant for row in rows)
+        together = ([row for row in rows if row.variant == name] for name in names)
+        return cls(name, description, bleu, rows, [_variant(each, bleu) for each in together])
+
+
+def _variant(rows: list[StudyRow], bleu: str) -> Variant:
+    states = Counter(row.state for row in rows)
+    state = ", ".join(f"{n} {state}" if len(states) > 1 else state for state, n in states.items())
+    return Variant(
+        rows=[row.name for row in rows],
+        change=", ".join(
+            each for each in rows[0].change.split(", ") if each and not each.startswith("seed=")
+        ),
+        state=marked(state, all_of(*(row.other_code for row in rows))),
+        n_parameters=rows[0].n_parameters,
+        dev_perplexity=Spread.of([row.dev_perplexity for row in rows]),
+        score=Spread.of([_score(row, bleu) for row in rows]),
+        published=next((row.published for row in rows if row.published), {}),
+    )
+
+
+def study_grid(table: StudyTable, variants: Sequence[Variant] | None = None) -> Grid:
+    """Return one row a variant, all by default; what is published is beside what was reached."""
+    base = table.variants[0]
+    is_scored = {row.name for row in table.rows if row.scores}
+    rows = [
+        (
+            each.rows[0],
+            each.change,
+            str(each.dev_perplexity or ""),
+            _difference(each.dev_perplexity, base.dev_perplexity),
+            _published(each, base, "perplexity", 2),
+            str(each.score or (NOT_AVAILABLE if is_scored & {*each.rows} else "")),
+            _difference(each.score, base.score),
+            _published(each, base, "bleu", 1),
+            f"{each.n_parameters / 1e6:.2f}",
+            f"{each.published['parameters']:.0f}" if "parameters" in each.published else "",
+            each.state,
+        )
+        for each in (table.variants if variants is None else variants)
     ]
-    bases = {number: _mean(table, value) for number, (_, value, *_) in enumerate(figures)}
-    groups = []
-    for row in table.rows:
-        cells = []
-        for number, (_, value, form, of_difference) in enumerate(figures):
-            found, base = value(row), bases[number]
-            cell = "" if found is None else f"{found:{form}}"
-            if value is bleu and found is None and row.scores:
-                cell = NOT_AVAILABLE
-            if found is not None and base is not None and of_difference and not row.is_base:
-                cell += f" ({found - base:{of_difference}})"
-            cells.append(cell)
-        groups.append([(row.name, row.change, *cells, marked(row.state, row.other_code))])
-    columns = ("row", "change", *(heading for heading, *_ in figures), "state")
-    return Grid(f"rows of {table.name}", columns, 2, groups)
+    columns = (
+        *("row", "change", "dev perplexity, not verified", "perplexity from base"),
+        *("perplexity, published", SCORE_NAMES[table.bleu], "BLEU from base", "BLEU, published"),
+        *("params, 10^6", "params, published", "state"),
+    )
+    grid = Grid.of(f"rows of {table.name}", columns, rows, CHANGE + 1)
+    for number in reversed(range(CHANGE + 1, len(columns))):
+        if not any(row[number] for row in rows):
+            grid = grid.without(number)
+    return grid
+
+
+def _difference(one: Spread | None, base: Spread | None) -> str:
+    return f"{one.mean - base.mean:+.2f}" if one and base and one is not base else ""
+
+
+def _published(one: Variant, base: Variant, name: str, n_digits: int) -> str:
+    value, of_base = one.published.get(name), base.published.get(name)
+    if value is None:
+        return ""
+    difference = "" if of_base is None or one is base else f" ({value - of_base:+.{n_digits}f})"
+    return f"{value:.{n_digits}f}{difference}"
 
 
 def cost_grid(table: StudyTable) -> Grid:
     """Return what the training of each finished row cost, counted in two ways."""
-    costs = [(row, row.cost) for row in table.rows if row.cost is not None]
-    groups: list[list[tuple[str, ...]]] = [
-        [
-            (
-                row.name,
-                f"{row.steps:,}",
-                duration(cost.seconds),
-                f"{cost.n_devices:,} x {cost.device}",
-                "unknown" if cost.time_flops is None else f"{cost.time_flops:.2e} FLOPs",
-                f"{cost.product_flops:.2e} FLOPs",
-            )
-        ]
-        for row, cost in costs
+    rows = [
+        (
+            row.name,
+            f"{row.steps:,}",
+            duration(row.cost.seconds),
+            f"{row.cost.n_devices:,} x {row.cost.device}",
+            "unknown" if row.cost.time_flops is None else f"{row.cost.time_flops:.2e} FLOPs",
+            f"{row.cost.product_flops:.2e} FLOPs",
+        )
+        for row in table.rows
+        if row.cost is not None
     ]
     columns = ("row", "steps", "training", "devices", BY_TIME, COUNTED)
-    return Grid(f"what the rows of {table.name} cost", columns, 1, groups)
+    return Grid.of(f"what the rows of {table.name} cost", columns, rows, 1)
 
 
-def without_changes(grid: Grid) -> Grid:
-    """Return the table for a terminal, which the names of the rows must do for."""
-    columns = (grid.columns[0], *grid.columns[2:])
-    groups = [[(row[0], *row[2:]) for row in group] for group in grid.groups]
-    return replace(grid, columns=columns, n_labels=1, groups=groups)
+def study_chart(table: StudyTable) -> Chart | None:
+    """Return the score of each row, and the mean of rows that differ in the seed alone."""
+    name = next((set_name for row in table.rows for set_name in row.scores), "")
+    places = {row: i for i, each in enumerate(table.variants) for row in each.rows}
+    singles = [(places[row.name], _score(row, table.bleu)) for row in table.rows]
+    scored = [(i, each) for i, each in enumerate(table.variants) if each.score]
+    means = [(i, each.score.mean) for i, each in scored if each.score]
+    if not means:
+        return None
+    series = [Series("mean, or only score", means, "dots", labels=[v.rows[0] for _, v in scored])]
+    if any(each.score.n > 1 for _, each in scored if each.score):
+        points = [(place, score) for place, score in singles if score is not None]
+        series.append(Series("each seed", points, "dots"))
+    return Chart(
+        f"{table.name}-scores",
+        f"{SCORE_NAMES[table.bleu]} of {name} by row",
+        series,
+        Axis(low=-0.5, high=len(table.variants) - 0.5, ticks=[(-0.5, "")]),
+        width=max(420, 40 * len(means)),
+    )
+
+
+def _score(row: StudyRow, bleu: str) -> float | None:
+    """Return the score of a row on its first test set."""
+    return figure(next(iter(row.scores.values()), {}), bleu)
 
 
 def study_notes(table: StudyTable) -> list[str]:
     """Return what must be known to read the table, and why rows are not finished."""
     notes = []
-    bases = [row for row in table.rows if row.is_base and row.state == "finished"]
-    if len(bases) > 1:
-        spans = [
-            f"{name} {_span(bases, value)}"
-            for name, value in (
-                ("dev perplexity", lambda row: row.dev_perplexity),
-                (SCORE_NAMES[table.bleu], _score(table.bleu)),
-            )
-        ]
+    if any(each.score and each.score.n > 1 for each in table.variants):
         notes.append(
-            f"{len(bases)} rows differ in the seed alone: {', '.join(spans)}; other differences of "
-            "this size are chance"
+            "mean ± standard deviation (number) of rows that differ in the seed alone; another "
+            "difference of this size is chance"
         )
     if any(row.state == "finished" for row in table.rows):
-        notes.append("in brackets: the difference from base, or from the mean of its seeds")
-        notes.append("dev perplexity: per subword of the development set, end symbols counted")
-    scores = [each for row in table.rows for each in list(row.scores.items())[:1]]
+        notes += [
+            "from base: the difference from the first row, or from the mean of its seeds",
+            "dev perplexity: per subword of the development set, end symbols counted; "
+            + NOT_VERIFIED,
+        ]
     if table.bleu == TABLE_2_KINDS["de"]:
         notes.append(COUNTED_DE)
     kind = kind_of(table.bleu)
     notes += dict.fromkeys(
         f"{SCORE_NAMES[table.bleu]} of {name}: {how_counted(each[kind])}"
-        for name, each in scores
+        for row in table.rows
+        for name, each in list(row.scores.items())[:1]
         if kind in each
     )
     notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
@@ -109,28 +224,4 @@ def study_notes(table: StudyTable) -> list[str]:
     for row in table.rows:
         if note := code_note(row.other_code):
             of_code.setdefault(note, []).append(row.name)
-    notes += [f"{', '.join(names)}: {note}" for note, names in of_code.items()]
-    return notes
-
-
-def _score(name: str) -> Value:
-    """Return what finds the score of a row on its first test set."""
-
-    def score(row: StudyRow) -> float | None:
-        return figure(next(iter(row.scores.values()), {}), name)
-
-    return score
-
-
-def _mean(table: StudyTable, value: Value) -> float | None:
-    found = _values([row for row in table.rows if row.is_base], value)
-    return fmean(found) if found else None
-
-
-def _span(rows: Sequence[StudyRow], value: Value) -> str:
-    found = _values(rows, value)
-    return f"{min(found):.2f} to {max(found):.2f}" if found else "unknown"
-
-
-def _values(rows: Sequence[StudyRow], value: Value) -> list[float]:
-    return [found for row in rows if (found := value(row)) is not None]
+    return [*notes, *(f"{', '.join(names)}: {note}" for note, names in of_code.items())]

@@ -23,8 +23,8 @@ from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
+from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.curves import Curves
-from nmtkit.reporting.devices import device_name
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain
@@ -149,7 +149,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         chain.say_rows("train", n_tokens)
         with (
             on_stop_signal(lambda number: _remember(number, signals)),
-            _reporter(chain, trainer, draft) as report,
+            _reporter(chain, trainer, draft) as reporter,
         ):
             done = train(
                 trainer,
@@ -161,11 +161,13 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                     training=lineage(chain.depends_on("train")),
                 ),
                 aside=draft.with_suffix(ASIDE),
-                evaluate=_evaluation(chain, prepared),
-                report=report,
+                evaluate=_evaluation(chain, prepared, reporter),
+                report=reporter or (lambda _metrics: None),
                 say=progress.say,
                 should_stop=lambda: bool(signals),
             )
+            if reporter:
+                reporter.is_over = is_over(recipe.training, done)
     if not is_over(recipe.training, done):
         _stop(signals, group, f"after step {done.step:,} of {recipe.training.max_steps:,}")
     if done.step < recipe.training.max_steps and done.best is not None:
@@ -224,7 +226,9 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)
 
 
-def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer], DevScore]:
+def _evaluation(
+    chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None"
+) -> Callable[[Transformer], DevScore]:
     """Return what scores a model in training: sacreBLEU or bracket F1 of the first dev lines."""
     corpus = chain.recipe.corpus
     src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
@@ -236,6 +240,8 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus) -> Callable[[Transformer
         translator = Translator(text, engine, greedy, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)
         hyps = [translation.text for translation in translations]
+        if reporter:
+            reporter.curves.samples = [*zip(src, refs, hyps, strict=True)]
         if corpus.linearization:
             f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
             return DevScore(None, f"first {len(refs)} lines of dev, greedy", f1)
@@ -258,7 +264,8 @@ class _Reporter:
         if device.type == "cuda":
             peak = measured_peak(device, PEAK_SECONDS, trainer.acceleration.dtype)
         self._chain, self._trainer, self._draft, self._task = chain, trainer, draft, task
-        self._curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
+        self.is_over = False  # there is no more step to train
+        self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._speed = Speed(
             model.config,
             len(model.output_matrix),
@@ -288,8 +295,8 @@ class _Reporter:
         )
         self._task.advance(metrics.step - self._n_done)
         self._n_done = metrics.step
-        self._curves.add(vars(metrics))
-        self._curves.write_sometimes()
+        self.curves.add(vars(metrics))
+        self.curves.write_sometimes()
         if self._events is not None:
             self._events.write(vars(metrics))
 
@@ -297,7 +304,7 @@ class _Reporter:
         """Write the last version of the page, also where all steps were done before."""
         if not self._n_done:
             self._show_steps_before(self._chain.recipe.training.max_steps + 1)
-        self._curves.write()
+        self.curves.write("finished" if self.is_over else "stopped")
         if self._events is not None:
             self._events.close()
 
@@ -317,7 +324,7 @@ class _Reporter:
     def _show_steps_before(self, step: int) -> None:
         for line in read_metrics(self._draft / CHECKPOINTS / METRICS):
             if line["step"] < step:
-                self._curves.add(line)
+                self.curves.add(line)
 
     def _say_dev(self, metrics: Metrics, perplexity: float) -> None:
         name, score = "sacreBLEU", metrics.dev_sacrebleu or 0.0
@@ -332,16 +339,18 @@ class _Reporter:
 
 
 @contextmanager
-def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[Callable[[Metrics], None]]:
+def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[_Reporter | None]:
     """Provide what shows each step; only the first process does."""
     if not trainer.group.is_first:
-        yield lambda _metrics: None
+        yield None
         return
     total = chain.recipe.training.max_steps
     with progress.task("train", unit="steps", total=total) as task:
         reporter = _Reporter(chain, trainer, draft, task)
-        yield reporter
-        reporter.close()
+        try:
+            yield reporter
+        finally:
+            reporter.close()
 
 
 def _remember(number: signal.Signals, signals: list[signal.Signals]) -> None:

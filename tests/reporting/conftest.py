@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nmtkit.reporting.facts import (
+from nmtkit.reporting.inspection import (
     Counted,
     DroppedPair,
     Histogram,
@@ -14,7 +14,6 @@ from nmtkit.reporting.facts import (
     Side,
     Split,
     Splitting,
-    SplitWord,
     Steps,
     TrainingCorpus,
     Vocabulary,
@@ -44,8 +43,7 @@ def _split(name: str, n: int) -> Split:
 @pytest.fixture
 def inspection() -> Inspection:
     """Facts of a corpus whose every text is hostile."""
-    splitting = Splitting("en", 1_234, 617, 2_468, [Counted("whole", 12)], [])
-    most_split = [SplitWord(HOSTILE, ["so@@", f"{HOSTILE}@@", HOSTILE], 17)]
+    splitting = Splitting("en", 1_234, 617, 2_468)
     return Inspection(
         recipe="mine",
         description=HOSTILE,
@@ -65,10 +63,10 @@ def inspection() -> Inspection:
             21,
             3_273,
             8_863,
-            [Counted("the", 56_457)],
+            [Counted(HOSTILE, 56_457)],
             [Counted("z", 1)],
         ),
-        splitting=(splitting, replace(splitting, lang="de", most_split=most_split)),
+        splitting=(splitting, replace(splitting, lang="de")),
         round_trip=98.76,
         samples=[
             SamplePair("one", 1, steps_of("en", HOSTILE), steps_of("de", "Zwei")),

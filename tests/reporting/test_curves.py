@@ -1,26 +1,29 @@
 """The page of a training's curves: what it shows, however long or damaged the metrics are."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nmtkit.reporting.chart import Curve
-from nmtkit.reporting.curves import MAX_POINTS, Curves
+from nmtkit.reporting.chart import Point
+from nmtkit.reporting.curves import MAX_POINTS, Curves, Sample, State
+from nmtkit.visible import visible
 from reporting.conftest import HOSTILE
 from reporting.test_page import Element, assert_alone, parse
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-PLOTTED = ["Training loss", "Dev perplexity", "Dev sacreBLEU", "Learning rate", "Target tokens/s"]
+SAMPLES = [(f"{n}. Quelle", f"{n}. reference", HOSTILE) for n in range(12)]
 
 
 def line(step: int, **changes: Any) -> dict[str, Any]:
     """A step of two seconds, as `metrics.jsonl` has it."""
     values = {
         "step": step,
-        "loss": 8 - step / 1_000,
+        "nll": 8 - step / 1_000,
+        "gradient_norm": 1.5,
         "learning_rate": step * 1e-6,
         "tgt_tokens": 500,
         "seconds": 2.0,
@@ -30,15 +33,18 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
     return {**values, **changes}
 
 
-def curves_of(lines: list[dict[str, Any]], path: Path = Path("x.html")) -> Curves:
-    curves = Curves(path, "mine", "A recipe", 1_200)
+def curves_of(lines: list[dict[str, Any]], samples: Sequence[Sample] = ()) -> Curves:
+    curves = Curves(Path("x.html"), "mine", "A recipe", 1_200)
+    curves.samples = samples
     for each in lines:
         curves.add(each)
     return curves
 
 
-def page_of(lines: list[dict[str, Any]]) -> Element:
-    return parse(curves_of(lines).render(NOW))
+def points(curves: Curves, key: str, number: int = 0) -> Sequence[Point]:
+    """The points of a series."""
+    (chart,) = (each for each in curves.charts() if each.key == key)
+    return chart.series[number].points
 
 
 def figures(page: Element) -> dict[str, list[str]]:
@@ -49,25 +55,13 @@ def figures(page: Element) -> dict[str, list[str]]:
     }
 
 
-def places(page: Element, key: str) -> list[tuple[float, float]]:
-    (svg,) = (
-        each
-        for each in page.all("svg")
-        if each.attributes["aria-labelledby"].startswith(f"{key}-t ")
-    )
-    (path,) = (each for each in svg.all("path") if each.attributes["class"] == "curve")
-    pairs = [place.split(" ") for place in path.attributes["d"].removeprefix("M").split("L")]
-    return [(float(x), float(y)) for x, y in pairs]
-
-
-def test_page_tells_how_far_training_is() -> None:
+def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
     lines = [line(step) for step in range(1, 601)]
     lines[199] |= {"dev_perplexity": 4.25, "dev_sacrebleu": 20.5}
     lines[399] |= {"dev_perplexity": 5.0, "dev_sacrebleu": 22.25}
-    page = page_of(lines)
+    page = parse(curves_of(lines, SAMPLES).render("running", NOW))
     assert [each.text for each in page.all("figcaption")] == [
-        f"{title} by step" + (", logarithmic" if title == "Dev perplexity" else "")
-        for title in PLOTTED
+        *("Loss", "Dev sacreBLEU", "Learning rate", "Gradient norm", "Target tokens/s")
     ]
     found = figures(page)
     assert found["Step"] == ["600", "of 1,200"]
@@ -76,49 +70,59 @@ def test_page_tells_how_far_training_is() -> None:
     assert found["Dev sacreBLEU"] == ["22.25", "step 400"]
     assert found["Target tokens/s"] == ["250", "about 20 min left"]
     rows = [[cell.text for cell in row.all() if cell.tag in ("th", "td")] for row in page.all("tr")]
-    assert rows[1:] == [["400", "5.00", "22.25"], ["200", "4.25", "20.50"]]
+    assert rows[1:] == [["400", "1.609", "5.00", "22.25"], ["200", "1.447", "4.25", "20.50"]]
     assert "2026-01-02 03:04:05 UTC" in page.text
+    shown = [each.text for each in page.all("dd")]
+    assert {"0. Quelle", "9. reference", visible(HOSTILE)} <= set(shown)
 
 
-def test_curves_are_drawn_to_scale() -> None:
-    lines = [
-        line(step, dev_perplexity=10.0**step, dev_sacrebleu=step, loss=step) for step in (1, 2, 3)
-    ]
-    page = page_of(lines)
-    for key in ("loss", "score", "perplexity"):  # whose logarithm rises evenly
-        (x1, y1), (x2, y2), (x3, y3) = places(page, key)
-        assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
-        assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
-        assert y1 - y2 > 20
-    assert places(page, "loss")[-1][1] == pytest.approx(
-        Curve.BOTTOM - (Curve.BOTTOM - Curve.TOP) / 1.05, abs=0.1
-    )
+@pytest.mark.parametrize(
+    ("state", "last", "sentence", "has_more"),
+    [
+        ("running", 600, "Running, step 600 of 1,200. Reload the page", True),
+        ("stopped", 600, "Stopped, step 600 of 1,200. The same command resumes it.", True),
+        ("finished", 600, "Finished, step 600 of 1,200: dev was no longer better.", False),
+        ("finished", 1_200, "Finished, step 1,200 of 1,200.", False),
+    ],
+)
+def test_page_says_whether_training_is_over(
+    state: State, last: int, sentence: str, has_more: bool
+) -> None:
+    page = parse(curves_of([line(last)]).render(state, NOW))
+    assert any(each.text.startswith(sentence) for each in page.all("p"))
+    assert ("left" in figures(page)["Target tokens/s"][1]) == has_more
+
+
+def test_losses_of_train_and_dev_are_on_one_scale() -> None:
+    curves = curves_of([line(1, nll=3.0), line(2, dev_perplexity=math.e**2, dev_sacrebleu=1.0)])
+    assert points(curves, "loss")[0] == (1, 3.0)
+    assert points(curves, "loss", 1) == [(2, 2.0)]
+    assert points(curves, "score") == [(2, 1.0)]
 
 
 def test_many_steps_are_few_points_whose_means_are_exact() -> None:
-    n_steps = 5_000
-    curves = curves_of([line(step) for step in range(1, n_steps + 1)])
-    page = curves.render(NOW)
-    assert MAX_POINTS / 2 <= len(places(parse(page), "loss")) <= MAX_POINTS
-    assert len(page) < 60_000
-    assert sum(point.n_steps for point in curves._points) == n_steps
-    first = curves._points[0]
-    assert first.last == first.n_steps
-    assert first.loss / first.n_losses == pytest.approx(8 - (first.last + 1) / 2_000)
+    curves = curves_of([line(step) for step in range(1, 5_001)])
+    losses = points(curves, "loss")
+    assert MAX_POINTS / 2 <= len(losses) <= MAX_POINTS
+    assert losses[-1][0] == 5_000
+    first = losses[0]
+    assert first[1] == pytest.approx(8 - (first[0] + 1) / 2_000)
+    assert len(curves.render("running", NOW)) < 80_000
 
 
 @pytest.mark.parametrize("value", [None, "x", math.nan, [], {}, True])
 def test_numbers_that_are_missing_or_damaged_are_left_out(value: object) -> None:
-    damaged = line(2, loss=value, learning_rate=value, dev_perplexity=value, dev_sacrebleu=value)
-    page = page_of([line(1), damaged, line(3)])
-    assert len(places(page, "loss")) == (3 if value is True else 2)
-    assert "nan" not in curves_of([line(1), damaged]).render(NOW)
+    names = ("nll", "learning_rate", "gradient_norm", "dev_perplexity", "dev_sacrebleu")
+    curves = curves_of([line(1), line(2, **dict.fromkeys(names, value)), line(3)])
+    assert len(points(curves, "loss")) == (3 if value is True else 2)
+    assert "nan" not in curves.render("running", NOW)
 
 
 def test_page_is_alone_and_takes_no_text_for_markup() -> None:
     curves = Curves(Path("x.html"), HOSTILE, HOSTILE, 10)
+    curves.samples = [(HOSTILE, HOSTILE, HOSTILE)]
     curves.add(line(1, dev_perplexity=2.0, dev_sacrebleu=3.0))
-    assert_alone(parse(curves.render(NOW)), "style")
+    assert_alone(parse(curves.render("stopped", NOW)), "style")
 
 
 def test_page_is_written_after_evaluations_and_now_and_then(

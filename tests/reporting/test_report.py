@@ -1,4 +1,4 @@
-"""The report: the paper's tables, ours beside them, and where each figure leads."""
+"""The report: own runs first, what is published beside them, and where each figure leads."""
 
 import json
 import re
@@ -8,29 +8,27 @@ from typing import Any
 
 import pytest
 
-from nmtkit.files import DamagedError
-from nmtkit.reporting.chart import Curve
-from nmtkit.reporting.devices import training_cost
-from nmtkit.reporting.exhibit import Drawing, Exhibit, Panel, read_exhibit, write_exhibit
-from nmtkit.reporting.facts import StudyRow, StudyTable
-from nmtkit.reporting.inspection import Grid
+from nmtkit.reporting.cost import training_cost
+from nmtkit.reporting.document import Part, markdown_of, write_for_paper
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.page import TEMPLATES
 from nmtkit.reporting.published import TABLE_2, TABLE_4
 from nmtkit.reporting.report import (
     Report,
     RunFacts,
     StageFacts,
+    document,
     reproductions_grid,
     table_2,
     table_2_score,
     table_4,
 )
-from nmtkit.reporting.report_page import render_html, render_markdown
-from nmtkit.reporting.study import study_grid
+from nmtkit.reporting.study import StudyRow, StudyTable, study_chart, study_grid, study_notes
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_alone, parse
 
 ROOT = Path(__file__).resolve().parents[2]
-EMPTY = Report("2026-01-02T03:04:05+00:00", {"code": "c0de"}, "runs", [], [], {})
+EMPTY = Report("2026-01-02T03:04:05+00:00", {"code": "c0de"}, "runs", [], [])
 SHA = "5ea1" * 16
 
 
@@ -72,66 +70,117 @@ def run_of(
         dev=[],
         by_length={},
         other_code={f"train{text}": [f"model/{text}"]} if text else {},
-        curves=[Curve("loss", f"Loss{text}", [(1, 2.0), (50, 1.0)], 50)],
     )
 
 
+def row_of(name: str, run: RunFacts | None = None, **given: Any) -> StudyRow:
+    values: dict[str, Any] = {
+        "name": name, "variant": name, "change": "", "run": "x", "is_base": False,
+        "state": "finished" if run else "not run", "why": "", "n_parameters": 65_000_000,
+    }  # fmt: skip
+    if run:
+        values |= {"scored": run.id, "steps": 9, "cost": run.cost, "dev_perplexity": 5.25}
+        values |= {"scores": run.scores}
+    return StudyRow(**{**values, **given})
+
+
 def study_of(run: RunFacts, text: str = "") -> StudyTable:
-    rows = [
-        StudyRow(f"base{text}", "", "x", True, "finished", "", 65_000_000, scored=run.id,
-                 steps=9, cost=run.cost, dev_perplexity=5.25, scores=run.scores),
-        StudyRow("hot", text, "x", False, "diverged", f"not finite{text}", 65_000_000),
-    ]  # fmt: skip
-    return StudyTable(f"a study{text}", f"What it is{text}", "sacrebleu", rows)
+    hot = row_of("hot", change=text, state="diverged", why=f"not finite{text}")
+    rows = [row_of(f"base{text}", run, is_base=True), hot, row_of(f"later{text}", change=text)]
+    return StudyTable.of("a-study", f"What it is{text}", "sacrebleu", rows)
 
 
 def full(text: str = "") -> Report:
     run = run_of(1, "wmt14-en-de-base", text, compound_split_bleu=SPLIT, sacrebleu=score(26))
-    panel = Panel(title=f"t{text}", columns=[f"a{text}", "b"], n_labels=1, rows=[[text, "7"]])
-    drawing = Drawing(title=f"d{text}", svg=f"<svg>{text}</svg>")
-    exhibit = Exhibit(
-        command=f"nmtkit bench layers{text}", made_by={"code": text}, notes=[f"n{text}"],
-        panels=[panel], drawings=[drawing],
-    )  # fmt: skip
-    return replace(EMPTY, runs=[run], studies=[study_of(run, text)], exhibits={"table-1": exhibit})
+    return replace(EMPTY, runs=[run], studies=[study_of(run, text)])
+
+
+def page_of(report: Report) -> str:
+    return TEMPLATES.get_template("report.html.j2").render(document=document(report))
+
+
+def markdown(report: Report) -> str:
+    return "\n\n".join(markdown_of([document(report)], level=1))
+
+
+def parts_of(part: Part) -> dict[str, Part]:
+    within = {part.key: part}
+    for each in part.parts:
+        within |= parts_of(each)
+    return within
+
+
+# Studies
 
 
 def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
-    old, new = (run_of(1, compound_split_bleu=kind) for kind in (score(26.75), SPLIT))
-    rows = [*study_of(old).rows[:1], *study_of(new).rows]
-    table = StudyTable("s", "d", "compound_split_bleu.score_quotes_replaced", rows)
-    cells = [row[4] for group in study_grid(table).groups for row in group]
-    assert cells == ["not available", "27.25", ""]
-    plain = StudyTable("s", "d", "compound_split_bleu", rows)
-    cells = [row[4] for group in study_grid(plain).groups for row in group]
-    assert cells == ["26.75", "26.75", ""]
+    runs = [run_of(1, compound_split_bleu=kind) for kind in (score(26.75), SPLIT)]
+    rows = [*(row_of(f"row-{n}", run) for n, run in enumerate(runs)), row_of("last")]
+    for kind, cells in (
+        ("compound_split_bleu.score_quotes_replaced", ["not available", "27.25", ""]),
+        ("compound_split_bleu", ["26.75", "26.75", ""]),
+    ):
+        grid = study_grid(StudyTable.of("s", "d", kind, rows))
+        (column,) = (i for i, name in enumerate(grid.columns) if name.startswith("compound-split"))
+        assert [row[column] for group in grid.groups for row in group] == cells
+
+
+def test_rows_that_differ_in_the_seed_alone_are_one_row_with_mean_deviation_and_number() -> None:
+    scores = {"base": 25.0, "base-2": 25.5, "base-3": 26.0, "other": 24.0, "other-2": 24.5}
+    rows = [
+        row_of(
+            name,
+            run_of(number, sacrebleu=score(value)),
+            variant=name.partition("-")[0],
+            change=f"d_k=7, seed={number}",
+            dev_perplexity=value / 5,
+        )
+        for number, (name, value) in enumerate(scores.items())
+    ]
+    unfinished = row_of("other-3", variant="other", state="stopped")
+    table = StudyTable.of("mine", "d", "sacrebleu", [*rows, unfinished])
+    grid = study_grid(table)
+    found = [dict(zip(grid.columns, row, strict=True)) for (row,) in grid.groups]
+    assert [row["sacreBLEU"] for row in found] == ["25.50 ± 0.50 (3)", "24.25 ± 0.35 (2)"]
+    assert [row["BLEU from base"] for row in found] == ["", "-1.25"]
+    assert found[0]["dev perplexity, not verified"] == "5.10 ± 0.10 (3)"
+    assert [row["change"] for row in found] == ["d_k=7", "d_k=7"]
+    assert [row["state"] for row in found] == ["finished", "2 finished, 1 stopped"]
+    assert not any("published" in name for name in grid.columns)  # nothing is
+    assert "number" in study_notes(table)[0]
+    chart = study_chart(table)
+    assert chart is not None
+    means, each = chart.series
+    assert [value for _, value in means.points] == [25.5, 24.25]
+    assert sorted(value for _, value in each.points) == sorted(scores.values())
+    assert list(means.labels) == ["base", "other"]
+
+
+# Tables of the paper
 
 
 def rows_of(grid: Grid) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for group in grid.groups for row in group}
 
 
-def test_table_2_has_the_paper_and_what_is_not_run() -> None:
+def test_table_2_has_the_paper() -> None:
     rows = rows_of(table_2(EMPTY))
-    assert len(rows) == len(TABLE_2) + 4
+    assert len(rows) == len(TABLE_2)
     assert rows["Transformer (base)"] == ("27.3", "38.1", "3.3e18", "3.3e18", "")
     assert rows["GNMT + RL ensemble"] == ("26.3", "41.16", "1.8e20", "1.1e21", "")
-    assert rows["nmtkit run wmt14-en-de-base"] == ("not run", "", "", "", "")
-    assert rows["nmtkit run wmt14-en-fr-big"] == ("", "not run", "", "", "")
 
 
-def test_table_2_has_runs_with_the_kind_of_bleu_that_the_paper_has() -> None:
+def test_table_2_begins_with_runs_with_the_kind_of_bleu_that_the_paper_has() -> None:
     german = run_of(1, "wmt14-en-de-base", compound_split_bleu=SPLIT, sacrebleu=score(26))
     french = run_of(2, "other", tgt="fr", tokenized_bleu=score(38.5), compound_split_bleu=score(9))
     dev = replace(run_of(3, "wmt14-en-de-big"), scores={"newstest2013": {"sacrebleu": score(1)}})
     rows = rows_of(table_2(replace(EMPTY, runs=[german, french, dev])))
     costs = training_cost(43_200, 8, "Tesla P100-SXM2-16GB", 1.0).time_flops
     assert costs == pytest.approx(3.28e18, rel=0.01)
-    assert rows["nmtkit: wmt14-en-de-base seed=1"] == ("27.25", "", "3.3e18", "", "1.0e18")
-    assert rows["nmtkit: other seed=2"] == ("", "38.50", "", "3.3e18", "1.0e18")
-    assert "nmtkit run wmt14-en-de-base" not in rows
-    assert rows["nmtkit run wmt14-en-de-big"][0] == "not run"
-    assert rows["nmtkit run wmt14-en-fr-base"][1] == "not run"
+    ours = ["nmtkit: wmt14-en-de-base seed=1", "nmtkit: other seed=2"]
+    assert list(rows)[:3] == [*ours, TABLE_2[0].model]
+    assert rows[ours[0]] == ("27.25", "", "3.3e18", "", "1.0e18")
+    assert rows[ours[1]] == ("", "38.50", "", "3.3e18", "1.0e18")
 
 
 def test_table_2_says_which_runs_have_no_figure_like_the_papers() -> None:
@@ -157,33 +206,76 @@ def test_reproductions_are_beside_figures_of_their_own_kind_alone() -> None:
     for group in grid.groups:
         assert len({row[0] for row in group}) == 1
         assert all(row[-1] for row in group)
-    for text in (
-        parse(render_html(full())).text,
-        render_markdown(full()),
-        json.dumps(EMPTY.as_json()),
-    ):
+    for text in (parse(page_of(full())).text, markdown(full()), json.dumps(EMPTY.as_json())):
         assert "27.52" in text
 
 
-def test_table_4_has_the_paper_and_runs_that_parse() -> None:
-    rows = [row for group in table_4(EMPTY).groups for row in group]
-    assert len(rows) == len(TABLE_4) + 2
-    assert rows[-1] == ("nmtkit run wsj-parsing-semi", "", "not run")
+def test_table_4_begins_with_runs_that_parse() -> None:
     parser = run_of(1, "wsj-parsing", bracket_f1=score(91.25))
     rows = [row for group in table_4(replace(EMPTY, runs=[parser])).groups for row in group]
-    assert ("nmtkit: wsj-parsing seed=1", "newstest2014", "91.25") in rows
-    assert not any(row[0] == "nmtkit run wsj-parsing" for row in rows)
+    assert len(rows) == len(TABLE_4) + 1
+    assert rows[0] == ("nmtkit: wsj-parsing seed=1", "newstest2014", "91.25")
 
 
-# The page
+# The document
+
+
+def test_what_was_not_run_is_folded_away_and_its_command_is_said() -> None:
+    nothing = parts_of(document(EMPTY))
+    assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
+    assert "nmtkit run wmt14-en-de-base\n" in nothing["published"].code
+    found = parts_of(document(full()))
+    assert [found[key].is_folded for key in ("a-study", "table-2", "table-4")] == [
+        False,
+        False,
+        True,
+    ]
+    assert list(rows_of(found["a-study"].tables["a-study"])) == ["base", "hot"]
+    folded = found["a-study-not-run"]
+    assert (folded.is_folded, list(rows_of(*folded.tables.values()))) == (True, ["later"])
+    assert "nmtkit run wmt14-en-de-base\n" not in found["published"].code
+
+
+def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
+    def trained(number: int, prepared: str, how: str = "as said") -> RunFacts:
+        run = run_of(number, sacrebleu=score(20.0 + number))
+        dev = [
+            {"step": step, "dev_perplexity": 9 / step, "dev_sacrebleu": number * step,
+             "dev_sacrebleu_how": how}
+            for step in (1, 2)
+        ]  # fmt: skip
+        by_length = [{"mean_words": n, "lines": 9, "sacrebleu": number + n} for n in (5.0, 15.0)]
+        stages = [StageFacts("prepare", prepared, "p", is_here=True), *run.stages]
+        return replace(run, dev=dev, by_length={"newstest2014": by_length}, stages=stages)
+
+    runs = [trained(1, "one"), trained(2, "one"), trained(3, "other"), trained(4, "one", "else")]
+    found = parts_of(document(replace(EMPTY, runs=runs)))["runs"]
+    lines = {chart.key: [each.name for each in chart.series] for chart in found.charts}
+    names = [f"mine seed={number}" for number in range(1, 5)]
+    assert lines["dev-sacrebleu"] == names[:2]
+    assert [lines["dev-sacrebleu-2"], lines["dev-sacrebleu-3"]] == [[names[2]], [names[3]]]
+    assert lines["dev-perplexity"] == [f"{names[0]} = {names[1]} = {names[3]}"]  # the same points
+    assert lines["length"] == names
+    assert {f"sacreBLEU of dev: {how}" for how in ("as said", "else")} < set(found.notes)
+    assert all("not verified" in each.title for each in found.charts if "dev" in each.key)
+
+
+def test_no_label_of_a_system_is_dropped() -> None:
+    runs = [
+        replace(run_of(n, compound_split_bleu=SPLIT), label=f"a rather long name {n}")
+        for n in range(30)
+    ]
+    charts = parts_of(document(replace(EMPTY, runs=runs)))["table-2"].charts
+    drawn = charts[0].content()
+    assert all(run.label in drawn for run in runs)
+    assert all(row.model in drawn for row in TABLE_2 if row.en_de and row.en_de_flops)
 
 
 def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
-    page, markdown = parse(render_html(full())), render_markdown(full())
+    page, text = parse(page_of(full())), markdown(full())
     links = [each for each in page.all("a") if "run-" in each.attributes["href"]]
     assert len(links) == 5  # of the runs, of Table 2, of the study, of two kinds of reproductions
-    (details,) = page.all("details")
-    ids = [each.attributes.get("id") for each in details.all()]
+    ids = [each.attributes.get("id") for details in page.all("details") for each in details.all()]
     assert {link.attributes["href"].removeprefix("#") for link in links} <= set(ids)
     for what in (
         "nmtkit run wmt14-en-de-base",
@@ -197,47 +289,42 @@ def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
         f"wmt14-en-de-base, sha256 {SHA}",
         "compound-split BLEU: as said",
     ):
-        assert what in details.text
-        assert what in markdown.replace("\\", "")
+        assert what in page.text
+        assert what in text.replace("\\", "")
 
 
 def test_no_text_becomes_markup() -> None:
-    plain, hostile = (parse(render_html(full(text))) for text in ("x", HOSTILE))
-    assert [e.tag for e in hostile.all()] == [e.tag for e in plain.all()]
-    assert all(line.isprintable() for line in render_html(full(HOSTILE)).split("\n"))
-    markdown = render_markdown(full(HOSTILE))
-    assert "<script" not in re.sub(r"(?m)^    .*$", "", markdown).replace("\\<", "")
-    assert all(line.isprintable() for line in markdown.split("\n"))
+    plain, hostile = (parse(page_of(full(text))) for text in ("x", HOSTILE))
+    tags = [[e.tag for e in page.all() if e.tag != "path"] for page in (plain, hostile)]  # leaders
+    assert tags[0] == tags[1]
+    assert all(line.isprintable() for line in page_of(full(HOSTILE)).split("\n"))
+    text = markdown(full(HOSTILE))
+    assert "<script" not in re.sub(r"(?m)^    .*$", "", text).replace("\\<", "")
+    assert all(line.isprintable() for line in text.split("\n"))
 
 
 def test_page_is_alone() -> None:
-    page = parse(render_html(full(HOSTILE)))
-    assert_alone(page, "img", "src", "style")
-    assert [img.attributes["src"][:26] for img in page.all("img")] == ["data:image/svg+xml;base64,"]
+    assert_alone(parse(page_of(full(HOSTILE))), "style")
 
 
-# JSON
+def test_tables_and_charts_for_a_paper_are_files(tmp_path: Path) -> None:
+    write_for_paper(document(full()).parts, tmp_path)
+    tables = {"runs", "a-study", "a-study-cost", "table-2", "reproductions"}
+    names = {f"tables/{name}.{end}" for name in tables for end in ("md", "tex", "csv")}
+    names |= {f"charts/{name}.svg" for name in ("cost-de", "cost-fr", "a-study-scores")}
+    files = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.*")}
+    assert set(files) == names
+    assert "](#" not in files["tables/runs.md"].read_text(encoding="utf-8")
+    assert all(text in markdown(full()) for text in names if text.startswith("charts/"))
 
 
 def test_every_key_of_the_json_is_documented() -> None:
     content = full().as_json()
-    assert content["format"] == 1
+    assert content["format"] == 2
     readme = (ROOT / "nmtkit" / "reporting" / "README.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`([a-z_0-9-]+)`", readme))
     keys = {*content, *content["runs"][0], *content["runs"][0]["stages"][0]}
-    keys |= {*content["runs"][0]["cost"], *content["exhibits"]}
+    keys |= {*content["runs"][0]["cost"], *content["studies"][0]["variants"][0]}
     assert keys - documented == set()
-    assert {each.name for each in fields(RunFacts)} - {"curves"} == set(content["runs"][0])
+    assert {each.name for each in fields(RunFacts)} == set(content["runs"][0])
     assert json.loads(json.dumps(content, allow_nan=False)) is not None
-
-
-def test_exhibit_is_read_as_written(tmp_path: Path) -> None:
-    assert read_exhibit(tmp_path, "table-1") is None
-    exhibit = full(HOSTILE).exhibits["table-1"]
-    assert exhibit is not None
-    place = write_exhibit(tmp_path, "table-1", exhibit)
-    assert read_exhibit(tmp_path, "table-1") == exhibit
-    assert [path.name for path in place.parent.iterdir()] == ["table-1.json"]
-    place.write_text('{"format": 2}', encoding="utf-8")
-    with pytest.raises(DamagedError):
-        read_exhibit(tmp_path, "table-1")

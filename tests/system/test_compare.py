@@ -2,14 +2,17 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reporting.test_page import assert_alone, parse
 from sacrebleu.metrics.chrf import CHRF
 
+from nmtkit.cli.compare import marked_words
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -88,7 +91,7 @@ def test_figures_are_those_of_sacrebleu(files: Path, seed: dict[str, str]) -> No
 
 def test_what_is_shown_for_files(files: Path) -> None:
     command = ("compare", "a.de", "b.de", "c.de", "--ref", "ref.de", "--lang", "de")
-    shown = done(nmtkit(files, *command)).out
+    shown = done(nmtkit(files, *command, "--html", "page.html")).out
     found = compared(files)
     assert [system["identical"] for system in found["systems"]] == [True, False, True]
     (verdicts,) = (line for line in shown.split("\n") if "against the first" in line)
@@ -105,7 +108,21 @@ def test_what_is_shown_for_files(files: Path) -> None:
     differences = found["differences"]
     largest = sorted(ranges.values(), reverse=True)[: len(differences)]
     assert [ranges[each["line"]] for each in differences] == largest
-    assert all(each["hyps"][0] in shown for each in differences if len(each["hyps"][0]) < 40)
+    plain = re.sub(r"[│\s\[\]]", "", shown)
+    page = parse((files / "page.html").read_text(encoding="utf-8"))
+    assert_alone(page, "style")
+    for number, each in enumerate(differences):
+        for hyp in each["hyps"]:
+            assert number >= 5 or "".join(hyp.split()) in plain or len(hyp) > 60
+            assert hyp in page.text
+
+
+def test_words_that_differ_are_marked() -> None:
+    pieces = marked_words(
+        "der Hund  sah die Katze", ["der Baum  sah die Katze", "der Hund  sah die"]
+    )
+    assert pieces == [("der", False), ("Hund", True), (" sah die", False), ("Katze", True)]
+    assert marked_words("a b", ["a b"]) == [("a b", False)]
 
 
 def verdict(folder: Path, *systems: str) -> str:

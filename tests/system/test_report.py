@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.commands.report import gather
+from nmtkit.cli.report import gather
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
@@ -20,7 +20,7 @@ def test_report_of_a_run_says_all_that_it_rests_on(finished: Finished, tmp_path:
     ended = done(nmtkit(finished.folder, "report", "-o", str(tmp_path / "report")))
     assert traces(finished.folder) == before
     paths = [Path(line) for line in ended.out.split("\n")[:-1]]
-    assert [path.name for path in paths] == ["report.md", "report.html", "report.json"]
+    assert [path.name for path in paths] == ["report.html", "report.md", "report.json"]
     report = json.loads(paths[2].read_bytes())
     (run,) = report["runs"]
     scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())
@@ -44,35 +44,40 @@ def test_report_of_a_run_says_all_that_it_rests_on(finished: Finished, tmp_path:
     assert run["cost"]["product_flops"] > 1e9
     assert [each["step"] for each in run["dev"]] == [60, 120]
     assert sum(each["lines"] for each in run["by_length"]["test"]) >= 30
-    sacrebleu = scores["test"]["sacrebleu"]["score"]
-    assert f"{sacrebleu:.2f}" in paths[0].read_text(encoding="utf-8")
+    sacrebleu = f"{scores['test']['sacrebleu']['score']:.2f}"
+    assert sacrebleu in (tmp_path / "report" / "tables" / "runs.csv").read_text(encoding="utf-8")
+    assert sacrebleu in paths[1].read_text(encoding="utf-8")
+    assert "<svg" in (tmp_path / "report/charts/dev-sacrebleu.svg").read_text(encoding="utf-8")
     assert [study["name"] for study in report["studies"]] == ["table-3", "table-3-multi30k"]
 
 
-def test_runs_are_chosen_by_name(complete: Path) -> None:
+STUDY = f"""
+name = "mine"
+description = "One row"
+recipe = "./{RECIPE}"
+bleu = "sacrebleu"
+rows = [{{ name = "base" }}, {{ name = "N1", set = ["model.n_layers=7"] }}]
+"""
+
+
+def test_runs_and_studies_are_chosen_by_name(complete: Path) -> None:
     machine = Machine(complete / "runs", device="cpu")
-    report = gather(machine, [str(complete / RECIPE)], ["table-3 --set training.max_steps=7"])
-    assert [run.name for run in report.runs] == ["tiny"]
+    (complete / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
+    names = [str(complete / RECIPE), "table-3 --set training.max_steps=7"]
+    report = gather(machine, names)
+    assert [run.label for run in report.runs] == ["tiny"]
     assert all("max_steps=7" in row.run for row in report.studies[0].rows)
+    report = gather(machine, [str(complete / "study.toml")])
+    assert [(run.name, run.label) for run in report.runs] == [("tiny", "mine: base")]
+    assert [study.name for study in report.studies] == ["mine"]
+    assert gather(machine, names[1:]).runs == []
     with pytest.raises(UserError, match="nothing from `score` is in"):
         gather(machine, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
 
-def test_run_that_is_a_row_of_a_study_has_its_name(complete: Path) -> None:
-    study = complete / "study.toml"
-    study.write_text(
-        f'name = "mine"\ndescription = "One row"\nrecipe = "./{RECIPE}"\nbleu = "sacrebleu"\n'
-        'rows = [{ name = "base" }, { name = "N1", set = ["model.n_layers=7"] }]\n',
-        encoding="utf-8",
-        newline="\n",
-    )
-    (run,) = gather(Machine(complete / "runs", device="cpu"), studies=[str(study)]).runs
-    assert (run.name, run.label) == ("tiny", "mine: base")
-
-
 def test_what_was_freed_is_said_and_the_rest_is_reported(complete: Path) -> None:
     shutil.rmtree(artifact(complete, "train"))
-    (run,) = gather(Machine(complete / "runs"), studies=["table-3"]).runs
+    (run,) = gather(Machine(complete / "runs")).runs
     here = {stage.stage: stage.is_here for stage in run.stages}
     # What it was made from is not known any more.
     assert here == {"train": False, "average": True, "translate": True, "score": True}
@@ -85,13 +90,13 @@ def test_damaged_run_is_left_out_unless_it_is_named(
 ) -> None:
     flip_byte(artifact(complete, "translate") / "test" / "hypotheses.txt")
     machine = Machine(complete / "runs")
-    assert gather(machine, studies=["table-3"]).runs == []
+    assert gather(machine).runs == []
     assert "this run is left out: " in capfd.readouterr().err
     with pytest.raises(DamagedError, match="was altered"):
-        gather(machine, [str(complete / RECIPE)], ["table-3"])
+        gather(machine, [str(complete / RECIPE)])
 
 
 def test_output_that_is_a_file_is_refused(complete: Path) -> None:
-    ended = nmtkit(complete, "report", "-o", RECIPE, "--study", "table-3")
+    ended = nmtkit(complete, "report", "-o", RECIPE)
     assert ended.code == 1
     assert "is not a folder; name another one" in ended.err

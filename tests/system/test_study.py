@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from nmtkit.cli.run import run_stages
-from nmtkit.commands.study import _claim, chains_of, run_rows, table
+from nmtkit.cli.study import _claim, chains_of, run_rows, table
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.facts import StudyRow
-from nmtkit.reporting.study import study_notes
+from nmtkit.reporting.study import StudyRow, study_notes
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Store
@@ -73,7 +72,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             return 1
         return 0
 
-    monkeypatch.setattr("nmtkit.commands.study._nmtkit", nmtkit)
+    monkeypatch.setattr("nmtkit.cli.study._nmtkit", nmtkit)
 
 
 def study(folder: Path, *args: str) -> Outcome:

@@ -1,0 +1,225 @@
+"""nmtkit attention: what a bundle's model attends to in a sentence and its translation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nmtkit import progress
+from nmtkit.cli.options import Bundle, Device, Html, Svg, command
+from nmtkit.errors import UserError, shown
+from nmtkit.languages import Language
+from nmtkit.machine import EngineName
+from nmtkit.reporting.attention import (
+    NAMES,
+    AttentionPicture,
+    Finding,
+    View,
+    render_page,
+    render_svg,
+)
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.show import Form, show
+from nmtkit.symbols import BOS_ID, EOS_ID
+
+FAR = 4  # tokens between two words: a long distance
+# Words that stand for another one, of the languages that tests and recipes have.
+PRONOUNS = {
+    "en": "he she it they him her them his its their hers theirs himself herself itself themselves",
+    "de": "er sie es ihn ihm ihr ihnen ihre ihren ihrem ihrer sein seine seinen seinem seiner",
+    "fr": "il elle ils elles le la les lui leur leurs son sa ses",
+}
+VIEW = "KIND.LAYER[.HEAD[.WORD]]"
+
+
+def _utf8(text: str | None) -> str | None:
+    try:
+        (text or "").encode("utf-8")
+    except UnicodeEncodeError:
+        raise UserError(f"{shown(text)} is not valid UTF-8; set the terminal to UTF-8") from None
+    return text
+
+
+@command("nmtkit attention 'It is late.' --bundle DIR --html page.html")
+def attention(
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", callback=_utf8, help="What is translated.")
+    ],
+    bundle: Bundle,
+    form: Form,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", callback=_utf8, help="Its translation; by default, the bundle's own."
+        ),
+    ] = None,
+    html: Html = None,
+    svg: Svg = None,
+    view: Annotated[
+        str | None,
+        typer.Option(
+            metavar=VIEW,
+            help="What --svg draws, such as encoder.5 or cross.2.3; by default the first that is "
+            "found.",
+        ),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Draw what a bundle attends to, as the paper's Figures 3 to 5."""
+    from nmtkit.translator import Translator
+
+    if view and svg is None:
+        raise UserError("--view names what --svg draws; add --svg FILE")
+    translator = Translator(bundle, device=device, engine=EngineName.TORCH)
+    picture = picture_of(translator, bundle, sentence, target)
+    if svg is not None:
+        drawn = view_of(picture, view) if view else picture.findings[0].view
+        replace_page(svg, render_svg(picture, drawn))
+        progress.say(f"attention: drew {drawn.title} in {svg}")
+    if html is not None:
+        replace_page(html, render_page(picture))
+        progress.say(f"attention: wrote {html}")
+    rows = [
+        (each.name, f"{each.value:.3f}", picture.place(each.view), each.measure)
+        for each in picture.findings
+    ]
+    show(form, picture, [Grid.of(picture.target, ("found", "value", "where", "measure"), rows, 4)])
+
+
+def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -> AttentionPicture:
+    """Translate a sentence, or take its translation, and look at all attention.
+
+    Args:
+        translator: A `nmtkit.Translator` of one bundle that torch runs.
+        bundle: Its folder.
+        source: The sentence.
+        target: Its translation; None for the model's own.
+
+    Raises:
+        UserError: The sentence is blank, or one of the two is too long.
+    """
+    from nmtkit.decoding.forced import attended
+
+    text = translator.text
+    src = text.encode(source)
+    if not src:
+        raise UserError("SENTENCE is blank; give one with a word")
+    is_given = target is not None
+    if target is None:
+        (translation,) = translator.translate([source])
+        target, tgt = translation.text, [id_ for ids in translation.tgt for id_ in ids]
+    else:
+        tgt = text.encode_target(target)
+    if max(len(src), len(tgt) + 1) > translator.max_subwords:
+        raise UserError(
+            f"SENTENCE has {len(src):,} subwords and its translation {len(tgt):,}; at most "
+            f"{translator.max_subwords:,} can be shown"
+        )
+    found = attended(translator.engine.model, src, tgt)
+    pieces = text.subword.pieces
+    encoder, cross = found.encoder.numpy(), found.cross.numpy()
+    return AttentionPicture(
+        bundle=str(bundle),
+        source=source,
+        target=target,
+        is_given=is_given,
+        src=pieces(src),
+        tgt_in=pieces([BOS_ID, *tgt]),
+        tgt_out=pieces([*tgt, EOS_ID]),
+        weights={
+            "encoder": encoder.tolist(),
+            "decoder": found.decoder.tolist(),
+            "cross": cross.tolist(),
+        },
+        findings=findings(encoder, cross, pieces(src), text.src.lang),
+    )
+
+
+def view_of(picture: AttentionPicture, name: str) -> View:
+    """Read `KIND.LAYER`, `KIND.LAYER.HEAD` or `KIND.LAYER.HEAD.WORD`, such as encoder.5.all.7.
+
+    Raises:
+        UserError: It is something else, or the model or the sentence has no such layer, head or
+            word.
+    """
+    kind, *rest = name.split(".")
+    numbers = [None if each == "all" else int(each) if each.isdecimal() else 0 for each in rest]
+    form = f"write {VIEW}, such as encoder.5, cross.2.3 or encoder.5.all.7"
+    if kind not in NAMES or not 1 <= len(numbers) <= 3 or numbers[0] is None:
+        raise UserError(f"--view {shown(name)} is not understood; {form}")
+    layers = picture.weights[kind]
+    most = [len(layers), len(layers[0]), len(picture.words(kind)[0])]
+    for what, number, highest in zip(("layer", "head", "word"), numbers, most, strict=False):
+        if number is not None and not 1 <= number <= highest:
+            raise UserError(
+                f"--view {shown(name)}: there are {what}s 1 to {highest:,} here; {form}"
+            )
+    layer, head, query = (*numbers, None, None)[:3]
+    assert layer is not None
+    return View(kind=kind, layer=layer, head=head, query=query)
+
+
+# Heads that show something
+
+
+def findings(encoder: Any, cross: Any, src: Sequence[str], lang: str) -> list[Finding]:
+    """Find an alignment and the heads that the paper shows, each by a measure.
+
+    Args:
+        encoder: (N, H, Ls, Ls), an array of the weights of N layers and H heads.
+        cross: (N, H, Lt, Ls), those of the decoder to the encoder's output.
+        src: The Ls tokens of the sentence, with the EOS.
+        lang: Its language.
+    """
+    import numpy as np
+
+    n = len(src) - 1  # without the EOS
+    # Of a weight, what is more than its key gets from all words on average: a head in which all
+    # words look at the same one tells nothing about the sentence.
+    specific = np.maximum(encoder - encoder.mean(-2, keepdims=True), 0.0)
+    is_word = np.array([any(map(str.isalnum, token)) for token in src[:n]] + [False])
+    distance = np.arange(n + 1)[:, None] - np.arange(n + 1)
+    language = Language.named(lang)
+    known = PRONOUNS.get(language.code if language else "", "").split()
+    is_pronoun = np.array([token.removeprefix("▁").lower() in known for token in src])
+    far = specific * (is_word & is_word[:, None] & (abs(distance) > FAR))
+    back = specific * (is_word & (is_word & is_pronoun)[:, None] & (distance > 1))
+    sharp = cross[..., :-1, :n].max(-1, initial=0.0).sum(-1) / max(1, cross.shape[-2] - 1)
+    others = specific[..., :n, :n] * (1 - np.eye(n))
+    # Structure has words look at different places, not at the one before or after them.
+    steady = [others.diagonal(k, -2, -1).sum(-1) for k in range(1 - n, n) if k]
+    varied = others.max(-1, initial=0.0).sum(-1) - np.max([np.zeros_like(sharp), *steady], 0)
+    of_heads = "mean over the words of the largest "
+    of_pair = "the largest specific weight "
+    return [
+        _head("alignment", of_heads + "weight on a source word", "cross", sharp),
+        *_pair("long distance", f"{of_pair}over {FAR} or more tokens between", far, is_all=True),
+        *_pair("anaphora", f"{of_pair}of a pronoun on an earlier word", back, is_all=False),
+        _head(
+            "structure",
+            of_heads + "specific weight on another word, less that at the distance it prefers",
+            "encoder",
+            varied / max(1, n),
+        ),
+    ]
+
+
+def _head(name: str, measure: str, kind: Any, values: Any) -> Finding:
+    """Return the head with the largest of the `values` (N, H)."""
+    layer, head = divmod(int(values.argmax()), values.shape[1])
+    view = View(kind=kind, layer=layer + 1, head=head + 1)
+    return Finding(name=name, measure=measure, value=float(values.max()), view=view)
+
+
+def _pair(name: str, measure: str, weights: Any, *, is_all: bool) -> list[Finding]:
+    """Return the query of the largest of the encoder's `weights` (N, H, L, L), if there is any."""
+    if not weights.any():
+        return []
+    *others, key = weights.shape
+    place, _ = divmod(int(weights.argmax()), key)
+    place, query = divmod(place, others[2])
+    layer, head = divmod(place, others[1])
+    view = View(kind="encoder", layer=layer + 1, head=None if is_all else head + 1, query=query + 1)
+    return [Finding(name=name, measure=measure, value=float(weights.max()), view=view)]

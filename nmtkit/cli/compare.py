@@ -1,0 +1,371 @@
+"""nmtkit compare: scores of systems on one test set, significance, and where they differ most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from sacrebleu.metrics.base import Metric
+
+from nmtkit import progress
+from nmtkit.cli.known_runs import named_chain
+from nmtkit.cli.options import Html, Lang, References, Src, command
+from nmtkit.cli.options import TestSet as TestSetName
+from nmtkit.cli.score import TestSet, own_test_set
+from nmtkit.errors import UserError
+from nmtkit.evaluation.bleu import count_scores
+from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
+from nmtkit.evaluation.plain_text import warnings
+from nmtkit.evaluation.seed import seed
+from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
+from nmtkit.evaluation.translations import translated_sets
+from nmtkit.machine import Machine
+from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.grid import Grid, Row
+from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown, with_interval
+from nmtkit.reporting.show import Form, show
+from nmtkit.sources.kinds import read_plain
+from nmtkit.stages.code import other_code
+from nmtkit.stages.score import describe, text_tools
+
+N_DIFFERENCES = 25  # lines in the JSON and on the page
+ON_TERMINAL = 5  # lines of them
+SIGNIFICANT = 0.05  # a p-value below it
+
+
+@dataclass(frozen=True)
+class ComparedSystem:
+    """A system beside the first one, the baseline."""
+
+    name: str
+    identical: bool  # line by line, to the baseline
+    scores: dict[str, Any]  # each kind of BLEU, or bracket F1
+    tests: dict[str, Any]  # of each paired test: score, p-value, interval and signature of a metric
+    other_code: OtherCode = field(default_factory=dict)  # that made the translations of a run
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A line that the systems translate differently."""
+
+    line: int  # from 1
+    src: str | None
+    references: list[str]
+    hyps: list[str]
+    scores: list[float]  # of each system, sentence-level
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Systems on one test set, and the lines where they differ most."""
+
+    test_set: dict[str, Any]
+    seed: str  # of the paired tests
+    sentence_metric: str  # what the differences are measured by
+    systems: list[ComparedSystem]
+    differences: list[Difference]
+
+
+@dataclass(frozen=True)
+class _System:
+    """A system's translations, and the test set and its source if they are a run's."""
+
+    name: str
+    hyps: list[str]
+    test_set: TestSet | None = None
+    src: list[str] | None = None
+    lowercase: bool = False
+    other_code: OtherCode = field(default_factory=dict)
+
+
+@command("nmtkit compare demo 'demo --set decoding.beam_size=1'")
+def compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SYSTEM...",
+            help="The baseline, then other systems: recipes, 'RECIPE --set SECTION.KEY=VALUE', or "
+            "files of plain text.",
+        ),
+    ],
+    machine: Machine,
+    form: Form,
+    test_set: TestSetName = None,
+    references: References = None,
+    lang: Lang = None,
+    src: Src = None,
+    html: Html = None,
+) -> None:
+    """Compare systems: BLEU, significance, largest differences."""
+    systems, common = _systems(names, machine, test_set, references or [], lang)
+    lines = next((system.src for system in systems if system.src), None)
+    if src is not None:
+        lines = list(read_plain(src))
+        _check_length(str(src), lines, common)
+    comparison = _compare(systems, common, lines)
+    notes = _notes(comparison)
+    if html is not None:
+        replace_page(html, _page(comparison, notes))
+        progress.say(f"compare: wrote {html}")
+    differences = [_differences_grid(comparison)] if comparison.differences else []
+    show(form, comparison, [_scores_grid(comparison), *notes, *differences])
+
+
+def _systems(
+    names: Sequence[str],
+    machine: Machine,
+    test_set: str | None,
+    references: Sequence[Path],
+    lang: str | None,
+) -> tuple[list[_System], TestSet]:
+    """Read the systems, the first of which is the baseline, and what all of them translate.
+
+    Raises:
+        UserError: A system does not exist, or they do not translate the same test set.
+    """
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UserError(
+            f"`nmtkit compare {' '.join(names)}`: name two or more different systems, the baseline "
+            "first"
+        )
+    systems = [_read(name, machine, test_set) for name in names]
+    common = _common_test_set(systems, references, lang)
+    for system in systems:
+        own = system.test_set
+        if own and not any(reference in common.references for reference in own.references):
+            raise UserError(
+                f"{system.name} has other references ({own.name}, {len(own.references[0]):,} "
+                f"lines) than {common.name} ({len(common.references[0]):,} lines); compare on one "
+                "test set"
+            )
+        _check_length(system.name, system.hyps, common)
+    return systems, common
+
+
+def _read(name: str, machine: Machine, test_set: str | None) -> _System:
+    path = Path(name)
+    if path.is_file() and path.suffix != ".toml":
+        return _System(name, list(read_plain(path)))
+    chain = named_chain(name, machine)
+    translated = chain.need("translate")
+    sets = {each.name: each for each in translated_sets(translated) if each.references}
+    if not sets or test_set not in (None, *sets):
+        has = ", ".join(sets) or "none with a reference"
+        raise UserError(f"{name} has no test set {test_set or 'to compare'}; it has {has}")
+    if test_set is None and len(sets) > 1:
+        progress.say(f"compare: {name}: --test-set names another one of {', '.join(sets)}")
+    chosen = sets[test_set or next(iter(sets))]
+    src, hyps, references = chosen.read()
+    lang = chain.recipe.corpus.tgt_lang
+    return _System(
+        name,
+        hyps,
+        TestSet(chosen.name, lang, references),
+        src,
+        chain.recipe.scoring.lowercase,
+        other_code(translated.manifest),
+    )
+
+
+def _common_test_set(
+    systems: Sequence[_System], references: Sequence[Path], lang: str | None
+) -> TestSet:
+    if references:
+        if lang is None:
+            raise UserError(
+                "--ref needs the language of the files: add --lang, such as --lang de, or --lang "
+                "tree for parses"
+            )
+        return own_test_set(references, lang)
+    for system in systems:
+        if system.test_set:
+            return system.test_set
+    raise UserError("name the reference of these files: add --ref FILE and --lang")
+
+
+def _check_length(name: str, lines: Sequence[str], common: TestSet) -> None:
+    if len(lines) != (n_lines := len(common.references[0])):
+        raise UserError(
+            f"{name} has {len(lines):,} lines, but {common.name} has {n_lines:,}; give files of "
+            "the same test set"
+        )
+
+
+def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | None) -> Comparison:
+    lowercase = systems[0].lowercase
+    references = common.references
+    hyps = [system.hyps for system in systems]
+    used = seed()
+    for system in systems if not common.is_of_trees else []:
+        for warning in warnings(system.hyps, references):
+            progress.say(f"compare: {system.name}: {warning}")
+    metrics: list[Metric] = (
+        [BracketF1()]
+        if common.is_of_trees
+        else translation_metrics(common.lang, lowercase=lowercase)
+    )
+    tests = {}
+    for test in TESTS:
+        progress.say(f"compare: {test.replace('_', ' ')}")
+        tests[test] = paired_test(test, hyps, *references, metrics=metrics)
+    return Comparison(
+        test_set=describe(common.name, *references),
+        seed=used,
+        sentence_metric="bracket F1" if common.is_of_trees else "chrF2",
+        systems=[
+            ComparedSystem(
+                name=system.name,
+                identical=system.hyps == systems[0].hyps,
+                scores=_scores(system.hyps, common, lowercase=lowercase),
+                tests={test: tests[test][number] for test in TESTS},
+                other_code=system.other_code,
+            )
+            for number, system in enumerate(systems)
+        ],
+        differences=_differences(systems, references, src, metrics[-1]),
+    )
+
+
+def _scores(hyps: Sequence[str], test_set: TestSet, *, lowercase: bool) -> dict[str, Any]:
+    if test_set.is_of_trees:
+        return {"bracket_f1": bracket_f1(hyps, test_set.references[0])}
+    tools = text_tools(test_set.lang)
+    return {**count_scores(hyps, *test_set.references, tools=tools, lowercase=lowercase)}
+
+
+def _differences(
+    systems: Sequence[_System],
+    references: Sequence[Sequence[str]],
+    src: Sequence[str] | None,
+    metric: Metric,
+) -> list[Difference]:
+    """Return the lines with the largest range of a metric."""
+    found = []
+    for index, hyps in enumerate(zip(*(system.hyps for system in systems), strict=True)):
+        if len(set(hyps)) > 1:
+            refs = [reference[index] for reference in references]
+            scores = [float(metric.sentence_score(hyp, refs).score) for hyp in hyps]
+            line = None if src is None else src[index]
+            found.append(Difference(index + 1, line, refs, list(hyps), scores))
+    found.sort(key=lambda each: min(each.scores) - max(each.scores))
+    return found[:N_DIFFERENCES]
+
+
+# What is shown
+
+
+def _scores_grid(comparison: Comparison) -> Grid:
+    """Return the scores of the systems, what the paired tests say, and the verdict."""
+    systems = comparison.systems
+    rows: list[Row] = []
+    for metric in systems[0].tests["paired_bootstrap"]:
+        results = (system.tests["paired_bootstrap"][metric] for system in systems)
+        rows.append((SCORE_NAMES[metric], *map(with_interval, results)))
+        for test in systems[0].tests:
+            values = (
+                "" if system.identical else f"{system.tests[test][metric]['p_value']:.4f}"
+                for system in systems
+            )
+            rows.append((f"{SCORE_NAMES[metric]}, p of {test.replace('_', ' ')}", *values))
+    rows += [
+        (name, *(shown(system.scores, key) for system in systems))
+        for key, name in SCORE_NAMES.items()
+        if _is_untested(key) and kind_of(key) in systems[0].scores
+    ]
+    verdicts = (_verdict(each, systems[0]) for each in systems[1:])
+    rows.append((f"{rows[0][0]} against the first", "", *verdicts))
+    title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines"
+    names = (marked(system.name, system.other_code) for system in systems)
+    return Grid.of(title, ("score", *names), rows, 1)
+
+
+def _is_untested(key: str) -> bool:
+    return kind_of(key) in ("tokenized_bleu", "compound_split_bleu")
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    """Return how each figure was counted."""
+    first = comparison.systems[0]
+    note = code_note(all_of(*(system.other_code for system in comparison.systems)))
+    notes = [f"note: {note}"] if note else []
+    for metric in first.tests["paired_bootstrap"]:
+        for test, found in first.tests.items():
+            signature = found[metric]["signature"]
+            notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
+    notes += [
+        f"{SCORE_NAMES[key]}: {how_counted(score)}"
+        for key, score in first.scores.items()
+        if _is_untested(key)
+    ]
+    return [*notes, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]
+
+
+def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
+    """Return what both paired tests say of the first metric: sacreBLEU, or bracket F1."""
+    if system.identical:
+        return "identical"
+    metric = next(iter(system.tests["paired_bootstrap"]))
+    before = baseline.tests["paired_bootstrap"][metric]["score"]
+    results = [test[metric] for test in system.tests.values()]
+    if f"{results[0]['score']:.2f}" == f"{before:.2f}":
+        return "no difference"
+    if any(result["p_value"] >= SIGNIFICANT for result in results):
+        return "no significant difference"
+    better = "better" if results[0]["score"] > before else "worse"
+    return f"{better} (both p < {SIGNIFICANT})"
+
+
+def _differences_grid(comparison: Comparison) -> Grid:
+    groups: list[list[Row]] = []
+    for each in comparison.differences[:ON_TERMINAL]:
+        line = f"{each.line:,}"
+        group: list[Row] = [(line, "source", each.src, "")] if each.src is not None else []
+        group += [(line, "reference", reference, "") for reference in each.references]
+        for system, words, score in _marked_hyps(comparison, each):
+            text = " ".join(f"[{text}]" if is_other else text for text, is_other in words)
+            group.append((line, system, text, f"{score:.1f}"))
+        groups.append(group)
+    columns = ("line", "", "where they differ most, [in other words]", comparison.sentence_metric)
+    return Grid("", columns, 3, groups)
+
+
+def _marked_hyps(
+    comparison: Comparison, of_line: Difference
+) -> list[tuple[str, list[tuple[str, bool]], float]]:
+    """Return each system with its words, the ones that differ marked, and its score.
+
+    The baseline is compared with all others, and each of these with the baseline.
+    """
+    baseline, *others = of_line.hyps
+    words = [marked_words(baseline, others), *(marked_words(other, [baseline]) for other in others)]
+    names = (system.name for system in comparison.systems)
+    return list(zip(names, words, of_line.scores, strict=True))
+
+
+def marked_words(hyp: str, others: Sequence[str]) -> list[tuple[str, bool]]:
+    """Return a line in pieces, and whether others have other words in place of each.
+
+    With single spaces between them, the pieces are the line.
+    """
+    words = hyp.split(" ")
+    is_other = [False] * len(words)
+    for other in others:
+        matcher = SequenceMatcher(None, words, other.split(" "))
+        for what, begin, end, *_ in matcher.get_opcodes():
+            if what != "equal":
+                is_other[begin:end] = [True] * (end - begin)
+    together = groupby(zip(words, is_other, strict=True), key=lambda each: each[1])
+    return [(" ".join(word for word, _ in group), key) for key, group in together]
+
+
+def _page(comparison: Comparison, notes: Sequence[str]) -> str:
+    return TEMPLATES.get_template("compare.html.j2").render(
+        comparison=comparison,
+        scores=_scores_grid(comparison),
+        notes=notes,
+        differences=[(each, _marked_hyps(comparison, each)) for each in comparison.differences],
+    )

@@ -1,0 +1,313 @@
+"""nmtkit study: run the rows of a study, each as an ordinary run, and fill its table."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nmtkit import progress
+from nmtkit.cli import keep_finished_work
+from nmtkit.cli.cost import cost_of
+from nmtkit.cli.options import Overrides, command
+from nmtkit.corpus.prepared import PreparedCorpus
+from nmtkit.errors import Stopped, UserError
+from nmtkit.evaluation.scores import read_scores
+from nmtkit.files import BusyError, DamagedError
+from nmtkit.machine import Machine
+from nmtkit.model.weights import count_parameters
+from nmtkit.provenance import run_of
+from nmtkit.recipe import Recipe
+from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.study import (
+    CHANGE,
+    StudyRow,
+    StudyTable,
+    cost_grid,
+    study_grid,
+    study_notes,
+)
+from nmtkit.stages.chain import STAGES, Chain, why_diverged
+from nmtkit.stages.code import other_code
+from nmtkit.store import fingerprint_of
+from nmtkit.study import Row, Study, bundled_studies, load_study
+from nmtkit.training.divergence import CHECKPOINTS
+from nmtkit.training.signals import AGENT, on_stop_signal
+
+CLAIMS = "study"  # the folder of locks, beside those of the stages
+LOOK_EVERY_S = 2.0  # whether another process has prepared the corpus
+OF_ROWS = list(STAGES)[1:]  # the stages that rows do not share
+
+
+def _names(beginning: str) -> list[str]:
+    return [path.stem for path in bundled_studies() if path.stem.startswith(beginning)]
+
+
+@command(
+    "nmtkit study table-3-multi30k --rows 'base,A-*'",
+    *("mirror", "device", "max_tokens", "workers", "processes", "dtype", "deterministic"),
+)
+def study(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            autocompletion=_names,
+            help="The name of a study, such as table-3, or a path such as ./mine.toml.",
+        ),
+    ],
+    machine: Machine,
+    form: Form,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="ROW,...", help="Run these rows: names, or patterns such as 'A-*'."),
+    ] = None,
+    only_show: Annotated[
+        bool, typer.Option("--show", help="Run nothing; print the table of what is finished.")
+    ] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Run variants of a recipe, such as Table 3, and show their table."""
+    keep_finished_work()
+    loaded = load_study(name)
+    chains = chains_of(loaded, machine, overrides or [])
+    chosen = loaded.chosen(rows)
+    failed = [] if only_show else run_rows(chosen, chains)
+    reached = table(loaded, chains)
+    grid, costs = study_grid(reached), cost_grid(reached)
+    parts: list[Grid | str] = [
+        reached.description,
+        grid if form.table else grid.without(CHANGE),
+        *([costs] if costs.groups else []),
+        *study_notes(reached),
+    ]
+    show(form, reached, parts)
+    if failed:
+        raise UserError(
+            f"of study {name}, {', '.join(failed)} failed, as said above; run the same command "
+            "again: finished rows are kept"
+        )
+
+
+def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
+    """Return the chain of each row, by its name.
+
+    Raises:
+        UserError: A recipe does not exist, or an override does not fit it.
+    """
+    chains = {}
+    for row in study.rows:
+        recipe, its_own = study.recipe_of(row), study.overrides_of(row, tuple(overrides))
+        try:
+            chains[row.name] = Chain(load_recipe(recipe, its_own), machine, recipe, its_own)
+        except UserError as error:
+            raise UserError(f"row {row.name} of study {study.name}: {error}") from None
+    return chains
+
+
+# Running
+
+
+def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
+    """Run `rows` in turn, but for those that are finished or have diverged.
+
+    Each runs in a process of its own, so that nothing of one row, be it memory, compiled code or
+    a crash, reaches the next. A row that another process runs is left to it.
+
+    Returns:
+        The names of the rows that failed: what is wrong was printed.
+
+    Raises:
+        UserError: the corpus could not be prepared.
+        Stopped: a signal came; the row that ran was told.
+    """
+    for row in rows:
+        _prepare(chains[row.name])
+    failed = []
+    for number, row in enumerate(rows, 1):
+        chain = chains[row.name]
+        of_all = f"study: {row.name} ({number:,} of {len(rows):,})"
+        try:
+            with chain.store.lock(CLAIMS, _claim(chain), note={}):
+                if not _run_row(chain, of_all):
+                    failed.append(row.name)
+        except BusyError as error:
+            progress.say(f"{of_all}: {error}")
+    return failed
+
+
+def _run_row(chain: Chain, of_all: str) -> bool:
+    """Run a row, unless it is finished or has diverged, and return whether it now has or is."""
+    state, why = _state(chain)
+    if state not in ("finished", "diverged"):
+        progress.say(f"{of_all}: nmtkit run {run_of(chain.command, chain.overrides)}")
+        if _nmtkit("run", chain, chain.machine.options()) == 0:
+            return True
+        state, why = _state(chain)
+    if state in ("finished", "diverged"):
+        progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
+    return state in ("finished", "diverged")
+
+
+def _prepare(chain: Chain) -> None:
+    """Have the corpus prepared by this process, or wait for another one that shares it."""
+    machine = chain.machine
+    of_prepare = Machine(machine.runs_dir, mirror=machine.mirror, workers=machine.workers)
+    is_waiting = False
+    while chain.find("prepare") is None:
+        try:
+            with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
+                is_here = chain.find("prepare") is not None
+                if not is_here and _nmtkit("prepare", chain, of_prepare.options()):
+                    raise UserError("the corpus of the study was not prepared, as said above")
+        except BusyError as error:
+            if not is_waiting:
+                progress.say(f"study: waiting: {error}")
+            is_waiting = True
+            time.sleep(LOOK_EVERY_S)
+
+
+def _claim(chain: Chain) -> str:
+    """Return what names a row among those that processes claim."""
+    return fingerprint_of(CLAIMS, chain.recipe.model_dump(mode="json"))
+
+
+def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
+    """Run a command on a row's recipe in a process of its own, and return its exit code.
+
+    Raises:
+        Stopped: a signal came; the process has ended too.
+    """
+    quiet = ["--quiet"] if progress.console.quiet else []
+    overrides = [f"--set={override}" for override in chain.overrides]
+    words = [*quiet, command, *options, *overrides, "--", chain.command]
+    signals: list[signal.Signals] = []
+
+    def pass_on(number: signal.Signals) -> None:
+        signals.append(number)
+        process.send_signal(number)
+
+    with (
+        subprocess.Popen(  # noqa: S603 - nmtkit itself
+            [sys.executable, "-m", "nmtkit", *words],
+            env={**os.environ, AGENT: str(os.getpid())},
+            stdout=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C comes to this process, which passes it on once
+        ) as process,
+        on_stop_signal(pass_on),
+    ):
+        code = process.wait()
+    if signals:
+        raise Stopped(
+            f"stopped by {signals[0].name}; finished rows are kept, and the same command resumes",
+            exit_code=128 + signals[0],
+        )
+    return code
+
+
+# The table
+
+
+def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
+    """Return what each row of `study` has reached so far."""
+    recipes = {row.name: _without_seed(chains[row.name].recipe) for row in study.rows}
+    first_of = {
+        name: next(other for other in recipes if recipes[other] == recipe)
+        for name, recipe in recipes.items()
+    }
+    base = study.rows[0].name
+    rows = [_row(row, chains[row.name], first_of[row.name], base) for row in study.rows]
+    return StudyTable.of(study.name, study.description, study.bleu, rows)
+
+
+def _without_seed(recipe: Recipe) -> dict[str, Any]:
+    return recipe.model_dump(exclude={"training": {"seed"}})
+
+
+def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
+    state, why = _state(chain)
+    if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
+        state, why = "being made", f"by {holder}"
+    reached: dict[str, Any] = {}
+    if state == "finished":
+        try:
+            reached = _reached(chain)
+        except UserError as error:
+            state, why = "damaged", str(error)
+    changes = [override.partition(".")[2] for override in row.set]
+    return StudyRow(
+        name=row.name,
+        variant=variant,
+        change=", ".join([*([row.recipe] if row.recipe else []), *changes]),
+        run=run_of(chain.command, chain.overrides),
+        is_base=variant == base,
+        state=state,
+        why=why,
+        n_parameters=_n_parameters(chain),
+        published=row.published.model_dump(exclude_none=True),
+        **reached,
+    )
+
+
+def _state(chain: Chain) -> tuple[str, str]:
+    """Return how far a row is, and why it is not finished."""
+    try:
+        if chain.find("score"):
+            return "finished", ""
+        is_trained = chain.find("train") is not None
+        fingerprints = {stage: chain.fingerprint(stage) for stage in OF_ROWS}
+    except DamagedError as error:
+        return "damaged", str(error)
+    except UserError as error:  # such as a test set whose hash nobody knows yet
+        return "not run", str(error)
+    holders = [chain.store.holder(*place) for place in fingerprints.items()]
+    if holder := next(filter(None, holders), None):
+        return "being made", f"by {holder}"
+    if is_trained:
+        return "stopped", "trained, not scored yet"
+    return _training_state(chain, chain.store.draft_place("train", fingerprints["train"]))
+
+
+def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
+    from nmtkit.training.checkpoint import last_step  # imports torch
+
+    if why := why_diverged(chain, draft):
+        return "diverged", why
+    if step := last_step(draft / CHECKPOINTS):
+        return "stopped", f"after step {step:,} of {chain.recipe.training.max_steps:,}"
+    return "not run", ""
+
+
+def _reached(chain: Chain) -> dict[str, Any]:
+    """Return what a finished row reached, by the names of the fields of `StudyRow`."""
+    from nmtkit.stages.average import averaged_steps  # imports torch
+    from nmtkit.training.metrics import METRICS, read_metrics
+
+    trained, scored = chain.need("train"), chain.need("score")
+    step = averaged_steps(chain.need("average"))[-1]
+    lines = {line["step"]: line for line in read_metrics(trained.path / METRICS)}
+    return {
+        "scored": chain.fingerprint("score"),
+        "steps": step,
+        "cost": cost_of(trained),
+        "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
+        "scores": read_scores(scored),
+        "other_code": other_code(scored.manifest),
+    }
+
+
+def _n_parameters(chain: Chain) -> int:
+    n_tokens = chain.expected_vocabulary()
+    with suppress(UserError):
+        if prepared := chain.find("prepare"):
+            n_tokens = PreparedCorpus(prepared).counts().vocabulary
+    model = chain.recipe.model
+    return count_parameters(model, model.rows_for(n_tokens)).total

@@ -1,0 +1,122 @@
+"""Charts: drawn to scale, with every name in sight, on a page and in a file by themselves."""
+
+import itertools
+import math
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmtkit.reporting.chart import Axis, Chart, Point, Series, short, svg_file
+from reporting.conftest import HOSTILE
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawing(chart: Chart) -> ElementTree.Element:
+    return ElementTree.fromstring(str(chart.__html__()))
+
+
+def corners(chart: Chart, number: int = 0) -> list[list[float]]:
+    """The places that the line of a series joins."""
+    (line,) = drawing(chart).findall("g")[number].findall("path")
+    return [[float(each) for each in c.split(" ")] for c in line.attrib["d"][1:].split("L")]
+
+
+def names(chart: Chart) -> list[str | None]:
+    return [text.text for text in drawing(chart).iter("text")]
+
+
+@pytest.mark.parametrize("x_log", [False, True])
+@pytest.mark.parametrize("y_log", [False, True])
+def test_lines_are_drawn_to_scale(x_log: bool, y_log: bool) -> None:
+    powers, even = [1.0, 10.0, 100.0], [1.0, 2.0, 3.0]
+    points = list(zip(powers if x_log else even, powers if y_log else even, strict=True))
+    chart = Chart("k", "t", [Series("a", points)], x=Axis(is_log=x_log), y=Axis(is_log=y_log))
+    (x1, y1), (x2, y2), (x3, y3) = corners(chart)
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+    assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+    assert min(x2 - x1, y1 - y2) > 40
+
+
+def test_series_share_their_axes() -> None:
+    series = [Series("a", [(0, 0), (10, 4)]), Series("b", [(0, 2), (5, 4)], "line and dots")]
+    chart = Chart("k", "t", series, y=Axis(low=0))
+    (_, bottom), (right, top) = corners(chart, 0)
+    (left, middle), (half, also_top) = corners(chart, 1)
+    assert also_top == top
+    assert middle == pytest.approx((top + bottom) / 2, abs=0.1)
+    assert half == pytest.approx((left + right) / 2, abs=0.1)
+    assert names(chart)[-2:] == ["a", "b"]
+
+
+def test_bars_are_as_high_as_their_values_and_say_them_when_pointed_at() -> None:
+    points = [(1, 10), (2, 0), (3, 40), (4, 20), (6, 0)]
+    bars = Series("train", points, "bars", notes=["a", "b", "<c>", "d"])
+    steps = Series("dev", points, "steps")
+    chart = Chart("k", "t", [bars, steps], y=Axis(low=0, unit=" %"), marks=[(1.5, "here & there")])
+    drawn, outline = drawing(chart).findall("g")[:2]
+    found = [[float(r.attrib[name]) for name in ("y", "width", "height")] for r in drawn]
+    assert [rect.findtext("title") for rect in drawn] == ["a", "<c>", "d"]
+    assert [height for *_, height in found] == [40.0, 160.0, 80.0]
+    assert {y + height for y, _, height in found} == {found[0][0] + 40.0}
+    assert found[2][1] + 1 == pytest.approx(2 * (found[1][1] + 1), abs=0.3)
+    (path,) = outline
+    assert f"V{found[1][0]}H" in path.attrib["d"]
+    assert {"here & there", "10 %", "40 %"} <= set(names(chart))
+
+
+def test_an_axis_has_round_values() -> None:
+    assert [short(x) for x in (0, 0.0005, 20, 5_000, 1e4, 2e6, 3e18, 2.5e-7)] == [
+        *("0", "0.0005", "20", "5,000", "10k", "2M", "3e18", "2.5e-7")
+    ]
+    linear = Chart("k", "t", [Series("", [(0, 3.1), (1, 8.9)])], x=Axis(ticks=[(0, "a")]))
+    assert names(linear) == ["2", "4", "6", "8", "10", "a"]
+    log = Chart(
+        "k", "t", [Series("", [(0, 3), (1, 2e4)])], x=Axis(ticks=[(0, "a")]), y=Axis("", True)
+    )
+    assert names(log) == ["10", "100", "1,000", "10k", "a"]
+
+
+@given(
+    st.lists(st.floats(-1e38, 1e38, allow_subnormal=False), min_size=1, max_size=4), st.booleans()
+)
+def test_whatever_the_values_the_chart_is_drawn(values: list[float], is_log: bool) -> None:
+    values = [max(abs(value), 1e-38) for value in values] if is_log else values
+    chart = Chart("k", "t", [Series("a", list(enumerate(values)))], y=Axis(is_log=is_log))
+    assert all(math.isfinite(y) for _, y in corners(chart))
+    assert 1 <= len(chart._y.ticks) < 12
+
+
+places = st.tuples(st.floats(1, 10), st.floats(0, 30, allow_subnormal=False))
+
+
+@given(
+    st.lists(places, min_size=1, max_size=40), st.sampled_from(["system", "a name of many words"])
+)
+def test_no_label_of_a_dot_is_left_out_or_covered(points: list[Point], name: str) -> None:
+    labels = [f"{name} {number}" for number in range(len(points))]
+    chart = Chart("k", "t", [Series("ours", points, "dots", labels=labels), Series("b", [])])
+    assert [name for name in names(chart) if name in labels] == labels
+    boxes = [box for _, box, _ in chart._label_boxes]
+    for one, other in itertools.combinations(boxes, 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+    assert all(box[3] <= chart.height for box in boxes)
+
+
+def test_a_file_holds_its_style_and_whatever_its_text_no_markup() -> None:
+    def chart(text: str) -> Chart:
+        points = [(1.0, 2.0), (2.0, 4.0)]
+        labelled = Series(text, points, "dots", labels=[text, text], notes=[text, text])
+        axis = Axis(text, ticks=[(1, text)])
+        return Chart("k", text, [labelled, Series(text, points)], axis, axis, [(1, text)], text)
+
+    plain, hostile = (svg_file(chart(text), chart(text)) for text in ("x" * len(HOSTILE), HOSTILE))
+    roots = [ElementTree.fromstring(each) for each in (plain, hostile)]
+    tags = [[each.tag for each in root.iter()] for root in roots]
+    assert tags[1] == tags[0]
+    assert all(line.isprintable() for line in hostile.split("\n"))
+    assert "prefers-color-scheme: dark" in str(roots[0].findtext(f"{SVG}style"))
+    assert "url(" not in plain
+    assert "@import" not in plain

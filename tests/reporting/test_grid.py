@@ -1,0 +1,104 @@
+"""A table in each of its forms: complete, not too wide for a page, and safe from its own text."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from itertools import zip_longest
+
+import pytest
+
+from nmtkit.reporting.grid import Grid, as_csv, as_latex, as_markdown
+from nmtkit.reporting.show import Form, TableForm, show
+from reporting.conftest import HOSTILE
+
+LONG = "/a/very/long/place/" + "with/many/folders/" * 20 + "end"
+GRID = Grid(
+    "lengths & words",
+    ("side", "text", "1,000 words"),
+    2,
+    [[("en", "a_b [bold]x[/bold]", "1,234"), ("en", "50 % :smile:", "-7.5")], [("de", "~^", "3")]],
+)
+
+
+def columns(printed: str) -> list[str]:
+    """The text of each column of the tables, without spaces, folded cells put together again."""
+    rows = [line.split("│")[1:-1] for line in printed.split("\n") if line.startswith("│")]
+    return [
+        "".join("".join(cell.split()) for cell in column)
+        for column in zip_longest(*rows, fillvalue="")
+    ]
+
+
+def test_table_in_a_pipe_is_complete_and_at_most_120_columns_wide(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [("prepare", LONG), ("train", f"not made yet {LONG}")]
+    show(Form(), {}, [Grid.of("", ("stage", "where"), rows, 2), f"note: {LONG}"])
+    printed = capsys.readouterr().out
+    tables = [line for line in printed.split("\n") if line[:1] in "┏┃┡│├└┌"]
+    assert max(map(len, tables)) == 120
+    assert "".join("".join(text.split()) for _, text in rows) in columns(printed)
+    assert f"note: {LONG}\n" in printed
+
+
+def test_text_is_shown_as_it_is_and_a_repeated_first_cell_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(Form(), {}, [GRID])
+    out = capsys.readouterr().out
+    assert all(cell in out for group in GRID.groups for row in group for cell in row)
+    assert out.count("en ") == 1
+
+
+def test_markdown_is_what_github_shows() -> None:
+    lines = as_markdown(GRID).split("\n")
+    assert lines[0] == r"**lengths \& words**"
+    assert lines[2:5] == [
+        "| side | text | 1,000 words |",
+        "|---|---|--:|",
+        r"| en | a\_b \[bold\]x\[/bold\] | 1,234 |",
+    ]
+
+
+def test_latex_is_for_booktabs() -> None:
+    lines = as_latex(GRID).split("\n")
+    assert lines[1:5] == [
+        r"\begin{tabular}{llr}",
+        r"\toprule",
+        r"side & text & 1,000 words \\",
+        r"\midrule",
+    ]
+    assert lines[5:7] == [r"en & a\_b [bold]x[/bold] & 1,234 \\", r" & 50 \% :smile: & -7.5 \\"]
+    assert lines[-3] == r"de & \textasciitilde{}\textasciicircum{} & 3 \\"
+    assert as_latex(Grid.of("", ("a",), [("1 ± 2",)], 0)).count(r"1 $\pm$ 2") == 1
+
+
+def test_numbers_of_csv_have_no_commas_between_digits() -> None:
+    rows = list(csv.reader(io.StringIO(as_csv(GRID))))
+    assert rows[0] == list(GRID.columns)
+    assert [row[0] for row in rows[1:]] == ["en", "en", "de"]  # each can be read alone
+    assert [row[2] for row in rows[1:]] == ["1234", "-7.5", "3"]
+
+
+@pytest.mark.parametrize("write", [as_markdown, as_latex, as_csv])
+def test_no_text_breaks_a_table_or_is_unseen(write: Callable[[Grid], str]) -> None:
+    text = write(Grid.of(HOSTILE, (HOSTILE, "n"), [(HOSTILE, "7")], 1))
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert len(text.split("\n")) == len(
+        write(Grid.of("x", ("x", "n"), [("x", "7")], 1)).split("\n")
+    )
+    if write is as_markdown:
+        assert "<" not in text.replace("\\<", "")
+
+
+def test_sentences_are_comments_in_latex_and_absent_in_csv_and_json_has_the_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parts: list[Grid | str] = ["as said", GRID]
+    for form, beginning in (("latex", "% as said\n"), ("markdown", "as said\n"), ("csv", "side,")):
+        show(Form(table=TableForm(form)), {}, parts)
+        assert capsys.readouterr().out.startswith(beginning)
+    show(Form(as_json=True), {"grid": GRID}, parts)
+    assert json.loads(capsys.readouterr().out)["grid"]["n_labels"] == 2
