@@ -229,7 +229,7 @@ def translation_speed(how: Translation) -> Facts:
     device = how.machine.torch_device()
     begin = time.perf_counter()
     bundle = open_bundle(how.bundle)
-    engine = load_engine(bundle, how.machine, how.engine, how.dtype)
+    engine = load_engine([bundle], how.machine, how.engine, how.dtype)
     load_seconds = time.perf_counter() - begin
     sources = [bundle.text.encode(line) for line in how.lines]
 
