@@ -21,24 +21,15 @@ from nmtkit.cli.options import (
     LengthPenalty,
     LineFormat,
     Output,
+    check_file,
     command,
     either,
-    recipe_names,
     tell,
 )
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision
 from nmtkit.stages.chain import Chain
-
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RECIPE]",
-        autocompletion=recipe_names,
-        help="Translate this recipe's test sets, in place of a text with --bundle.",
-    ),
-]
 
 
 @command("nmtkit translate demo", "mirror", "device", remake=["translate"])
@@ -93,7 +84,11 @@ def _of_text(
 
 
 translate = either(
-    _of_recipe, _of_text, Names, is_recipe=lambda names, given: bool(names) or not given["bundles"]
+    _of_recipe,
+    _of_text,
+    "[RECIPE]",
+    "Translate this recipe's test sets, in place of a text with --bundle.",
+    is_recipe=lambda names, given: bool(names) or not given["bundles"],
 )
 
 
@@ -126,8 +121,7 @@ def _check_places(source: Path | None, target: Path | None) -> None:
             f"--output {target} would not be compressed; name it without {target.suffix}, and "
             "compress it afterwards"
         )
-    if target and target.is_dir():
-        raise UserError(f"--output {target} is a folder; name a file")
+    check_file("--output", target)
 
 
 @contextmanager
