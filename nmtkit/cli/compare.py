@@ -11,10 +11,10 @@ import typer
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
+from nmtkit.cli.known_runs import named_chain
 from nmtkit.cli.options import Html, Lang, References, Src, command
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.commands.known_runs import named_chain
-from nmtkit.commands.score import TestSet, own_test_set
+from nmtkit.cli.score import TestSet, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1

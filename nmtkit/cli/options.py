@@ -26,7 +26,8 @@ def recipe_names(beginning: str) -> list[str]:
 
 
 def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
-    if path is not None and path.exists() and not path.is_dir():
+    must_exist = option.name == "mirror"
+    if path is not None and not path.is_dir() and (must_exist or path.exists()):
         raise UserError(f"{option.opts[0]} {path} is not a folder; name another one")
     return path
 
@@ -65,6 +66,11 @@ Remake = Annotated[
 # Of the machine: the fields of `Machine`, and their defaults
 
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+DTYPE = typer.Option(
+    metavar="TYPE",
+    help="Precision: float32, bfloat16, auto (bfloat16 to train on GPUs that support it), and to "
+    "translate also float16 and int8.",
+)
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
     "runs_dir": (
         Annotated[
@@ -121,17 +127,7 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
         ],
         None,
     ),
-    "dtype": (
-        Annotated[
-            Precision,
-            typer.Option(
-                metavar="TYPE",
-                help="Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that "
-                "support it.",
-            ),
-        ],
-        Precision.AUTO,
-    ),
+    "dtype": (Annotated[Precision, DTYPE], Precision.AUTO),
     "deterministic": (
         Annotated[
             bool,
@@ -148,6 +144,10 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
     ),
 }
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
+
+Seconds = Annotated[
+    float, typer.Option("--seconds", metavar="N", min=0.1, help="How long to measure each.")
+]
 
 # Of what is shown
 
@@ -198,20 +198,16 @@ Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="The text is, or shall be, lower-cased.")
 ]
 TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, by name.")]
-Engine = Annotated[
-    EngineName | None,
-    typer.Option(
-        metavar="ENGINE",
-        help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
-        "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
-    ),
-]
-Beam = Annotated[
-    int | None,
-    typer.Option(
-        "--beam", metavar="N", min=1, max=1_024, help="Number of beams, in place of the bundle's."
-    ),
-]
+ENGINE = typer.Option(
+    metavar="ENGINE",
+    help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "
+    "(faster on a CPU), or auto, the default: ctranslate2 on a CPU that can, else torch.",
+)
+Engine = Annotated[EngineName | None, ENGINE]
+BEAM = typer.Option(
+    "--beam", metavar="N", min=1, max=1_024, help="Number of beams, in place of the bundle's."
+)
+Beam = Annotated[int | None, BEAM]
 LengthPenalty = Annotated[
     float | None,
     typer.Option(
@@ -361,7 +357,7 @@ def _typed(parameter: inspect.Parameter) -> str:
 
 
 def chain_of(
-    recipe: str, overrides: list[str] | None, machine: Machine, remake: Sequence[str] = ()
+    recipe: str, overrides: Sequence[str] | None, machine: Machine, remake: Sequence[str] = ()
 ) -> Any:
     """Return the chain of a recipe."""
     from nmtkit.recipe_file import load_recipe

@@ -1,7 +1,7 @@
 """nmtkit prepare."""
 
+from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import command, tell
-from nmtkit.commands.estimate import warn_if_long
 from nmtkit.stages import prepare as stage
 from nmtkit.stages.chain import Chain
 

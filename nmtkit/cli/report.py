@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
+from nmtkit.cli.cost import cost_of
+from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.cli.options import Output, command, tell
 from nmtkit.cli.study import chains_of, table
-from nmtkit.commands.known_runs import named_chain, recorded, split_overrides, upstream_of
-from nmtkit.commands.training_cost import cost_of
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.evaluation.scores import read_scores
@@ -34,6 +34,7 @@ from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
+from nmtkit.training.metrics import METRICS, read_metrics
 
 WORDS = (10, 20, 30, 40, 50)  # ends of the groups of source lengths; the last group is open
 MIN_LINES = 5  # of a group whose BLEU is reported
@@ -211,8 +212,6 @@ def _stage(stage: str, path: Path) -> StageFacts:
 
 def _training(trained: Artifact) -> dict[str, Any]:
     """Return what is known of a training, by the names of the fields of `RunFacts`."""
-    from nmtkit.training.metrics import METRICS, read_metrics  # imports torch
-
     lines = read_metrics(trained.path / METRICS)
     model = Description.load(trained.path)
     return {

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from nmtkit import progress
+from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import OF_MACHINE, command
 from nmtkit.cli.score import score_parts
-from nmtkit.commands.estimate import warn_if_long
 from nmtkit.files import DamagedError, read_record
 from nmtkit.reporting.code import OtherCode, all_of, marked
 from nmtkit.reporting.grid import Grid

@@ -1,7 +1,7 @@
 """nmtkit train."""
 
+from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import OF_TRAINING, command, tell
-from nmtkit.commands.estimate import warn_if_long
 from nmtkit.stages.chain import Chain
 
 

@@ -9,8 +9,7 @@ from typing import Any
 from nmtkit.duration import duration
 from nmtkit.reporting.chart import N_COLOURS, Axis, Chart, Point, Series
 from nmtkit.reporting.code import OtherCode, code_note
-from nmtkit.reporting.cost import BY_TIME, COUNTED
-from nmtkit.reporting.devices import TrainingCost
+from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.link import Link

@@ -30,6 +30,11 @@ class Form:
     as_json: bool = False
     table: TableForm | None = None  # None: for a terminal
 
+    def options(self) -> list[str]:
+        """Return what to type for another process to show the same."""
+        table = [f"--table={self.table}"] if self.table else []
+        return [*(["--json"] if self.as_json else []), *table]
+
 
 def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
     """Print what a command found.

@@ -9,8 +9,7 @@ from typing import Any
 from nmtkit.duration import duration
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
-from nmtkit.reporting.cost import BY_TIME, COUNTED
-from nmtkit.reporting.devices import TrainingCost
+from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
 from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, figure, how_counted, kind_of

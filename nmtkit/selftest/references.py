@@ -13,7 +13,7 @@ from nmtkit.corpus.moses_tokenizer import moses_tokenizer, plain_moses
 from nmtkit.errors import shown
 from nmtkit.evaluation.bleu import multi_bleu, sacre_bleu
 from nmtkit.languages import Language
-from nmtkit.reporting.facts import Check
+from nmtkit.selftest.environment import Check
 
 N_MERGES = 1_000
 DROPPED = 7  # one word in so many, for hypotheses that differ from their references

@@ -23,8 +23,8 @@ from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
+from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.curves import Curves
-from nmtkit.reporting.devices import device_name
 from nmtkit.reporting.events import EventWriter
 from nmtkit.reporting.speed import Speed
 from nmtkit.stages.chain import Chain

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nmtkit.reporting.devices import training_cost
+from nmtkit.reporting.cost import training_cost
 from nmtkit.reporting.document import Part, markdown_of, write_for_paper
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.page import TEMPLATES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nmtkit.machine import Machine
-from nmtkit.reporting.facts import Check
 from nmtkit.selftest import environment
+from nmtkit.selftest.environment import Check
 
 
 def found(folder: Path) -> dict[str, Check]:

@@ -6,8 +6,8 @@ import pytest
 
 from nmtkit.evaluation.bleu import Bleu
 from nmtkit.languages import Language
-from nmtkit.reporting.facts import Check
 from nmtkit.selftest import references
+from nmtkit.selftest.environment import Check
 
 LANGS = Language.of("en"), Language.of("de")
 SRC = ["The well-known house, isn't it?", "Mr. Smith's 3 trees.", "", "a\u2028b c\u0085d", "No. 5"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.commands import gc, verify
-from nmtkit.commands.known_runs import made
+from nmtkit.cli import gc, verify
+from nmtkit.cli.known_runs import made
 from nmtkit.errors import UserError
 from nmtkit.files import sealed, write_json
 from nmtkit.machine import Machine

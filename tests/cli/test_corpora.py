@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nmtkit.commands.corpora import corpora
+from nmtkit.cli.corpora import CorpusEntry
+from nmtkit.cli.corpora import entries as corpora
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
-from nmtkit.reporting.facts import CorpusEntry
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmtkit.commands import plan as command
+from nmtkit.cli import plan as command
+from nmtkit.cli.plan import Plan
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.languages import Language
@@ -14,7 +15,6 @@ from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.facts import Plan
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID
@@ -37,7 +37,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plan(chain: Chain) -> Plan:
-    return command.plan(chain, ALONE)
+    return command.work_out(chain, ALONE)
 
 
 def listing(folder: Path) -> dict[str, int]:

@@ -8,10 +8,10 @@ from system.command import done, nmtkit
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.commands import selftest as command
+from nmtkit.cli import selftest as command
 from nmtkit.machine import Machine
-from nmtkit.reporting.facts import Check
 from nmtkit.selftest import environment
+from nmtkit.selftest.environment import Check
 
 RUNNER = CliRunner()
 
@@ -36,14 +36,14 @@ CHECKS = [Check("locks", "held", "fine"), Check("tokens, en", "failed", "line 3 
 
 
 def test_a_failure_is_printed_and_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "selftest", lambda *_: iter(CHECKS))
+    monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS))
     result = RUNNER.invoke(cli.app, ["selftest"])
     assert result.exit_code == 1
     assert str(result.exception) == "tokens, en failed, as said above"
     assert result.stdout == (
         "held     locks            fine\nfailed   tokens, en       line 3 differs\n"
     )
-    monkeypatch.setattr(command, "selftest", lambda *_: iter(CHECKS[:1]))
+    monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS[:1]))
     result = RUNNER.invoke(cli.app, ["selftest", "--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [{"what": "locks", "state": "held", "seen": "fine"}]
@@ -63,7 +63,7 @@ def test_a_text_of_ones_own_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
     for lang in ("fr", "en"):
         (tmp_path / f"mine.{lang}").write_text("l'eau est là.\n" * 3, encoding="utf-8")
     paths = tmp_path / "mine.fr", tmp_path / "mine.en"
-    checks = list(command.selftest(Machine(tmp_path), *paths))
+    checks = list(command.checks(Machine(tmp_path), *paths))
     assert [each.state for each in checks] == ["held"] * 6
     assert checks[0].what == "tokens, fr"
     assert checks[0].seen.startswith("3 lines")

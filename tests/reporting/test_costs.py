@@ -2,7 +2,7 @@
 
 import pytest
 
-from nmtkit.reporting.devices import training_cost
+from nmtkit.reporting.cost import training_cost
 
 HOUR, DAY = 3_600.0, 86_400.0
 

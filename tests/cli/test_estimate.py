@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmtkit.commands.estimate import TYPICAL_MFU, warn_if_long
+from nmtkit.cli.cost import TYPICAL_MFU, warn_if_long
 from nmtkit.fast import peak
 from nmtkit.machine import Machine
 from nmtkit.model.cost import training_flops

@@ -48,10 +48,9 @@ def text_of(chain: Chain) -> TrialText:
         return TrialText(open_pairs(corpus, "train"), corpus.counts().vocabulary, is_made_up=False)
     n_tokens = chain.expected_vocabulary()
     generator = np.random.default_rng(0)
+    lengths = _lengths(chain).round().astype(np.int64).clip(1, chain.recipe.model.max_positions)
     sides = []
-    for side in (
-        _lengths(chain).round().astype(np.int64).clip(1, chain.recipe.model.max_positions).T
-    ):
+    for side in lengths.T:
         offsets: Ints = np.concatenate([np.zeros(1, np.int64), side.cumsum()])
         ids = generator.integers(len(SPECIALS), n_tokens, offsets[-1]).astype(np.uint32)
         sides += [ids, offsets]

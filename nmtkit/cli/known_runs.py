@@ -2,13 +2,17 @@
 
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from rich.filesize import decimal
 
+from nmtkit.duration import duration
 from nmtkit.errors import UserError
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
@@ -16,10 +20,28 @@ from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.code import OtherCode
-from nmtkit.reporting.facts import Made
+from nmtkit.reporting.grid import Grid
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
+
+# Folders that are not published; the state of a draft depends on its lock.
+STATES = {DRAFT: "stopped", ASIDE: "set aside", DISCARDED: "being freed"}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A folder of an artifact, finished or not."""
+
+    run: str | None  # what to type behind `nmtkit run`; None: it does not say
+    stage: str
+    fingerprint: str
+    path: str
+    state: str  # "published", "damaged", "being made" or one of STATES
+    n_bytes: int
+    age_seconds: float
+    scores: dict[str, Any]  # of each test set, as `score` published them
+    other_code: OtherCode  # that made it
 
 
 class Recorded(BaseModel):
@@ -54,16 +76,17 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     Raises:
         UserError: `run` has another form.
     """
-    name, overrides = run, []
-    if " --set" in run:
-        name, *options = shlex.split(run)
-        while options:
-            option, equals, value = options.pop(0).partition("=")
-            if option != "--set" or not (equals or options):
-                raise UserError(
-                    f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
-                )
-            overrides.append(value if equals else options.pop(0))
+    if " --set" not in run:
+        return run, []
+    name, *options = shlex.split(run)
+    overrides = []
+    while options:
+        option, equals, value = options.pop(0).partition("=")
+        if option != "--set" or not (equals or options):
+            raise UserError(
+                f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
+            )
+        overrides.append(value if equals else options.pop(0))
     return name, overrides
 
 
@@ -76,7 +99,7 @@ def recorded(path: Path) -> Recorded:
 
 def upstream_of(path: Path) -> dict[str, str]:
     """Return the fingerprint of each stage that a folder of artifacts was made from."""
-    if path.suffix:
+    if path.suffix in STATES:
         return _note(path).upstream
     with suppress(DamagedError):
         upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
@@ -92,20 +115,31 @@ def made(runs_dir: Path) -> Iterator[Made]:
         yield from sorted(found, key=lambda each: (-each.age_seconds, each.path))
 
 
+def made_grid(title: str, found: Sequence[Made], what: str, told: Callable[[Made], str]) -> Grid:
+    """Return the table of some artifacts; its column `what` has what is `told` of each."""
+    rows = [
+        (
+            each.run or "?",
+            each.stage,
+            each.fingerprint,
+            told(each),
+            decimal(each.n_bytes),
+            duration(each.age_seconds),
+        )
+        for each in found
+    ]
+    return Grid.of(title, ("run", "stage", "fingerprint", what, "size", "age"), rows, 4)
+
+
 def _made(store: Store, stage: str, path: Path) -> Made:
-    state, run, published, scores = "published", None, None, {}
+    state, scores = "published", {}
     other: OtherCode = {}
+    by = recorded(path)
     if path.suffix:
-        is_locked = store.holder(stage, path.stem) is not None
-        run = _note(path).run
-        state = {
-            DRAFT: "being made" if is_locked else "stopped",
-            ASIDE: "set aside",
-            DISCARDED: "being freed",
-        }[path.suffix]
+        by = Recorded(run=_note(path).run)
+        is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
+        state = "being made" if is_locked else STATES[path.suffix]
     else:
-        made_by = recorded(path)
-        run, published = made_by.run, made_by.published
         try:
             artifact = open_directory(path)
             other = other_code(artifact.manifest)
@@ -113,9 +147,9 @@ def _made(store: Store, stage: str, path: Path) -> Made:
                 scores = read_scores(artifact)
         except DamagedError:
             state = "damaged"
-    then = path.stat().st_mtime if published is None else published.timestamp()
+    then = by.published.timestamp() if by.published else path.stat().st_mtime
     return Made(
-        run=run.run if run else None,
+        run=by.run.run if by.run else None,
         stage=stage,
         fingerprint=path.stem,
         path=str(path),

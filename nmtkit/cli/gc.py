@@ -1,22 +1,87 @@
-"""Free what no recipe needs any more, and nothing else."""
+"""nmtkit gc: free what no recipe needs any more, and nothing else."""
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from nmtkit.commands.known_runs import disk_bytes, made, named_chain, recorded, upstream_of
+import typer
+from rich.filesize import decimal
+
+from nmtkit.cli.known_runs import (
+    Made,
+    disk_bytes,
+    made,
+    made_grid,
+    named_chain,
+    recorded,
+    upstream_of,
+)
+from nmtkit.cli.options import chain_of, command
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.recipe_file import bundled_recipes, load_recipe
-from nmtkit.reporting.facts import Garbage, Made
+from nmtkit.recipe_file import bundled_recipes
+from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.stages.code import Code
 from nmtkit.store import MANIFEST, Store
 
-Place = tuple[str, str]  # stage and fingerprint
+Places = set[tuple[str, str]]  # stages and fingerprints
 GONE = "gone"  # of a recipe
+# Of what is not published: whether it is kept without --drafts and with it, and why.
+UNPUBLISHED = {
+    "being made": (True, True, "another process is making it"),
+    "stopped": (True, False, "a stopped run resumes it; --drafts frees it"),
+    "set aside": (True, False, "damaged checkpoints; --drafts frees them"),
+    "damaged": (True, True, "damaged; delete it yourself"),
+    "being freed": (False, False, "an earlier gc was stopped"),
+}
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """What can be freed, and what is not although no recipe may need it."""
+
+    freed: list[Made]
+    kept: list[Made]
+    why: dict[str, str]  # by path
+    n_bytes: int  # that become free
+
+
+@command("nmtkit gc --keep demo")
+def gc(
+    machine: Machine,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Keep this run too: a recipe, or a folder."),
+    ] = None,
+    drafts: Annotated[
+        bool, typer.Option("--drafts", help="Also free what stopped runs left.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Free the artifacts that no recipe needs, after asking."""
+    garbage = find_garbage(machine, keep or [], drafts=drafts)
+    kept = [each for each in garbage.kept if garbage.why[each.path] != "needed"]
+    tables = [
+        made_grid(title, found, "why", lambda each: garbage.why[each.path])
+        for title, found in (("kept", kept), ("to be freed", garbage.freed))
+        if found
+    ]
+    size = decimal(garbage.n_bytes)
+    show(Form(), None, [*tables, *([] if garbage.freed else ["nothing to free"])])
+    if not garbage.freed:
+        return
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError(f"nothing was freed; add --yes to free these {size}")
+        typer.confirm(f"Free {size}?", abort=True)
+    free(garbage, machine, keep or [], drafts=drafts)
+    typer.echo(f"freed {size}")
 
 
 def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garbage:
@@ -40,15 +105,11 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
     runs = {each.path: recorded(Path(each.path)).run for each in there}
     codes = list(_remade(store))
     needs = {run.run: _needs(run, machine, codes) for run in runs.values() if run is not None}
-    needed = set[Place]()
-    for each_needs in needs.values():
-        needed |= each_needs if isinstance(each_needs, set) else set()
-    for recipe in bundled_recipes():
-        with suppress(UserError):  # a download has to come for its hash to be known
-            needed |= _needs_of(Chain(load_recipe(recipe.stem), machine, recipe.stem), codes)
-    for recipe in _renamed(runs.values()):
-        with suppress(UserError):  # another TOML file
-            needed |= _needs_of(Chain(load_recipe(str(recipe)), machine, str(recipe)), codes)
+    needed = Places().union(*(each for each in needs.values() if isinstance(each, set)))
+    for recipe in [path.stem for path in bundled_recipes()] + _renamed(runs.values()):
+        # A download has to come for its hash to be known, or it is another TOML file.
+        with suppress(UserError):
+            needed |= _needs_of(chain_of(recipe, [], machine), codes)
     for named in keep:
         needed |= _named(named, machine, codes)
     why: dict[str, str] = {}
@@ -60,8 +121,7 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
         )
         if is_kept:
             kept.append(each)
-            needed.add((each.stage, each.fingerprint))
-            needed |= set(upstream_of(Path(each.path)).items())
+            needed |= {(each.stage, each.fingerprint), *upstream_of(Path(each.path)).items()}
     _close(needed, store)
     freed = [
         each
@@ -88,17 +148,12 @@ def free(garbage: Garbage, machine: Machine, keep: Sequence[str], *, drafts: boo
 
 
 def _decide(
-    each: Made, run: Provenance | None, needs: set[Place] | str, *, drafts: bool
+    each: Made, run: Provenance | None, needs: Places | str, *, drafts: bool
 ) -> tuple[bool, str]:
     """Return whether a folder is kept if nothing else needs it, and why."""
     if each.state != "published":
-        return {
-            "being made": (True, "another process is making it"),
-            "stopped": (not drafts, "a stopped run resumes it; --drafts frees it"),
-            "set aside": (not drafts, "damaged checkpoints; --drafts frees them"),
-            "damaged": (True, "damaged; delete it yourself"),
-            "being freed": (False, "an earlier gc was stopped"),
-        }[each.state]
+        *is_kept, why = UNPUBLISHED[each.state]
+        return is_kept[drafts], why
     if run is None:
         return True, "it does not say which recipe it is of"
     if needs == GONE:
@@ -119,7 +174,7 @@ def _remade(store: Store) -> Iterator[Code]:
                 yield artifact.manifest.code
 
 
-def _needs(run: Provenance, machine: Machine, codes: Sequence[Code]) -> set[Place] | str:
+def _needs(run: Provenance, machine: Machine, codes: Sequence[Code]) -> Places | str:
     """Return what a recorded run would find today, or why that is not known."""
     path = Path(run.recipe)
     if path.is_absolute() and not path.exists():
@@ -127,21 +182,20 @@ def _needs(run: Provenance, machine: Machine, codes: Sequence[Code]) -> set[Plac
             return GONE
         return f"there is no folder {path.parent}; was it moved?"
     try:
-        recipe = load_recipe(run.recipe, run.overrides)
-        return _needs_of(Chain(recipe, machine, run.recipe, run.overrides), codes)
+        return _needs_of(chain_of(run.recipe, run.overrides, machine), codes)
     except UserError as error:
         return str(error)
 
 
-def _renamed(runs: Iterable[Provenance | None]) -> set[Path]:
+def _renamed(runs: Iterable[Provenance | None]) -> list[str]:
     """Return the recipes that are where a recorded one was."""
     paths = (Path(run.recipe) for run in runs if run is not None)
     folders = {path.parent for path in paths if path.is_absolute() and not path.exists()}
-    return {recipe for folder in folders for recipe in folder.glob("*.toml")}
+    return [str(recipe) for folder in folders for recipe in folder.glob("*.toml")]
 
 
-def _needs_of(chain: Chain, codes: Sequence[Code]) -> set[Place]:
-    places = set[Place]()
+def _needs_of(chain: Chain, codes: Sequence[Code]) -> Places:
+    places = Places()
     for code in codes:
         of_code = copy(chain)
         of_code.code = code
@@ -150,20 +204,20 @@ def _needs_of(chain: Chain, codes: Sequence[Code]) -> set[Place]:
         for artifact in chain.store.all("score"):
             if {**artifact.manifest.depends_on, "seed": None} == scores:
                 places.add(("score", artifact.path.name))
-    for bundle in chain.bundles.values():
-        place = bundle.artifact.path.resolve()
-        places.add((place.parent.name, place.name))
-    return places
+    return places.union(_place(bundle.artifact.path) for bundle in chain.bundles.values())
 
 
-def _named(run: str, machine: Machine, codes: Sequence[Code]) -> set[Place]:
-    path = Path(run)
-    if (path / MANIFEST).is_file():
-        return {(path.resolve().parent.name, path.resolve().name)}
+def _named(run: str, machine: Machine, codes: Sequence[Code]) -> Places:
+    if (Path(run) / MANIFEST).is_file():
+        return {_place(Path(run))}
     return _needs_of(named_chain(run, machine), codes)
 
 
-def _close(needed: set[Place], store: Store) -> None:
+def _place(path: Path) -> tuple[str, str]:
+    return path.resolve().parent.name, path.resolve().name
+
+
+def _close(needed: Places, store: Store) -> None:
     """Add what the needed artifacts were made from."""
     left = list(needed)
     while left:

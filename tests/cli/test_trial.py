@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmtkit.commands.trial import measure_speed, text_of
+from nmtkit.cli.trial import measure_speed, text_of
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain

@@ -1,0 +1,72 @@
+"""nmtkit bench translate."""
+
+from itertools import filterfalse, islice, product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Input, command
+from nmtkit.decoding.bundle import open_bundle
+from nmtkit.errors import UserError
+from nmtkit.machine import EngineName, EnginePrecision, Machine
+from nmtkit.recipe_file import override_decoding
+from nmtkit.reporting.show import Form, show
+from nmtkit.sources.kinds import read_plain
+from nmtkit.visible import is_blank
+
+STDIN = Path("/dev/stdin")
+MOST_LINES = 500  # of the input
+SPEED = {
+    "engine": "{engine}",
+    "precision": "{dtype}",
+    "beam": "{beam_size:,}",
+    "batch": "{batch:,}",
+    "sentences/s": "{sentences_per_second:,.1f}",
+    "tokens/s": "{tokens_per_second:,.0f}",
+    "useful GFLOP/s": "{gflops:,.0f}",
+    "share of peak": "{share_of_peak:.1%} {peak_of}",
+    "memory": "{memory}",
+    "load, s": "{load_seconds:.2f}",
+}
+
+
+@command("nmtkit bench translate --bundle DIR -i FILE --beam 1 --beam 4", "device")
+def bench_translate(
+    machine: Machine,
+    form: Form,
+    bundle: Bundle,
+    source: Input = None,
+    engine: Annotated[list[EngineName] | None, ENGINE] = None,
+    dtype: Annotated[list[EnginePrecision] | None, DTYPE] = None,
+    beam: Annotated[list[int] | None, BEAM] = None,
+    batch: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N", min=1, help="Lines at a time, by default all; 1 shows the latency."
+        ),
+    ] = None,
+) -> None:
+    """Measure translation, with each --engine, --dtype, --beam and --batch."""
+    lines = list(islice(filterfalse(is_blank, read_plain(source or STDIN)), MOST_LINES))
+    if not lines:
+        raise UserError(f"{source or 'standard input'} has no lines to translate; name another one")
+    own = open_bundle(bundle).decoding
+    from nmtkit.cli.bench import Translation, apart, speed_grid, translation_speed
+
+    speeds = [
+        apart(
+            translation_speed,
+            Translation(bundle, lines, machine, *how),
+            if_killed=f"{how[0]} with beam {how[2].beam_size} was killed, perhaps for lack of "
+            "memory; lower --beam or --batch",
+        )
+        for how in product(
+            engine or [EngineName.AUTO],
+            dtype or [EnginePrecision.FLOAT32],
+            [override_decoding(own, size) for size in beam or [None]],
+            batch or [len(lines)],
+        )
+    ]
+    title = f"translation of {len(lines):,} sentences"
+    show(form, speeds, [speed_grid(title, speeds, 2, SPEED)])

@@ -1,0 +1,135 @@
+"""The layer types of Table 1, and how long one takes: modules from (B, n, d) to (B, n, d).
+
+Dimensions: B sentences of n positions, width d, kernels of k positions, neighbourhoods of r.
+"""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nmtkit.fast.accelerate import fast_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
+from nmtkit.model.attention import window_of
+
+HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
+
+
+class Sizes(NamedTuple):
+    """The variables of Table 1."""
+
+    n: int
+    d: int
+    k: int
+    r: int
+
+
+class LayerType(NamedTuple):
+    """A row of Table 1, and what builds such a layer."""
+
+    layer: str
+    complexity: str
+    sequential: str  # minimum number of sequential operations
+    path: str  # maximum path length between two positions
+    build: Callable[[Sizes], nn.Module]
+
+
+class Attention(nn.Module):
+    """Equation 1, or a neighbourhood of it; without projections, as Table 1 counts it."""
+
+    def __init__(self, d: int, *, projects: bool = False, neighbourhood: int | None = None) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(d, 3 * d) if projects else None
+        self.out = nn.Linear(d, d) if projects else nn.Identity()
+        self.window = window_of(causal=False, neighbourhood=neighbourhood)
+        self._mask: PackedMask | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Let each position of `x` (B, n, d) attend to its sentence."""
+        n_sentences, n, _ = x.shape
+        if self._mask is None:
+            layout = PackedLayout.of_lengths([n] * n_sentences).to(x.device)
+            self._mask = PackedMask(layout, layout, self.window)
+        q, k, v = (
+            each.reshape(n_sentences * n, -1, HEAD_WIDTH).transpose(0, 1)
+            for each in (torch.chunk(self.qkv(x), 3, -1) if self.qkv else (x, x, x))
+        )
+        attended = fast_attention(q, k, v, self._mask)
+        result: Tensor = self.out(attended.transpose(0, 1).reshape(x.shape))
+        return result
+
+
+class Convolution(nn.Sequential):
+    """A convolution over positions whose kernel ends at each position, as in a decoder."""
+
+    def __init__(self, sizes: Sizes, *, dilation: int = 1, is_separable: bool = False) -> None:
+        d, groups = sizes.d, sizes.d if is_separable else 1
+        super().__init__(
+            nn.ConstantPad1d(((sizes.k - 1) * dilation, 0), 0.0),
+            nn.Conv1d(d, d, sizes.k, dilation=dilation, groups=groups),
+            nn.Conv1d(d, d, 1) if is_separable else nn.Identity(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve `x` (B, n, d)."""
+        convolved: Tensor = super().forward(x.mT)
+        return convolved.mT
+
+
+class Recurrence(nn.LSTM):
+    """torch's LSTM, from the first position to the last."""
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the states (B, n, d) after each position of `x` (B, n, d)."""
+        states: Tensor = super().forward(x)[0]
+        return states
+
+
+LAYER_TYPES = [
+    LayerType("self-attention", "n² d", "O(1)", "O(1)", lambda s: Attention(s.d)),
+    LayerType(
+        *("self-attention, projected", "n² d + n d²", "O(1)", "O(1)"),
+        lambda s: Attention(s.d, projects=True),
+    ),
+    LayerType(
+        *("recurrent (LSTM)", "n d²", "O(n)", "O(n)"),
+        lambda s: Recurrence(s.d, s.d, batch_first=True),
+    ),
+    LayerType("convolutional", "k n d²", "O(1)", "O(n / k)", Convolution),
+    LayerType(
+        *("convolutional, dilated", "k n d²", "O(1)", "O(log_k n)"),
+        lambda s: Convolution(s, dilation=s.k),
+    ),
+    LayerType(
+        *("convolutional, separable", "k n d + n d²", "O(1)", "O(n / k)"),
+        lambda s: Convolution(s, is_separable=True),
+    ),
+    LayerType(
+        *("self-attention, restricted", "r n d", "O(1)", "O(n / r)"),
+        lambda s: Attention(s.d, neighbourhood=s.r),
+    ),
+]
+
+
+def seconds_of(
+    kind: LayerType, sizes: Sizes, n_sentences: int, device: torch.device, limit: float
+) -> float:
+    """Return the time of a layer's fastest forward and backward pass.
+
+    One is not timed; then there are at least two, and as many as begin in `limit` seconds.
+    """
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    layer = kind.build(sizes).to(device, dtype)
+    shape = n_sentences, sizes.n, sizes.d
+    x = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
+    grad, inputs = torch.randn_like(x), [x, *layer.parameters()]
+    taken: list[float] = []
+    while len(taken) < 3 or sum(taken[1:]) < limit:
+        begin = time.perf_counter()
+        torch.autograd.grad(layer(x), inputs, grad)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        taken.append(time.perf_counter() - begin)
+    return min(taken[1:])

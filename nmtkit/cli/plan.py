@@ -1,0 +1,194 @@
+"""nmtkit plan: what a recipe would do and cost on this machine; changes nothing."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nmtkit import progress
+from nmtkit.cli.options import command
+from nmtkit.cli.status import State, states
+from nmtkit.duration import duration
+from nmtkit.model.cost import training_flops
+from nmtkit.model.weights import count_parameters
+from nmtkit.reporting.code import all_of, code_note
+from nmtkit.reporting.cost import (
+    BY_TIME,
+    COUNTED,
+    TrainingCost,
+    by_time,
+    device_name,
+    training_cost,
+)
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.show import Form, show
+from nmtkit.sources.download import find, known_bytes
+from nmtkit.stages.chain import Chain
+
+if TYPE_CHECKING:
+    from nmtkit.training.distributed import Group
+
+TRIAL_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that the recipe reads from the network."""
+
+    url: str
+    n_bytes: int | None  # None: nobody published it, and it was never downloaded
+    is_here: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would run and what it takes."""
+
+    recipe: str
+    stages: list[State]
+    downloads: list[Download]
+    download_bytes: int  # still to fetch
+    disk_bytes: int  # about, of what is still to be made
+    vocabulary_is_known: bool
+    n_parameters: int
+    update_flops: float
+    device: str
+    tgt_tokens_per_second: float  # measured on this machine just now
+    cost: TrainingCost  # about, of all steps
+
+
+@command(
+    "nmtkit plan wmt14-en-de-base",
+    *("mirror", "device", "max_tokens", "processes", "dtype"),
+)
+def plan(chain: Chain, form: Form) -> None:
+    """Show what would run, and what it costs on this machine."""
+    from nmtkit.stages.train import start_processes
+    from nmtkit.training.distributed import join
+
+    # As many processes as would train are timed together; the first of them prints.
+    if start_processes(chain, ["plan", *chain.machine.options(), *form.options()]):
+        return
+    with join(chain.machine.torch_device()) as group:
+        progress.console.quiet |= not group.is_first
+        planned = work_out(chain, group)
+        if group.is_first:
+            show(form, planned, _parts(planned))
+
+
+def work_out(chain: Chain, group: "Group") -> Plan:
+    """Work out what `nmtkit run` would do, as one of the processes that would train.
+
+    Raises:
+        UserError: the recipe names a corpus that does not exist; the prepared corpus was altered;
+            there is too little memory.
+    """
+    from nmtkit.cli.trial import text_of
+
+    recipe, training = chain.recipe, chain.recipe.training
+    text = text_of(chain)
+    n_rows = recipe.model.rows_for(text.n_tokens)
+    n_parameters = count_parameters(recipe.model, n_rows).total
+    flops = training_flops(recipe.model, training, n_rows)
+    speed, device = _speed(chain, group), _devices(group)
+    downloads = _downloads(chain)
+    to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
+    return Plan(
+        recipe=recipe.name,
+        stages=states(chain),
+        downloads=downloads,
+        download_bytes=to_fetch,
+        disk_bytes=to_fetch + _disk_bytes(chain, n_parameters),
+        vocabulary_is_known=not text.is_made_up,
+        n_parameters=n_parameters,
+        update_flops=flops / training.max_steps,
+        device=device,
+        tgt_tokens_per_second=speed,
+        cost=training_cost(
+            seconds=training.max_steps * training.tgt_tokens_per_update / speed,
+            n_devices=group.size,
+            device=device_name(group.device),
+            product_flops=flops,
+        ),
+    )
+
+
+def _speed(chain: Chain, group: "Group") -> float:
+    """Return the target tokens per second of the steps that `train` would make here."""
+    from nmtkit.cli.trial import measure_speed, text_of
+    from nmtkit.stages.train import say_faster_ways, setup_of
+    from nmtkit.training.setup import enough_memory
+
+    progress.say(
+        f"plan: measuring the speed of training on {_devices(group)}, for at most "
+        f"{TRIAL_SECONDS:.0f} s after a first step"
+    )
+    setup = setup_of(chain, group)
+    say_faster_ways(chain, setup)
+    text = text_of(chain)
+    with enough_memory(group.device, setup.max_tokens):
+        trainer = setup.trainer(text.pairs, chain.recipe.model.rows_for(text.n_tokens))
+        return measure_speed(trainer, TRIAL_SECONDS)
+
+
+def _devices(group: "Group") -> str:
+    of_several = f"{group.size} processes, each " if group.size > 1 else ""
+    return f"{of_several}{group.device.type}"
+
+
+def _downloads(chain: Chain) -> list[Download]:
+    folder, mirror = chain.machine.downloads_dir, chain.machine.mirror
+    every = [
+        file for corpora in chain.corpora.values() for each in corpora for file in each.downloads
+    ]
+    return [
+        Download(url, known_bytes(file, folder), find(file, folder, mirror) is not None)
+        for url, file in {file.url: file for file in every}.items()
+    ]
+
+
+def _disk_bytes(chain: Chain, n_parameters: int) -> int:
+    """Prepared text, checkpoints, and a bundle."""
+    from nmtkit.training.checkpoint import checkpoints_bytes
+
+    n_bytes = 4 * n_parameters
+    if chain.find("prepare") is None:
+        folder = chain.machine.downloads_dir
+        n_bytes += sum(
+            corpus.prepared_bytes(folder)
+            for corpora in chain.corpora.values()
+            for corpus in corpora
+        )
+    if chain.find("train") is None:
+        n_bytes += checkpoints_bytes(chain.recipe.training, n_parameters)
+    return n_bytes
+
+
+def _parts(plan: Plan) -> list[Grid | str]:
+    stages = [
+        (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan.stages
+    ]
+    note = code_note(all_of(*(each.other_code for each in plan.stages)))
+    downloads = [
+        (
+            each.url,
+            "there" if each.is_here else "to fetch",
+            "unknown" if each.n_bytes is None else f"{each.n_bytes:,}",
+        )
+        for each in plan.downloads
+    ]
+    about = "" if plan.vocabulary_is_known else "about "
+    speed = f"{plan.tgt_tokens_per_second:,.0f} target tokens/s"
+    takes = [
+        ("to download", f"{plan.download_bytes:,} bytes"),
+        ("disk, downloads included", f"about {plan.disk_bytes / 2**30:.1f} GiB"),
+        ("parameters", f"{about}{plan.n_parameters:,}"),
+        ("speed here", f"{speed} on {plan.device}"),
+        ("training here", f"about {duration(plan.cost.seconds)}"),
+        (BY_TIME, f"about {by_time(plan.cost)}"),
+        (COUNTED, f"{about}{plan.cost.product_flops:.2e} FLOPs"),
+    ]
+    return [
+        Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "would it run?", "why"), stages, 3),
+        *([f"note: {note}"] if note else []),
+        *([Grid.of("downloads", ("url", "state", "bytes"), downloads, 2)] if downloads else []),
+        Grid.of("what it takes", ("", ""), takes, 2),
+    ]

@@ -1,0 +1,22 @@
+"""nmtkit recipes."""
+
+from nmtkit.cli.options import command
+from nmtkit.recipe_file import bundled_recipes, load_recipe
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.show import Form, show
+from nmtkit.study import bundled_studies, load_study
+
+
+@command("nmtkit recipes")
+def recipes(form: Form) -> None:
+    """List the recipes and studies that come with nmtkit."""
+    groups = []
+    for kind, paths, load in (
+        ("recipe", bundled_recipes(), load_recipe),
+        ("study", bundled_studies(), load_study),
+    ):
+        loaded = [(load(str(path)), path) for path in paths]
+        groups.append([(kind, each.name, each.description, str(path)) for each, path in loaded])
+    keys = ("kind", "name", "description", "path")
+    value = [dict(zip(keys, row, strict=True)) for group in groups for row in group]
+    show(form, value, [Grid("", ("", "name", "what it is", "file"), 4, groups)])

@@ -1,1 +1,0 @@
-"""Commands that publish no artifact of a stage."""
