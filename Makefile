@@ -5,7 +5,7 @@ NMTKIT = .venv/bin/nmtkit
 # Tests run two processes at a time, so each computes with one thread.
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -n 2 --dist loadfile
 
-.PHONY: demo test test-all lint install lock reproduce-base reproduce-big clean
+.PHONY: demo test test-all lint commands install lock reproduce-base reproduce-big clean
 
 # The whole chain on the demo corpus: no network, a few minutes.
 demo: install
@@ -23,6 +23,10 @@ lint: install
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
+
+# COMMANDS.md, which a test compares with what the commands say.
+commands: install
+	.venv/bin/python tests/command_help.py > COMMANDS.md
 
 # Table 2 on newstest2014: 27.3 (base) and 28.4 (big), compound-split BLEU with quotes replaced.
 reproduce-base: install

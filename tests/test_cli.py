@@ -156,6 +156,7 @@ def test_ctrl_c_before_a_command_begins_is_no_traceback(
         ("translate --bundle b --n-best 2 --alignment", "--format"),
         ("translate --bundle b -i a.gz -o b.gz", "--output"),
         ("translate --bundle b -o .", "--output"),
+        ("translate --bundle b -o none/b", "--output"),
         ("average a b", "--output"),
         ("average a b -o c --set averaging.n_checkpoints=1", "--set"),
         ("average a b -o c --remake", "--remake"),
@@ -230,9 +231,13 @@ def test_finished_work_is_said_to_be_kept_only_where_it_is(
     def end(*_: object, **__: object) -> None:
         raise KeyboardInterrupt if ends == "Ctrl-C" else OSError(errno.ENOSPC, "full")
 
-    for first in ("cli.options.chain_of", "cli.average.mean_of", "translator.Translator.__init__"):
+    for first in (
+        "cli.options.chain_of",
+        "cli.average.whole_folder",
+        "translator.Translator.__init__",
+    ):
         monkeypatch.setattr(f"nmtkit.{first}", end)
-    for first in ("cli.new.write_recipe", "cli.import_model.imported"):
+    for first in ("cli.new.write_recipe", "cli.import_model.whole_folder"):
         monkeypatch.setattr(f"nmtkit.{first}", end)
     given = typed.format(text=tmp_path / "text", folder=tmp_path).split()
     monkeypatch.setattr(sys, "argv", ["nmtkit", *given])
@@ -271,7 +276,7 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
         ["inspect", "demo", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--svg"],
-        ["bench", "layers", "--plot"],
+        ["bench", "layers", "--svg"],
     ],
 )
 def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:

@@ -50,8 +50,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "translator": {"recipe_file", "machine", "decoding", "progress", *LIBRARY},
 }
 MAY_IMPORT["stages"] = {*MAY_IMPORT} - {"__init__", "__main__"}
-MAY_IMPORT["commands"] = {*MAY_IMPORT, "cli"} - {"__init__", "__main__"}
-MAY_IMPORT["old_cli"] = {*MAY_IMPORT} - {"__main__"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT} - {"__main__"}
 
 STAGES_MAY_IMPORT = {  # of nmtkit.stages
@@ -112,7 +110,7 @@ Rule = Callable[[Module], Iterator[str]]
 
 
 def rooms_import_one_way(module: Module) -> Iterator[str]:
-    """cli -> commands -> stages -> libraries -> fast -> model -> recipe, store, files, errors."""
+    """cli -> stages -> libraries -> fast -> model -> recipe, store, files, errors."""
     if module.room not in MAY_IMPORT:
         yield f"room {module.room} has no place in MAY_IMPORT"
         return
@@ -165,7 +163,7 @@ def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
 
     What `nmtkit translate --bundle` makes of its standard input is no talk.
     """
-    if module.room in ("cli", "old_cli", "progress", "reporting"):
+    if module.room in ("cli", "progress", "reporting"):
         return
     for name in module.imports():
         if name.split(".")[0] in ("rich", "typer"):
@@ -262,7 +260,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/store.py", "import nmtkit.recipe"),
         ("nmtkit/files.py", "import nmtkit.store"),
         ("nmtkit/stages/a.py", "from nmtkit.cli import main"),
-        ("nmtkit/stages/a.py", "from nmtkit.commands import plan"),
+        ("nmtkit/stages/a.py", "from nmtkit.cli import plan"),
         ("nmtkit/sources/a.py", "from nmtkit.corpus import store"),
         ("nmtkit/cellar/a.py", ""),
     ],

@@ -4,11 +4,9 @@ import shlex
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from nmtkit.cli.options import Output, command, either, recipe_names, tell
+from nmtkit.cli.options import Output, command, either, tell
 from nmtkit.cli.status import training_of
 from nmtkit.errors import UserError, shown_differences
 from nmtkit.files import check_room, read_record, sha256_of, whole_folder
@@ -21,16 +19,6 @@ from nmtkit.training.divergence import CHECKPOINTS
 if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="NAME...",
-        autocompletion=recipe_names,
-        help="A recipe, whose last checkpoints are averaged; or, with --output, folders of bundles "
-        "and checkpoints of one model.",
-    ),
-]
-
 
 @command("nmtkit average demo", remake=["average"])
 def _of_recipe(chain: Chain) -> None:
@@ -41,23 +29,8 @@ def _of_recipe(chain: Chain) -> None:
     tell(stage.run(chain).path)
 
 
-@command("nmtkit average DIR DIR --output MEAN")
-def _of_folders(names: list[str], output: Output = None) -> None:
-    assert output is not None  # or it is the other form
-    tell(mean_of([Path(name) for name in names], output))
-
-
-average = either(
-    _of_recipe, _of_folders, Names, is_recipe=lambda _names, given: given["output"] is None
-)
-
-
 def _tell_what_is_there(chain: Chain) -> None:
-    """Tell which checkpoints a training has that is not finished.
-
-    Raises:
-        UserError: It has begun.
-    """
+    """Refuse a training that is not finished, and tell which checkpoints it has."""
     from nmtkit.training.averaging import to_average
     from nmtkit.training.checkpoint import checkpoints
 
@@ -65,13 +38,13 @@ def _tell_what_is_there(chain: Chain) -> None:
         return
     folder = chain.store.draft_place("train", chain.fingerprint("train")) / CHECKPOINTS
     state = f"is running ({training.process})" if training.process else "was stopped"
-    told = f"the training of {chain.command} {state} at {training}, with "
+    told = f"the training of {chain.command} {state} at {training}, with"
     if not checkpoints(folder):
-        raise UserError(f"{told}no checkpoint yet; `{chain.command_of('train')}` ends it")
+        raise UserError(f"{told} no checkpoint yet; `{chain.command_of('train')}` ends it")
     last = to_average(folder, chain.recipe.averaging.n_checkpoints)
     typed = shlex.join(["nmtkit", "average", *map(str, last), "--output", "mean"])
     names = ", ".join(path.name for path in last)
-    raise UserError(f"{told}checkpoints of {names}; end it first, or average these: `{typed}`")
+    raise UserError(f"{told} checkpoints of {names}; end it first, or average these: `{typed}`")
 
 
 # Any folders
@@ -83,57 +56,42 @@ class _Model:
 
     artifact: Artifact
     origin: "Origin"
-    decoding: DecodingConfig | None = None
+    decoding: DecodingConfig | None
+    identities: Sequence[Hashable]  # its weights, and the step of its training: no other has them
 
     @classmethod
     def opened(cls, folder: Path) -> "_Model":
         from nmtkit.corpus.prepared import PreparedCorpus
         from nmtkit.decoding.bundle import open_bundle
-        from nmtkit.training.checkpoint import Origin, read_origin
+        from nmtkit.model.weights import WEIGHTS
+        from nmtkit.training.checkpoint import PROGRESS, Origin, Progress, read_origin
 
         artifact = open_directory(folder)
+        weights = artifact.manifest.files.get(WEIGHTS, folder)
         if artifact.manifest.kind == "checkpoint":
-            return cls(artifact, read_origin(artifact))
+            origin = read_origin(artifact)
+            step = read_record(artifact.file(PROGRESS), Progress).step  # whatever the folder's name
+            return cls(artifact, origin, None, [weights, (origin.training, step)])
         bundle = open_bundle(folder)
         text = PreparedCorpus(artifact).hashes_of_text()
-        return cls(artifact, Origin(model=bundle.description, text=text), bundle.decoding)
-
-    @property
-    def path(self) -> Path:
-        return self.artifact.path
-
-    def identities(self) -> list[Hashable]:
-        """Return what no other model has: its weights, and the step of its training."""
-        from nmtkit.model.weights import WEIGHTS
-        from nmtkit.training.checkpoint import PROGRESS, Progress
-
-        weights = self.artifact.manifest.files.get(WEIGHTS, self.path)
-        if self.decoding:
-            return [weights]
-        step = read_record(
-            self.artifact.file(PROGRESS), Progress
-        ).step  # whatever its folder's name
-        return [weights, (self.origin.training, step)]
+        origin = Origin(model=bundle.description, text=text)
+        return cls(artifact, origin, bundle.decoding, [weights])
 
 
-def mean_of(folders: Sequence[Path], place: Path) -> Path:
-    """Average the weights of `folders`, and publish the bundle `place`.
+@command("nmtkit average DIR DIR --output MEAN")
+def _of_folders(names: list[str], output: Output = None) -> None:
+    """Publish the mean of bundles and checkpoints as a bundle.
 
-    Args:
-        folders: Bundles and checkpoints. The first bundle gives its text and its decoding settings.
-            Without a bundle, the text is that of the training in which the first checkpoint lies,
-            and the decoding settings are the paper's.
-        place: A new folder.
-
-    Raises:
-        UserError: One of them is damaged, two are the same or not of one model, or `place` exists.
+    The first bundle gives its text and its decoding settings. Without one, the text is that of the
+    training in which the first checkpoint lies, and the decoding settings are the paper's.
     """
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.training.averaging import average_weights, check_related
 
-    with whole_folder(place) as draft:
-        models = [_Model.opened(folder) for folder in folders]
+    assert output is not None  # or it is the other form
+    with whole_folder(output) as draft:
+        models = [_Model.opened(Path(name)) for name in names]
         _check_different(models)
         first = next((each for each in models if each.decoding), models[0])
         for model in models:
@@ -142,22 +100,28 @@ def mean_of(folders: Sequence[Path], place: Path) -> Path:
         check_related(files)
         weights = average_weights(files)
         check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-        text = first.artifact if first.decoding else _corpus_of(first.path)
+        text = first.artifact if first.decoding else _corpus_of(first.artifact.path)
         of_text = PreparedCorpus(text).files_of_a_bundle()
         verify(text, *(path.name for path in of_text))
         decoding = first.decoding or PAPERS_DECODING
         write_bundle(draft, of_text, first.origin.model, decoding, weights)
-        origins = [sha256_of(each.path / MANIFEST) for each in models]
+        origins = [sha256_of(each.artifact.path / MANIFEST) for each in models]
         write_manifest(draft, {"kind": "average", "depends_on": {"manifests": origins}})
-    return place
+    tell(output)
+
+
+average = either(
+    _of_recipe,
+    _of_folders,
+    "NAME...",
+    "A recipe, whose last checkpoints are averaged; or, with --output, folders of bundles and "
+    "checkpoints of one model.",
+    is_recipe=lambda _names, given: given["output"] is None,
+)
 
 
 def _corpus_of(checkpoint: Path) -> Artifact:
-    """Return the corpus of the training that a checkpoint, or a link to one, lies in.
-
-    Raises:
-        UserError: It lies in no training, or the corpus is no longer there.
-    """
+    """Return the corpus of the training that a checkpoint, or a link to one, lies in."""
     place = checkpoint.resolve() if checkpoint.is_symlink() else checkpoint.absolute()
     training = place.parents[1]
     try:
@@ -178,36 +142,30 @@ def _corpus_of(checkpoint: Path) -> Artifact:
 
 
 def _check_different(models: Sequence[_Model]) -> None:
-    """Check that no model is named twice, under whatever name.
-
-    Raises:
-        UserError: One is.
-    """
+    """Check that no model is named twice, under whatever name."""
     seen: dict[Hashable, Path] = {}
     for model in models:
-        for identity in model.identities():
+        path = model.artifact.path
+        for identity in model.identities:
             if identity in seen:
                 raise UserError(
-                    f"{model.path} is the same model as {seen[identity]}, and would count twice in "
-                    "the mean; name each model once"
+                    f"{path} is the same model as {seen[identity]}, and would count twice in the "
+                    "mean; name each model once"
                 )
-            seen[identity] = model.path
+            seen[identity] = path
 
 
 def _check_same_model(first: _Model, other: _Model) -> None:
-    """Compare all that two models compute with besides weights.
-
-    Raises:
-        UserError: They differ.
-    """
+    """Compare all that two models compute with besides weights."""
+    names = first.artifact.path, other.artifact.path
     ours, theirs = (each.origin.model.computed() for each in (first, other))
     if differences := shown_differences(theirs, ours):
         raise UserError(
-            f"{other.path} is another model than {first.path}: [model] {differences[0]} in place "
-            f"of {differences[1]}; only models with the same values can be averaged"
+            f"{names[1]} is another model than {names[0]}: [model] {differences[0]} in place of "
+            f"{differences[1]}; only models with the same values can be averaged"
         )
     if first.origin.text != other.origin.text:
         raise UserError(
-            f"{other.path} has another vocabulary or tokenization than {first.path}; only models "
-            "with the same ones can be averaged"
+            f"{names[1]} has another vocabulary or tokenization than {names[0]}; only models with "
+            "the same ones can be averaged"
         )

@@ -129,8 +129,8 @@ def speed_grid(
         for speed, words in zip(speeds, more, strict=True)
     ]
     first = speeds[0]
-    on = first["device"] if first["device"] != "CPU" else f"CPU, {first['threads']} threads"
-    return Grid.of(f"{title} on {on}", tuple(columns), rows, n_labels)
+    on = f", threads: {first['threads']}" if first["device"] == "CPU" else ""
+    return Grid.of(f"{title} on {first['device']}{on}", tuple(columns), rows, n_labels)
 
 
 def peak_bytes(device: torch.device) -> int:

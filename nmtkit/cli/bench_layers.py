@@ -20,6 +20,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 BASE = 2
 SENTENCES = {"cpu": 1, "cuda": 8}
+NAMES = ("layer", "complexity", "sequential", "path")  # the columns of Table 1
 
 
 @command("nmtkit bench layers --svg layers.svg", "device")
@@ -33,7 +34,7 @@ def bench_layers(machine: Machine, form: Form, seconds: Seconds = 0.5, svg: Svg 
     rows: list[dict[str, Any]] = []
     for kind in LAYER_TYPES:
         progress.say(f"bench: {kind.layer}")
-        row = {name: getattr(kind, name) for name in ("layer", "complexity", "sequential", "path")}
+        row = {name: getattr(kind, name) for name in NAMES}
         for over in "nd":
             sizes = [base._replace(**{over: size}) for size in of_device[over]]
             row[f"seconds_by_{over}"] = {
@@ -42,26 +43,25 @@ def bench_layers(machine: Machine, form: Form, seconds: Seconds = 0.5, svg: Svg 
             }
         rows.append(row)
     on = {"device": device_name(device), "sentences": n_sentences, **base._asdict()}
-    show(form, {**on, "rows": rows}, [_grid(on, rows)])
+    note = "n^, d^: the power with which time grows over n and over d"
+    show(form, {**on, "rows": rows}, [_grid(on, rows), note])
     if svg is not None:
         write_whole(svg, svg_file(*(_chart(on, rows, over) for over in "nd")))
         progress.say(f"bench: wrote {svg}")
 
 
 def _grid(on: dict[str, Any], rows: list[dict[str, Any]]) -> Grid:
-    title = "ms forward and backward on {device}, {sentences} x n positions, d = {d:,}, k = {k}, "
-    title += "r = {r:,}; then the power of n and of d that time grows with"
-    sizes = [f"n = {n:,}" for n in rows[0]["seconds_by_n"]]
+    title = "Table 1 on {device}: ms forward and backward, d = {d:,}, k = {k}, r = {r:,}"
     cells = [
         (
-            *(row[name] for name in ("layer", "complexity", "sequential", "path")),
-            *(f"{1e3 * taken:,.3g}" for taken in row["seconds_by_n"].values()),
+            *(row[name] for name in NAMES),
+            *(f"{1e3 * taken:,.1f}" for taken in row["seconds_by_n"].values()),
             *(f"{_power(row[f'seconds_by_{over}']):.2f}" for over in "nd"),
         )
         for row in rows
     ]
-    columns = ("layer", "complexity", "sequential", "path", *sizes, "n^", "d^")
-    return Grid.of(title.format(**on), columns, cells, 4)
+    sizes = [f"n = {n:,}" for n in rows[0]["seconds_by_n"]]
+    return Grid.of(title.format(**on), (*NAMES, *sizes, "n^", "d^"), cells, len(NAMES))
 
 
 def _power(seconds: dict[int, float]) -> float:

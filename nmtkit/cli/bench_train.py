@@ -18,9 +18,7 @@ SPEED = {
     "GFLOP/s": "{gflops:,.0f}",
     "MFU": "{mfu:.1%} of {peak_of}",
     "memory": "{memory}",
-    "parameters": "{n_parameters:,}",
     "updates": "{steps:,}",
-    "tokens an update": "{tgt_tokens_per_update:,.0f}",
     "start, s": "{start_seconds:.1f}",
 }
 

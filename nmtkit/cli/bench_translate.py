@@ -64,7 +64,7 @@ def bench_translate(
         for how in product(
             engine or [EngineName.AUTO],
             dtype or [EnginePrecision.FLOAT32],
-            [override_decoding(own, size) for size in beam or [None]],
+            [override_decoding(own, size) for size in beam or [own.beam_size]],
             batch or [len(lines)],
         )
     ]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from nmtkit.decoding.bundle import Bundle
 
 README = "README.md"
-# Of the page of both formats.
-TEXT = """Raw text becomes tokens as the scripts of Moses make them:
+TEXT = """
+Raw text becomes tokens as the scripts of Moses make them:
 normalize-punctuation.perl, lower-casing and tokenizer.perl, each if it is named here ("none" only
 collapses spaces):
 
@@ -25,8 +25,8 @@ collapses spaces):
 
 Tokens become subwords by `codes.bpe` (`subword-nmt apply-bpe -c codes.bpe`) or by
 `sentencepiece.model`, whichever is in this folder. The way back is joining subwords, then
-detokenizer.perl. A source has at most {n:,} subwords.
-The length penalty of this library divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
+detokenizer.perl. A source has at most {n:,} subwords. The length penalty of this library divides by
+length ** alpha, not by ((5 + length) / 6) ** alpha.
 """
 
 
@@ -46,16 +46,7 @@ def export(
         typer.Option("--format", metavar="FORMAT", help="ctranslate2 or huggingface."),
     ],
 ) -> None:
-    """Write a model for CTranslate2 or Hugging Face."""
-    tell(exported(bundle, folder, how))
-
-
-def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
-    """Write the model of `bundle`, and the files that its text needs, to the new `folder`.
-
-    Raises:
-        UserError: `bundle` is none, the format can't express the model, or `folder` exists.
-    """
+    """Write the model of a bundle, and the files that its text needs, to a new folder."""
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import open_bundle
 
@@ -76,7 +67,7 @@ def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
         )
         page += TEXT.format(sides=sides, n=opened.max_subwords)
         (draft / README).write_text(page, encoding="utf-8", newline="\n")
-    return folder
+    tell(folder)
 
 
 def _write_ctranslate2(bundle: "Bundle", folder: Path, name: str) -> str:
@@ -106,7 +97,6 @@ source = [*subwords, "</s>"]
 result = translator.translate_batch([source], beam_size={bundle.decoding.beam_size})
 result[0].hypotheses[0]  # subwords
 ```
-
 """
 
 
@@ -141,5 +131,4 @@ model = transformers.MarianMTModel.from_pretrained({name!r})
 The logits are those of nmtkit but for rounding (1e-5). An id is the number of a subword's line in
 `vocabulary.tsv`, from 0, or its id in `sentencepiece.model`. Input that is padded needs an
 `attention_mask`.
-
 """

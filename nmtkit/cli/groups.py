@@ -4,6 +4,7 @@ The module of a command is imported when the command is typed, so that `nmtkit -
 `nmtkit status` do not wait for what other commands need.
 """
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -63,6 +64,8 @@ SETTINGS: Mapping[str, Any] = {
     "rich_markup_mode": None,
 }
 
+RANGE = re.compile(r"  \[[\d.<=]*x[\d.<>=]*\]|; [\d.<=]*x[\d.<>=]*(?=\])")  # that a number is in
+
 
 class _Command(TyperCommand):
     """A command whose help names its arguments by their metavars alone."""
@@ -73,10 +76,10 @@ class _Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a line for each argument and for each option."""
-        records = [
-            each.get_help_record(ctx) for each in self.get_params(ctx)[len(self._arguments()) :]
-        ]
-        for title, rows in (("Arguments", self._arguments()), ("Options", records)):
+        options = self.get_params(ctx)[len(self._arguments()) :]
+        records = [record for each in options if (record := each.get_help_record(ctx))]
+        shown = [(names, RANGE.sub("", text)) for names, text in records]
+        for title, rows in (("Arguments", self._arguments()), ("Options", shown)):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -109,10 +112,7 @@ class _Group(TyperGroup):
         if cmd_name == "bench":
             return typer.main.get_group(bench)
         name = {"import": "import_model"}.get(cmd_name, cmd_name)
-        try:
-            module = import_module(f"nmtkit.cli.{self.prefix}{name}")
-        except ModuleNotFoundError:  # not moved here yet
-            module = import_module("nmtkit.old_cli")
+        module = import_module(f"nmtkit.cli.{self.prefix}{name}")
         function = getattr(module, f"{self.prefix}{name}")
         one = typer.Typer(add_completion=False, **SETTINGS)
         one.command(

@@ -1,6 +1,5 @@
 """nmtkit import: a model that fairseq trained, as a bundle."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,17 +25,6 @@ class Tokenizer(StrEnum):
 
     MOSES = "moses"
     NONE = "none"
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """How the text was prepared that a model was trained on."""
-
-    langs: tuple[Language, Language]
-    tokenizer: Tokenizer = Tokenizer.MOSES
-    aggressive_hyphens: bool | None = None  # None: as the dictionary says
-    normalize_punctuation: bool = False
-    lowercase: bool = False
 
 
 @command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
@@ -72,28 +60,6 @@ def import_model(
     lowercase: Lowercase = False,
 ) -> None:
     """Make a bundle of a model that fairseq trained."""
-    if langpair is None:
-        raise UserError("the languages of the model are not known; add --langpair, such as en-de")
-    langs = Language.pair_of(langpair)
-    text = TextOptions(langs, tokenizer, hyphens, normalize, lowercase)
-    tell(imported(checkpoint, folder, data, codes, text))
-
-
-def imported(
-    checkpoint: Path, folder: Path, data: Path | None, codes: Path, text: TextOptions
-) -> Path:
-    """Publish the model of a fairseq checkpoint as the bundle `folder`.
-
-    Args:
-        checkpoint: The file.
-        folder: A new folder.
-        data: The folder of dict.LANG.txt; by default that of `checkpoint`.
-        codes: The BPE codes of subword-nmt or fastBPE.
-        text: How text was prepared.
-
-    Raises:
-        UserError: `folder` exists, or a file is damaged or is not one that can be imported.
-    """
     from nmtkit.corpus.moses import Tokenization
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.corpus.tokenizations import Tokenizations
@@ -101,18 +67,20 @@ def imported(
     from nmtkit.interchange.fairseq import read_merges, read_model
     from nmtkit.model.description import Description
 
+    if langpair is None:
+        raise UserError("--langpair SRC-TGT is missing, such as --langpair en-de")
+    langs = Language.pair_of(langpair)
     with whole_folder(folder) as draft:
-        dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in text.langs]
+        dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
         dictionary = _joined(dictionaries)
         merges = read_merges(codes)
-        model = read_model(checkpoint, [lang.tag for lang in text.langs])
+        model = read_model(checkpoint, [lang.tag for lang in langs])
         if dictionary.n_rows != model.n_rows:
             raise UserError(
                 f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but "
                 f"the model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was "
                 "trained with"
             )
-        hyphens = text.aggressive_hyphens
         if hyphens is None:
             hyphens = HYPHEN in dictionary.pieces
             no = "" if hyphens else "not "
@@ -120,10 +88,8 @@ def imported(
                 f"import: {HYPHEN} is {no}in the dictionary, so words are {no}split at hyphens"
             )
         src, tgt = (
-            Tokenization(
-                lang.code, text.normalize_punctuation, text.lowercase, text.tokenizer.value, hyphens
-            )
-            for lang in text.langs
+            Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
+            for lang in langs
         )
         check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
         BpeSubword(merges, dictionary.pieces).save(draft)
@@ -132,15 +98,11 @@ def imported(
         write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
         write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
-    return folder
+    tell(folder)
 
 
 def _joined(paths: list[Path]) -> "Dictionary":
-    """Read the dictionaries of both sides, which must be the same.
-
-    Raises:
-        UserError: They are not, or one is missing or malformed.
-    """
+    """Read the dictionaries of both sides, which must be the same."""
     from nmtkit.interchange.fairseq import read_dictionary
 
     src, tgt = map(read_dictionary, paths)

@@ -5,9 +5,9 @@ bounded, whatever the corpus contains.
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,35 +15,14 @@ import numpy.typing as npt
 from nmtkit import progress
 from nmtkit.cli.options import Html, command
 from nmtkit.corpus.moses import Tokenization
-from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
+from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.prepared import Split as SplitName
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.bleu import sacre_bleu
 from nmtkit.recipe import Recipe
+from nmtkit.reporting import inspection as facts
 from nmtkit.reporting.code import marked
-from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.inspection import (
-    Counted,
-    DroppedPair,
-    Histogram,
-    Inspection,
-    Quantiles,
-    SamplePair,
-    Side,
-    Split,
-    Splitting,
-    Steps,
-    TrainingCorpus,
-    Vocabulary,
-    corpora_grid,
-    lengths_grid,
-    notes,
-    render_page,
-    sample_grids,
-    vocabulary_grid,
-    words_grid,
-)
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
@@ -52,7 +31,7 @@ from nmtkit.store import verify
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
 Ints = npt.NDArray[np.int64]
-Entry = TypeVar("Entry")
+Pair = dict[str, Any]  # of samples.json
 
 PAIRS_PER_CHUNK = 2**20  # 50 MB of lengths and ratios
 
@@ -80,54 +59,50 @@ def inspect(chain: Chain, form: Form, html: Html = None) -> None:
     other = other_code(prepared.artifact.manifest)
     found = replace(gather(chain.recipe, prepared), other_code=other)
     if html is not None:
-        replace_page(html, render_page(found))
+        replace_page(html, facts.render_page(found))
         progress.say(f"inspect: wrote {html}")
-    parts: list[Grid | str] = [
-        f"nmtkit inspect {found.recipe}: {marked(found.path, other)}",
-        corpora_grid(found),
-        *notes(found),
-        lengths_grid(found),
-        vocabulary_grid(found),
-        words_grid(found),
-        *sample_grids(found),
-    ]
-    show(form, found, parts)
+    title = f"nmtkit inspect {found.recipe}: {marked(found.path, other)}"
+    show(form, found, [title, *facts.notes(found), *facts.grids(found), *facts.sample_grids(found)])
 
 
-def gather(recipe: Recipe, prepared: PreparedCorpus) -> Inspection:
+def gather(recipe: Recipe, prepared: PreparedCorpus) -> facts.Inspection:
     """Describe a prepared corpus."""
-    samples, subword, how = prepared.samples(), prepared.subword(), prepared.tokenizations()
-    sides = how.src, how.tgt
-    measured = {
-        split: _measure(prepared, split, subword.n_tokens, recipe.model.max_positions)
-        for split in SPLITS
-    }
-    return Inspection(
+    samples, subword, both = prepared.samples(), prepared.subword(), prepared.tokenizations()
+    src, tgt = both.src, both.tgt
+    limit = recipe.model.max_positions
+    train = _split(prepared, "train", subword, limit, None)
+    done = {"normalized": src.normalize_punctuation, "lower-cased": src.lowercase}
+    return facts.Inspection(
         recipe=recipe.name,
         description=recipe.description,
         path=str(prepared.path),
-        max_positions=recipe.model.max_positions,
-        normalizing=_normalizing(sides[0]),
+        max_positions=limit,
+        normalizing=", ".join(name for name, is_done in done.items() if is_done),
         corpora=[
-            TrainingCorpus(corpus.corpus, corpus.pairs, corpus.kept, corpus.dropped)
-            for corpus in prepared.counts().train
+            facts.TrainingCorpus(each.corpus, each.pairs, each.kept, each.dropped)
+            for each in prepared.counts().train
         ],
-        splits=_splits(prepared, measured, sides, subword),
-        vocabulary=_vocabulary(recipe, subword, np.add(*measured["train"].tokens)),
+        splits=[train, _split(prepared, "dev", subword, limit, train.sides[0].histogram.starts)],
+        vocabulary=_vocabulary(recipe, prepared, subword),
         splitting=(
-            _splitting(prepared.dev_lines("src"), sides[0], subword),
-            _splitting(prepared.dev_lines("tgt"), sides[1], subword),
+            _splitting(prepared.dev_lines("src"), src, subword),
+            _splitting(prepared.dev_lines("tgt"), tgt, subword),
         ),
-        round_trip=_round_trip(recipe, sides[1], prepared.dev_lines("tgt")),
+        round_trip=_round_trip(recipe, tgt, prepared.dev_lines("tgt")),
         samples=[
-            _sample(pair, sides, subword)
-            for pair in _some_of_each(samples["kept"], lambda pair: pair["corpus"], MAX_SAMPLES)
+            facts.SamplePair(
+                pair["corpus"],
+                pair["line"],
+                _steps(pair["src"], src, subword),
+                _steps(pair["tgt"], tgt, subword),
+            )
+            for pair in _some_of_each(samples["kept"], "corpus", MAX_SAMPLES)
         ],
         dropped=[
-            DroppedPair(
+            facts.DroppedPair(
                 pair["corpus"], pair["line"], pair["reason"], *(_cut(pair[side]) for side in SIDES)
             )
-            for pair in _some_of_each(samples["dropped"], lambda pair: pair["reason"], MAX_DROPPED)
+            for pair in _some_of_each(samples["dropped"], "reason", MAX_DROPPED)
         ],
     )
 
@@ -144,43 +119,53 @@ def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | 
     return sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1).score
 
 
-def _normalizing(side: Tokenization) -> str:
-    done = {"normalized": side.normalize_punctuation, "lower-cased": side.lowercase}
-    return ", ".join(name for name, is_done in done.items() if is_done)
+# Lengths and ratios
 
 
-# Counting ids
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """Counts of a split, source side first."""
-
-    sides: tuple[Ids, Ids]
-    tokens: tuple[Ints, Ints]  # (n_tokens,) occurrences of each id
-    lengths: tuple[Ints, Ints]  # (longest + 1,) sentences of each length
-    ratios: Ints  # pairs per fine bin of log2(target length / source length)
-    n_too_long: int
-
-
-def _measure(
-    prepared: PreparedCorpus, split: SplitName, n_tokens: int, max_positions: int
-) -> _Measured:
-    src, tgt = (prepared.ids(split, side) for side in SIDES)
-    src_lengths, tgt_lengths = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    ratios = np.zeros(2 * OCTAVES * FINE_BINS_PER_OCTAVE + 1, np.int64)
-    n_too_long = 0
-    for start in range(0, len(src), PAIRS_PER_CHUNK):
-        of_chunk = slice(start, start + PAIRS_PER_CHUNK + 1)
-        src_chunk, tgt_chunk = np.diff(src.offsets[of_chunk]), np.diff(tgt.offsets[of_chunk])
-        src_lengths = _sum(src_lengths, np.bincount(src_chunk))
-        tgt_lengths = _sum(tgt_lengths, np.bincount(tgt_chunk))
-        fine = np.rint(np.log2(tgt_chunk / src_chunk) * FINE_BINS_PER_OCTAVE).astype(np.int64)
-        middle = len(ratios) // 2
+def _split(
+    prepared: PreparedCorpus,
+    name: SplitName,
+    subword: Subword,
+    max_positions: int,
+    starts: list[float] | None,
+) -> facts.Split:
+    """Describe a split; `starts` are those of the bins of lengths, None for what suits it."""
+    both = [prepared.ids(name, side) for side in SIDES]
+    lengths = [np.zeros(1, np.int64), np.zeros(1, np.int64)]  # sentences of each length
+    ratios = np.zeros(2 * OCTAVES * FINE_BINS_PER_OCTAVE + 1, np.int64)  # pairs per fine bin
+    middle, n_too_long = len(ratios) // 2, 0
+    for start in range(0, len(both[0]), PAIRS_PER_CHUNK):
+        src, tgt = (np.diff(ids.offsets[start : start + PAIRS_PER_CHUNK + 1]) for ids in both)
+        lengths = [
+            _sum(one, np.bincount(more)) for one, more in zip(lengths, (src, tgt), strict=True)
+        ]
+        fine = np.rint(np.log2(tgt / src) * FINE_BINS_PER_OCTAVE).astype(np.int64)
         ratios += np.bincount(np.clip(fine, -middle, middle) + middle, minlength=len(ratios))
-        n_too_long += int(np.count_nonzero(np.maximum(src_chunk, tgt_chunk) > max_positions))
-    tokens = src.counts(n_tokens), tgt.counts(n_tokens)
-    return _Measured((src, tgt), tokens, (src_lengths, tgt_lengths), ratios, n_too_long)
+        n_too_long += int(np.count_nonzero(np.maximum(src, tgt) > max_positions))
+    starts = starts or _length_starts(lengths)
+
+    def side(number: int) -> facts.Side:
+        how = (prepared.tokenizations().src, prepared.tokenizations().tgt)[number]
+        words: Counter[str] = Counter()
+        if name == "dev":  # train has only ids
+            words = _unknown_words(both[number], prepared.dev_lines(SIDES[number]), how, subword)
+        return facts.Side(
+            lang=how.lang,
+            n_tokens=len(both[number].ids),
+            lengths=_quantiles(lengths[number], float),
+            histogram=_length_histogram(lengths[number], starts),
+            n_unknown=int(both[number].counts(subword.n_tokens)[UNK_ID]),
+            unknown_words=_counted(words.most_common(N_EXAMPLES)),
+        )
+
+    return facts.Split(
+        name=name,
+        n_pairs=len(both[0]),
+        n_too_long=n_too_long,
+        sides=(side(0), side(1)),
+        ratios=_quantiles(ratios, _ratio),
+        ratio_histogram=_ratio_histogram(ratios),
+    )
 
 
 def _sum(counts: Ints, more: Ints) -> Ints:
@@ -188,46 +173,7 @@ def _sum(counts: Ints, more: Ints) -> Ints:
     return np.pad(counts, (0, longest - len(counts))) + np.pad(more, (0, longest - len(more)))
 
 
-# Splits
-
-
-def _splits(
-    prepared: PreparedCorpus,
-    measured: Mapping[SplitName, _Measured],
-    sides: tuple[Tokenization, Tokenization],
-    subword: Subword,
-) -> list[Split]:
-    starts = _length_starts(measured["train"].lengths)
-
-    def side_of(split: SplitName, number: int) -> Side:
-        one = measured[split]
-        words: Counter[str] = Counter()
-        if split == "dev":  # train has only ids
-            lines = prepared.dev_lines(SIDES[number])
-            words = _unknown_words(one.sides[number], lines, sides[number], subword)
-        return Side(
-            lang=sides[number].lang,
-            n_tokens=len(one.sides[number].ids),
-            lengths=_quantiles(one.lengths[number], lambda length: length),
-            histogram=_length_histogram(one.lengths[number], starts),
-            n_unknown=int(one.tokens[number][UNK_ID]),
-            unknown_words=_most_common(words),
-        )
-
-    return [
-        Split(
-            name=split,
-            n_pairs=len(one.sides[0]),
-            n_too_long=one.n_too_long,
-            sides=(side_of(split, 0), side_of(split, 1)),
-            ratios=_quantiles(one.ratios, _ratio),
-            ratio_histogram=_ratio_histogram(one.ratios),
-        )
-        for split, one in measured.items()
-    ]
-
-
-def _quantiles(counts: Ints, value: Callable[[int], float]) -> Quantiles:
+def _quantiles(counts: Ints, value: Callable[[int], float]) -> facts.Quantiles:
     """Return quantiles of values, where the i-th smallest is `value(i)`, `counts[i]` times."""
     so_far = np.cumsum(counts)
 
@@ -235,35 +181,35 @@ def _quantiles(counts: Ints, value: Callable[[int], float]) -> Quantiles:
         rank = -(-int(so_far[-1]) * percent // 100)  # in integers, to be exact
         return value(int(np.searchsorted(so_far, rank)))
 
-    return Quantiles(quantile(50), quantile(95), quantile(99), quantile(100))
+    return facts.Quantiles(quantile(50), quantile(95), quantile(99), quantile(100))
 
 
-def _length_starts(lengths: Sequence[Ints]) -> list[int]:
+def _length_starts(lengths: Sequence[Ints]) -> list[float]:
     """Return the starts of equal bins that cover 99.9 % of the sentences of each side."""
     typical = max(int(np.searchsorted(np.cumsum(one), 0.999 * one.sum())) for one in lengths)
     width = next(width for width in BIN_WIDTHS if typical <= width * (LENGTH_BINS - 1))
     longest = max(len(one) - 1 for one in lengths)
-    return list(range(1, min(longest, typical + width) + 1, width))
+    return [*map(float, range(1, min(longest, typical + width) + 1, width))]
 
 
-def _length_histogram(lengths: Ints, starts: list[int]) -> Histogram:
+def _length_histogram(lengths: Ints, starts: list[float]) -> facts.Histogram:
     # Bins beyond the longest sentence of this side are empty.
-    padded = _sum(lengths, np.zeros(starts[-1] + 1, np.int64))
-    return Histogram([float(start) for start in starts], np.add.reduceat(padded, starts).tolist())
+    padded = _sum(lengths, np.zeros(int(starts[-1]) + 1, np.int64))
+    return facts.Histogram(starts, np.add.reduceat(padded, [*map(int, starts)]).tolist())
 
 
 def _ratio(fine_bin: float) -> float:
     return float(2.0 ** (fine_bin / FINE_BINS_PER_OCTAVE - OCTAVES))
 
 
-def _ratio_histogram(ratios: Ints) -> Histogram:
+def _ratio_histogram(ratios: Ints) -> facts.Histogram:
     """Return bins of an eighth of an octave; the outermost, at 1/4 and 4, are open-ended."""
     middle = len(ratios) // 2
     n_beside = SHOWN_OCTAVES * FINE_BINS_PER_OCTAVE // FINE_BINS_PER_BIN
     first = middle - n_beside * FINE_BINS_PER_BIN - FINE_BINS_PER_BIN // 2
     starts = [first + i * FINE_BINS_PER_BIN for i in range(2 * n_beside + 1)]
     counts = np.add.reduceat(ratios, [0, *starts[1:]])
-    return Histogram([_ratio(start - 0.5) for start in starts], counts.tolist())
+    return facts.Histogram([_ratio(start - 0.5) for start in starts], counts.tolist())
 
 
 def _unknown_words(
@@ -283,18 +229,16 @@ def _unknown_words(
 # Subwords
 
 
-def _vocabulary(recipe: Recipe, subword: Subword, tokens: Ints) -> Vocabulary:
-    counts = tokens[len(SPECIALS) :]
+def _vocabulary(recipe: Recipe, prepared: PreparedCorpus, subword: Subword) -> facts.Vocabulary:
+    of_sides = (prepared.ids("train", side).counts(subword.n_tokens) for side in SIDES)
+    counts: Ints = np.add(*of_sides)[len(SPECIALS) :]
     occurring = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
 
-    def counted(numbers: Ints) -> list[Counted]:
+    def counted(numbers: Ints) -> list[facts.Counted]:
         pieces = subword.pieces((numbers + len(SPECIALS)).tolist())
-        return [
-            Counted(_cut(piece, MAX_WORD_CHARACTERS), int(count))
-            for piece, count in zip(pieces, counts[numbers], strict=True)
-        ]
+        return _counted(zip(pieces, counts[numbers].tolist(), strict=True))
 
-    return Vocabulary(
+    return facts.Vocabulary(
         method=recipe.subword.method,
         n_tokens=subword.n_tokens,
         n_rows=recipe.model.rows_for(subword.n_tokens),
@@ -307,10 +251,10 @@ def _vocabulary(recipe: Recipe, subword: Subword, tokens: Ints) -> Vocabulary:
     )
 
 
-def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> Splitting:
+def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> facts.Splitting:
     words = Counter(word for line in lines for word in how.tokenize(line).split())
     n_pieces = {word: len(subword.encode(word)) for word in words}
-    return Splitting(
+    return facts.Splitting(
         lang=how.lang,
         n_words=words.total(),
         n_whole=sum(n for word, n in words.items() if n_pieces[word] == 1),
@@ -318,44 +262,33 @@ def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> Spl
     )
 
 
-def _most_common(words: Counter[str]) -> list[Counted]:
-    return [
-        Counted(_cut(word, MAX_WORD_CHARACTERS), count)
-        for word, count in words.most_common(N_EXAMPLES)
-    ]
+def _counted(words: Iterable[tuple[str, int]]) -> list[facts.Counted]:
+    return [facts.Counted(_cut(word, MAX_WORD_CHARACTERS), count) for word, count in words]
 
 
 # Samples
 
 
-def _some_of_each(
-    entries: Sequence[Entry], key: Callable[[Entry], Hashable], most: int
-) -> list[Entry]:
-    """Return at most `most` entries in order, spread evenly over the groups and within each."""
-    groups: dict[Hashable, list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(key(entry), []).append(entry)
+def _some_of_each(pairs: Sequence[Pair], key: str, most: int) -> list[Pair]:
+    """Return at most `most` pairs in order, spread evenly over the groups and within each."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair[key], []).append(pair)
     each = max(1, most // max(1, len(groups)))
-    return [entry for group in groups.values() for entry in _spread(group, each)][:most]
+    counts = {name: min(each, len(group)) for name, group in groups.items()}
+    spread = [
+        group[i * len(group) // counts[name]]
+        for name, group in groups.items()
+        for i in range(counts[name])
+    ]
+    return spread[:most]
 
 
-def _spread(group: Sequence[Entry], most: int) -> Iterable[Entry]:
-    n = min(most, len(group))
-    return (group[i * len(group) // n] for i in range(n))
-
-
-def _sample(
-    pair: dict[str, Any], sides: tuple[Tokenization, Tokenization], subword: Subword
-) -> SamplePair:
-    src, tgt = (_steps(pair[side], how, subword) for side, how in zip(SIDES, sides, strict=True))
-    return SamplePair(pair["corpus"], pair["line"], src, tgt)
-
-
-def _steps(line: str, how: Tokenization, subword: Subword) -> Steps:
+def _steps(line: str, how: Tokenization, subword: Subword) -> facts.Steps:
     raw = line[:MAX_CHARACTERS]
     tokens = how.tokenize(line if how.is_of_trees else raw)  # a part of a tree is none
     ids = [*subword.encode(tokens), EOS_ID]
-    return Steps(
+    return facts.Steps(
         lang=how.lang,
         raw=raw,
         n_left_out=len(line) - len(raw),

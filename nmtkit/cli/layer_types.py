@@ -74,7 +74,7 @@ class Convolution(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve `x` (B, n, d)."""
-        convolved: Tensor = super().forward(x.mT)
+        convolved: Tensor = super().forward(x.mT)  # type: ignore[no-untyped-call]
         return convolved.mT
 
 
@@ -83,8 +83,7 @@ class Recurrence(nn.LSTM):
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         """Return the states (B, n, d) after each position of `x` (B, n, d)."""
-        states: Tensor = super().forward(x)[0]
-        return states
+        return super().forward(x)[0]
 
 
 LAYER_TYPES = [

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -189,9 +189,6 @@ def training_text(
         columns: The names of its columns, with commas between them.
         src_lang: The language of the sentences; None: as the names of the files say.
         tgt_lang: That of their translations.
-
-    Raises:
-        UserError: They name no text, or more than one; the languages or the columns are not known.
     """
     given = {key: path for key, path in files.items() if path}
     if bool(src) != bool(tgt) or len(given) + bool(src) != 1:
@@ -263,17 +260,10 @@ class Survey:
 def write_recipe(
     name: str, train: Source, langs: Langs, vocabulary: Vocabulary, sets: Mapping[str, Source]
 ) -> Path:
-    """Write the recipe NAME.toml into the current folder, and the sets that are not given.
+    """Write the recipe NAME.toml into the current folder, and those of dev and test not in `sets`.
 
     Pairs for those are chosen at random among the training text. They are the same each time, and
     neither of their sides is anywhere else in the text.
-
-    Args:
-        name: Of the recipe.
-        train: The training text.
-        langs: Source and target language.
-        vocabulary: What subwords are made of.
-        sets: "dev" and "test", unless they are to be held out of the training text.
 
     Raises:
         UserError: A file exists, the text cannot be read, or is too small.
@@ -293,8 +283,6 @@ def write_recipe(
             f"--vocabulary bpe needs spaces between words, and {odd[0]} is written without; leave "
             "it out"
         )
-    for source in (train, *sets.values()):
-        _check_printable(source)
     for place in (path, *([folder] if missing else [])):
         if place.exists():
             raise UserError(f"{place} exists already; choose another name, or move it away")
@@ -318,12 +306,6 @@ def write_recipe(
     with whole_file(path) as draft:
         draft.write_text(text(survey, survey.n_tokens()), encoding="utf-8", newline="\n")
     return path
-
-
-def _check_printable(source: Source) -> None:
-    values = (each if isinstance(each, tuple) else (each,) for each in dict(source).values())
-    if odd := next((one for one in chain.from_iterable(values) if not str(one).isprintable()), ""):
-        raise UserError(f"{odd!r} cannot stand in a recipe, which is plain text; rename it")
 
 
 def _surveyed(train: Source, langs: Langs) -> Survey:
@@ -398,13 +380,20 @@ def _toml_of(
 
 
 def _toml(value: str | int | Source) -> str:
-    """A value as TOML writes it."""
+    """Return a value as TOML writes it."""
     if isinstance(value, int):
         return f"{value:_}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    inside = value.model_dump(mode="json", exclude_defaults=True).items()
-    return f"{{ {', '.join(f'{key} = {json.dumps(each)}' for key, each in inside)} }}"
+    inside = value.model_dump(exclude_defaults=True)
+    for each in chain.from_iterable(map(_all_of, inside.values())):
+        if not str(each).isprintable():
+            raise UserError(f"{each!r} cannot stand in a recipe, which is plain text; rename it")
+    return f"{{ {', '.join(f'{key} = {json.dumps(each)}' for key, each in inside.items())} }}"
+
+
+def _all_of(value: Any) -> Any:
+    return value if isinstance(value, tuple) else (value,)
 
 
 TEMPLATES = Environment(

@@ -33,14 +33,19 @@ def _folder(option: typer.CallbackParam, path: Path | None) -> Path | None:
 
 
 def _page(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    check_file(option.opts[0], path)
+    return path
+
+
+def check_file(option: str, path: Path | None) -> None:
+    """Refuse a place where no file can be written."""
     if path is not None and path.is_dir():
-        raise UserError(f"{option.opts[0]} {path} is a folder; name a file")
+        raise UserError(f"{option} {path} is a folder; name a file")
     if path is not None and not path.parent.is_dir():
         raise UserError(
-            f"{option.opts[0]} {path} would be in {path.parent}, which is not a folder; "
-            "name a file in a folder that exists"
+            f"{option} {path} would be in {path.parent}, which is not a folder; name a file in a "
+            "folder that exists"
         )
-    return path
 
 
 # Of recipes
@@ -65,12 +70,12 @@ Remake = Annotated[
 
 # Of the machine: the fields of `Machine`, and their defaults
 
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
 DTYPE = typer.Option(
     metavar="TYPE",
     help="Precision: float32, bfloat16, auto (bfloat16 to train on GPUs that support it), and to "
     "translate also float16 and int8.",
 )
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
     "runs_dir": (
         Annotated[
@@ -302,7 +307,8 @@ def command(
 def either(
     of_recipe: Command,
     of_files: Command,
-    names: Any,
+    metavar: str,
+    text: str,
     is_recipe: Callable[[list[str], dict[str, Any]], bool],
 ) -> Command:
     """Return a command of two forms, which has the options of both; they may share some.
@@ -310,7 +316,8 @@ def either(
     Args:
         of_recipe: A command that takes a `chain`.
         of_files: Another one, which takes `names` or none.
-        names: The type and the declaration of the arguments of both.
+        metavar: What the arguments of both are called.
+        text: Their help.
         is_recipe: Whether the names and the options that were given mean the first form.
 
     Raises:
@@ -340,8 +347,12 @@ def either(
             own = {"names": names} if "names" in form else {}
             of_files(**own, **{name: given[name] for name in form if name in given})
 
+    argument = typer.Argument(metavar=metavar, autocompletion=recipe_names, help=text)
     of_names = inspect.Parameter(
-        "names", inspect.Parameter.KEYWORD_ONLY, annotation=names, default=None
+        "names",
+        inspect.Parameter.KEYWORD_ONLY,
+        annotation=Annotated[list[str] | None, argument],
+        default=None,
     )
     run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
     run.example = examples[1]  # type: ignore[attr-defined]

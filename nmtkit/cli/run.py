@@ -1,8 +1,7 @@
 """nmtkit run."""
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +12,7 @@ from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import OF_MACHINE, command
 from nmtkit.cli.score import score_parts
 from nmtkit.files import DamagedError, read_record
-from nmtkit.reporting.code import OtherCode, all_of, marked
+from nmtkit.reporting.code import all_of, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
@@ -23,34 +22,6 @@ from nmtkit.store import MEASUREMENTS, Artifact
 N_SAMPLES = 5
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A line of the first test set and its translation."""
-
-    src: str
-    reference: str | None
-    hypothesis: str
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """What a stage made and what it took."""
-
-    name: str
-    summary: str
-    path: str
-    other_code: OtherCode = field(default_factory=dict)  # that made it
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a run ends with."""
-
-    stages: list[StageResult]
-    samples: list[Sample]
-    scores: dict[str, Any]
-
-
 @command("nmtkit run demo", *[name for name in OF_MACHINE if name != "runs_dir"], remake=[*STAGES])
 def run(chain: Chain, form: Form) -> None:
     """Run all stages that are not done yet, and show the results."""
@@ -58,8 +29,8 @@ def run(chain: Chain, form: Form) -> None:
     show(form, found, [*_parts(found), *_what_to_try(chain)])
 
 
-def run_stages(chain: Chain) -> Results:
-    """Run every stage that is not fresh, and collect the results."""
+def run_stages(chain: Chain) -> dict[str, Any]:
+    """Run every stage that is not fresh, and return what there is then."""
     warn_if_long(chain)
     for stage in STAGES:
         if artifact := chain.find(stage):
@@ -70,8 +41,8 @@ def run_stages(chain: Chain) -> Results:
     return results_of(chain)
 
 
-def results_of(chain: Chain) -> Results:
-    """Collect the results of a finished chain.
+def results_of(chain: Chain) -> dict[str, Any]:
+    """Return what the stages of a finished chain took, some translations, and the scores.
 
     Raises:
         UserError: a stage is not done, or a file that is shown was altered.
@@ -82,12 +53,20 @@ def results_of(chain: Chain) -> Results:
     found = {stage: chain.need(stage) for stage in STAGES}
     src, hyps, references = translated_sets(found["translate"])[0].read()
     spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
-    stages = [
-        StageResult(stage, summary_of(stage, made), str(made.path), other_code(made.manifest))
-        for stage, made in found.items()
-    ]
-    samples = [Sample(src[i], references[0][i] if references else None, hyps[i]) for i in spread]
-    return Results(stages, samples, read_scores(found["score"]))
+    ref = references[0] if references else [None] * len(src)
+    return {
+        "stages": [
+            {
+                "name": stage,
+                "summary": summary_of(stage, made),
+                "path": str(made.path),
+                "other_code": other_code(made.manifest),
+            }
+            for stage, made in found.items()
+        ],
+        "samples": [{"src": src[i], "reference": ref[i], "hypothesis": hyps[i]} for i in spread],
+        "scores": read_scores(found["score"]),
+    }
 
 
 class _MeasuredSet(BaseModel):
@@ -133,24 +112,22 @@ def summary_of(stage: str, artifact: Artifact) -> str:
     return ", ".join(parts)
 
 
-def _parts(results: Results) -> list[Grid | str]:
+def _parts(results: Mapping[str, Any]) -> list[Grid | str]:
     """Return some translations, what the run took, where it lies, and scores."""
+    names = {"source": "src", "reference": "reference", "nmtkit": "hypothesis"}
     samples = [
-        [
-            ("source", each.src),
-            *([("reference", each.reference)] if each.reference is not None else []),
-            ("nmtkit", each.hypothesis),
-        ]
-        for each in results.samples
+        [(name, each[key]) for name, key in names.items() if each[key] is not None]
+        for each in results["samples"]
     ]
     places = [
-        (each.name, marked(each.summary, each.other_code), each.path) for each in results.stages
+        (each["name"], marked(each["summary"], each["other_code"]), each["path"])
+        for each in results["stages"]
     ]
-    other = all_of(*(each.other_code for each in results.stages))
+    other = all_of(*(each["other_code"] for each in results["stages"]))
     return [
         Grid("some translations of the test set", ("", ""), 2, samples),
         Grid.of("what was made", ("stage", "", "where"), places, 3),
-        *score_parts(results.scores, other),
+        *score_parts(results["scores"], other),
     ]
 
 

@@ -17,7 +17,6 @@ from nmtkit.cli.options import (
     References,
     command,
     either,
-    recipe_names,
 )
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.errors import UserError
@@ -35,16 +34,6 @@ STANDARD_INPUT = "-"
 # What bracket F1 comes with.
 DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
 COUNTED = ("errors", "skipped", "repaired")
-
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="NAME...",
-        autocompletion=recipe_names,
-        help="A recipe; or translations and a reference; or, with --ref or --test-set, "
-        "translations of several systems, of which one may be -, standard input.",
-    ),
-]
 
 
 class Metric(StrEnum):
@@ -116,9 +105,14 @@ def _of_files(
 score = either(
     _of_recipe,
     _of_files,
-    Names,
+    "NAME...",
+    "A recipe; or translations and a reference; or, with --ref or --test-set, translations of "
+    "several systems, of which one may be -, standard input.",
     is_recipe=lambda names, given: (
-        len(names) < 2 and not given["references"] and given["test_set"] is None
+        len(names) < 2
+        and not given["references"]
+        and given["test_set"] is None
+        and not any(Path(name).suffix not in ("", ".toml") for name in names)
     ),
 )
 
@@ -250,7 +244,7 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
         for each in of_sets
         if key in each
     )
-    if all("bracket_f1" in each for each in of_sets):
+    if of_sets and all("bracket_f1" in each for each in of_sets):
         rows += _details([each["bracket_f1"] for each in of_sets])
     columns = [marked(_column(*each), other) for each in scores.items()]
     note = [f"note: {code_note(other)}"] if other else []

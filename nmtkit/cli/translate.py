@@ -11,6 +11,7 @@ import typer
 
 from nmtkit import progress
 from nmtkit.cli.options import (
+    DTYPE,
     Alignment,
     Beam,
     Bundles,
@@ -20,24 +21,15 @@ from nmtkit.cli.options import (
     LengthPenalty,
     LineFormat,
     Output,
+    check_file,
     command,
     either,
-    recipe_names,
     tell,
 )
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision
 from nmtkit.stages.chain import Chain
-
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RECIPE]",
-        autocompletion=recipe_names,
-        help="Translate this recipe's test sets, in place of a text with --bundle.",
-    ),
-]
 
 
 @command("nmtkit translate demo", "mirror", "device", remake=["translate"])
@@ -62,13 +54,7 @@ def _of_text(
     align: Alignment = False,
     device: Device = "auto",
     engine: Engine = None,
-    dtype: Annotated[
-        EnginePrecision | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Precision of the engine: float32, the default, bfloat16, float16 or int8.",
-        ),
-    ] = None,
+    dtype: Annotated[EnginePrecision | None, DTYPE] = None,
 ) -> None:
     how = how or (Format.TEXT if n_best is None else Format.MOSES)
     if how == Format.TEXT and n_best is not None:
@@ -98,7 +84,11 @@ def _of_text(
 
 
 translate = either(
-    _of_recipe, _of_text, Names, is_recipe=lambda names, given: bool(names) or not given["bundles"]
+    _of_recipe,
+    _of_text,
+    "[RECIPE]",
+    "Translate this recipe's test sets, in place of a text with --bundle.",
+    is_recipe=lambda names, given: bool(names) or not given["bundles"],
 )
 
 
@@ -131,8 +121,7 @@ def _check_places(source: Path | None, target: Path | None) -> None:
             f"--output {target} would not be compressed; name it without {target.suffix}, and "
             "compress it afterwards"
         )
-    if target and target.is_dir():
-        raise UserError(f"--output {target} is a folder; name a file")
+    check_file("--output", target)
 
 
 @contextmanager

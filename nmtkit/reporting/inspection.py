@@ -204,6 +204,12 @@ def notes(inspection: Inspection) -> list[str]:
     return [*found, *filter(None, [code_note(inspection.other_code)])]
 
 
+def grids(inspection: Inspection) -> list[Grid]:
+    """What a person checks before training."""
+    tables = (corpora_grid, lengths_grid, vocabulary_grid, words_grid)
+    return [table(inspection) for table in tables]
+
+
 def corpora_grid(inspection: Inspection) -> Grid:
     """The training pairs that were read, kept, and dropped why."""
 

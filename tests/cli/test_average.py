@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from system.command import done, nmtkit, sentence
 from torch import Tensor
 
-from nmtkit.cli.average import mean_of
+from nmtkit.cli.average import average
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
@@ -29,6 +29,11 @@ from nmtkit.stages.chain import Chain
 from nmtkit.store import publish_directory
 
 WEIGHTS = "model.safetensors"
+
+
+def mean_of(folders: list[Path], place: Path) -> Path:
+    average(names=list(map(str, folders)), output=place)
+    return place
 
 
 def weights_of(config: ModelConfig, seed: int, sibling: int = 0) -> dict[str, Tensor]:
@@ -93,33 +98,28 @@ def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "keys"),
+    "changes",
     [
-        ({"n_heads": 6, "d_k": 2, "d_v": 2}, ["n_heads = 6", "d_k = 2", "d_v = 2", "n_heads = 3"]),
-        ({"positions": "fairseq"}, ['positions = "fairseq"', 'positions = "sinusoid"']),
-        ({"layer_norm_epsilon": 1e-5}, ["layer_norm_epsilon = 1e-05"]),
-        ({"max_positions": 10}, ["max_positions = 10", "max_positions = 9"]),
-        ({"neighbourhood": 3}, ["neighbourhood = 3", "neighbourhood = null"]),
-        ({"vocabulary_multiple": 4}, ["vocabulary_multiple = 4"]),
-        ({"norm": "pre"}, ['norm = "pre"']),
-        ({"tie_embeddings": False}, ["tie_embeddings = false"]),
-        ({"attention_bias": True}, ["attention_bias = true"]),
-        ({"n_layers": 1}, ["n_layers = 1", "n_layers = 2"]),
-        ({"d_ff": 24}, ["d_ff = 24", "d_ff = 20"]),
+        {"n_heads": 6, "d_k": 2, "d_v": 2},
+        {"positions": "fairseq"},
+        {"layer_norm_epsilon": 1e-5},
+        {"max_positions": 10},
+        {"neighbourhood": 3},
+        {"vocabulary_multiple": 4},
+        {"norm": "pre"},
+        {"tie_embeddings": False},
+        {"attention_bias": True},
+        {"n_layers": 1},
+        {"d_ff": 24},
     ],
 )
-@pytest.mark.parametrize("comes_first", [False, True])
 def test_every_value_of_the_models_is_compared(
-    bundles: list[Path], tmp_path: Path, changes: dict[str, Any], keys: list[str], comes_first: bool
+    bundles: list[Path], tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     other = sibling_of(bundles[0], tmp_path / "other", **changes)
-    folders = [other, *bundles] if comes_first else [*bundles, other]
-    with pytest.raises(UserError) as caught:
-        mean_of(folders, tmp_path / "mean")
-    for key in keys:
-        assert key in str(caught.value)
-    assert str(other) in str(caught.value)
-    assert not (tmp_path / "mean").exists()
+    for folders in ([other, *bundles], [*bundles, other]):
+        refused(folders, tmp_path, str(other))
+        refused(folders, tmp_path, ".*".join(f"{key} = " for key in changes))
 
 
 def test_what_only_training_needs_may_differ(bundles: list[Path], tmp_path: Path) -> None:
@@ -132,21 +132,14 @@ def test_what_only_training_needs_may_differ(bundles: list[Path], tmp_path: Path
 def test_vocabulary_and_tokenization_are_compared(
     bundles: list[Path], tmp_path: Path, name: str
 ) -> None:
-    changes: dict[str, tuple[str, str]] = {
-        "tokenization.json": ('"lowercase": false', '"lowercase": true'),
-        "codes.bpe": ("", ""),
-        "vocabulary.tsv": ("", ""),
-    }
-    other = tmp_path / "other"
-    shutil.copytree(bundles[1], other)
+    other = Path(shutil.copytree(bundles[1], tmp_path / "other"))
     text = (other / name).read_text(encoding="utf-8")
     if name == "tokenization.json":
-        text = text.replace(*changes[name])
+        text = text.replace('"lowercase": false', '"lowercase": true')
     else:  # two lines change places
         first, *middle, last, end = text.split("\n")
         text = "\n".join([first, *middle[:-1], last, middle[-1], end])
     rewrite(other, {name: text.encode("utf-8")})
-    assert (other / name).read_bytes() != (bundles[1] / name).read_bytes()
     open_bundle(other)  # it is whole
     refused([bundles[0], other], tmp_path, "another vocabulary or tokenization")
 
@@ -279,22 +272,6 @@ def test_checkpoint_of_another_corpus_is_refused(copied: Chain, tmp_path: Path) 
     assert load_file(first / WEIGHTS).keys() == load_file(theirs / WEIGHTS).keys()
     for folders in ([first, theirs], [copied.need("average").path, theirs]):
         refused(folders, tmp_path, "another vocabulary or tokenization")
-
-
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"n_heads": 8, "d_k": 16, "d_v": 16}, "n_heads = 8"),
-        ({"layer_norm_epsilon": 1e-4}, "layer_norm_epsilon = 0.0001"),
-        ({"positions": "fairseq"}, 'positions = "fairseq"'),
-    ],
-)
-def test_checkpoint_of_another_model_is_refused(
-    copied: Chain, tmp_path: Path, changes: dict[str, Any], key: str
-) -> None:
-    other = chain_of(tmp_path, "other", **changes)
-    for ours in (checkpoints_of(copied)[0], copied.need("average").path):
-        refused([ours, checkpoints_of(other)[0]], tmp_path, key)
 
 
 def test_checkpoint_of_another_seed_is_refused(copied: Chain, tmp_path: Path) -> None:

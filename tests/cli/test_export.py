@@ -9,12 +9,17 @@ import torch
 from bundles import LINES, publish_bundle
 from models import tiny
 
-from nmtkit.cli.export import ExportFormat, exported
+from nmtkit.cli.export import ExportFormat, export
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
+
+
+def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
+    export(bundle=bundle, folder=folder, how=how)
+    return folder
 
 
 def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:

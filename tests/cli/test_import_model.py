@@ -1,23 +1,36 @@
 """A checkpoint of fairseq becomes a bundle that reads and writes raw text."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bundles import LINES
 from fairseq_models import FairseqModel, save_checkpoint, write_dictionaries
 from system.command import done, nmtkit, sentence
 
-from nmtkit.cli.import_model import TextOptions, imported
+from nmtkit.cli.import_model import import_model
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.files import sha256_of
-from nmtkit.languages import Language
 from nmtkit.store import open_directory
 from nmtkit.symbols import EOS_ID
 
-EN_DE = TextOptions(Language.pair_of("en-de"))
 CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
+
+
+def imported(
+    checkpoint: Path,
+    folder: Path,
+    langpair: str = "en-de",
+    data: Path | None = None,
+    codes: str = "bpecodes",
+    **options: Any,
+) -> Path:
+    codes_file = checkpoint.with_name(codes)
+    given = {"data": data, "codes": codes_file, "langpair": langpair, **options}
+    import_model(checkpoint=checkpoint, folder=folder, **given)
+    return folder
 
 
 def pieces_of(lines: list[str], *, hyphens: bool = True) -> list[str]:
@@ -45,8 +58,7 @@ def published(folder: Path, *, hyphens: bool = True) -> Path:
 
 def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
     checkpoint = published(tmp_path / "theirs")
-    codes = checkpoint.with_name("bpecodes")
-    place = imported(checkpoint, tmp_path / "ours", None, codes, EN_DE)
+    place = imported(checkpoint, tmp_path / "ours")
     bundle = open_bundle(place)
     ids = bundle.text.encode("the well-known")
     dictionary = checkpoint.with_name("dict.en.txt").read_text(encoding="utf-8").split("\n")
@@ -68,9 +80,7 @@ def test_dictionary_tells_whether_hyphens_were_split(
     given: bool | None, expected: bool, tmp_path: Path
 ) -> None:
     checkpoint = published(tmp_path / "theirs", hyphens=False)
-    text = TextOptions(EN_DE.langs, aggressive_hyphens=given, lowercase=True)
-    codes = checkpoint.with_name("bpecodes")
-    bundle = open_bundle(imported(checkpoint, tmp_path / "ours", None, codes, text))
+    bundle = open_bundle(imported(checkpoint, tmp_path / "ours", hyphens=given, lowercase=True))
     assert bundle.text.src.aggressive_hyphens is expected
     assert (bundle.text.src.lang, bundle.text.tgt.lang) == ("en", "de")
     assert bundle.text.tgt.lowercase
@@ -78,24 +88,23 @@ def test_dictionary_tells_whether_hyphens_were_split(
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     checkpoint, ours = published(tmp_path / "theirs"), tmp_path / "ours"
-    codes = checkpoint.with_name("bpecodes")
     with pytest.raises(UserError, match="is there already"):
-        imported(checkpoint, tmp_path, None, codes, EN_DE)
+        imported(checkpoint, tmp_path)
     with pytest.raises(UserError, match=r"nothere cannot be read .* with --codes$"):
-        imported(checkpoint, ours, None, codes.with_name("nothere"), EN_DE)
+        imported(checkpoint, ours, codes="nothere")
     with pytest.raises(UserError, match=r"dict.fr.txt cannot be read .* with --data$"):
-        imported(checkpoint, ours, None, codes, TextOptions(Language.pair_of("en-fr")))
+        imported(checkpoint, ours, "en-fr")
     other = tmp_path / "other"
     other.mkdir()
     write_dictionaries(other, [*"abcdefghi"])
     with pytest.raises(
         UserError, match=r"has 16 entries .* model in .* has [0-9]+; give the dictionary"
     ):
-        imported(checkpoint, ours, other, codes, EN_DE)
+        imported(checkpoint, ours, data=other)
     with checkpoint.with_name("dict.de.txt").open("a", encoding="utf-8") as file:
         file.write("more 1\n")
     with pytest.raises(UserError, match="differ; only a model with one dictionary"):
-        imported(checkpoint, ours, None, codes, EN_DE)
+        imported(checkpoint, ours)
     assert not ours.exists()
 
 

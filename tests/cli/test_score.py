@@ -13,10 +13,8 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli.score import catalog_test_set, own_test_set, score_files, score_parts
-from nmtkit.corpus.moses import Tokenization
+from nmtkit.cli.score import own_test_set, score_files, score_parts
 from nmtkit.errors import UserError
-from nmtkit.machine import Machine
 from nmtkit.reporting.grid import Grid
 from nmtkit.sources.catalog import data_dir
 
@@ -110,21 +108,10 @@ def test_every_score_is_shown_with_its_interval_and_how_it_was_counted() -> None
     assert grid.groups[-1][0][1] == "not available"
 
 
-def test_a_text_with_hardly_a_match_has_all_scores() -> None:
-    for name, lines in (("c.de", ["", "Ja"]), ("3.de", ["", "Ja gut"])):
-        Path(name).write_text("\n".join(lines), encoding="utf-8", newline="\n")
-    (scores,) = score("c.de", "3.de", "--lang", "de", "--metric=chrf", "--metric=ter").values()
-    low, high = scores["chrf"]["confidence_interval"]
-    assert 0 < low < high < 100
-    assert scores["ter"]["score"] == 50
-
-
 def test_a_text_without_spaces_gets_the_scores_that_mean_something() -> None:
-    for lang in ("zh", "ZH", "zho", "zh-TW"):
-        (found,) = score("a.zh", "1.zh", "--lang", lang).values()
-        assert found.keys() == {"sacrebleu", "test_set"}
-        assert "|tok:zh|" in found["sacrebleu"]["signature"]
-        assert found["sacrebleu"]["score"] > 50
+    (found,) = score("a.zh", "1.zh", "--lang", "zh-TW").values()
+    assert found.keys() == {"sacrebleu", "test_set"}
+    assert "|tok:zh|" in found["sacrebleu"]["signature"]
     with pytest.raises(UserError, match="TER counts the words between spaces, and zh is written"):
         score("a.zh", "1.zh", "--lang", "zh", "--metric", "ter")
 
@@ -166,23 +153,6 @@ def test_a_set_of_the_catalog_is_the_reference() -> None:
         score("a.de", "--test-set", "demo-test", "--langpair", "en-de")
 
 
-def test_the_bytes_of_a_set_are_verified(tmp_path: Path, shared_data: Path) -> None:
-    machine = Machine(tmp_path / "runs", mirror=shared_data / "mirror")
-    found = catalog_test_set("multi30k-test2016", "en-deu", machine)
-    assert (found.name, found.lang.code, len(found.references[0])) == (
-        "multi30k-test2016",
-        "de",
-        1_000,
-    )
-    mirror = tmp_path / "mirror"
-    for path in (shared_data / "mirror").rglob("test_2016_flickr.*"):
-        copy = mirror / path.relative_to(shared_data / "mirror")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(UserError, match="sha256"):
-        catalog_test_set("multi30k-test2016", "en-de", Machine(tmp_path / "runs", mirror=mirror))
-
-
 ALL = "a.de 1.de --lang de"
 
 
@@ -201,6 +171,7 @@ ALL = "a.de 1.de --lang de"
         ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),
+        ("a.de --lang de", "--ref FILE"),
         ("a.de 1.de --lang german", "'german'"),
         ("a.de a.de --ref 1.de --lang de", "names a file twice"),
         ("- - --ref 1.de --lang de", "names a file twice"),
@@ -231,32 +202,9 @@ def test_references_of_different_length_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("code", "tags"),
-    [("fr", "fr-FR FR fra fre fr_CA fra_Latn"), ("en", "en-US eng"), ("zh", "zho cmn_Hans zh-CN")],
+    [("de", "de-AT DE deu ger de_CH deu_Latn"), ("zh", "zho cmn_Hans zh-CN ZH")],
 )
-def test_a_language_is_scored_alike_however_it_is_written(
-    code: str, tags: str, shared_data: Path
-) -> None:
-    """Moses restores its own tokens of French and English, and none of a language it mistakes."""
-    if code == "zh":
-        hyp, ref = "a.zh", "1.zh"
-    else:
-        ref = f"ref.{code}"
-        lines = (shared_data / "newstest" / f"newstest2014-fren.{code}").read_text("utf-8")
-        Path(ref).write_text("".join(f"{line}\n" for line in lines.split("\n")[:500]), "utf-8")
-        tools = Tokenization(code, False, False, "moses", False)
-        hyp = "hyp.txt"
-        with Path(ref).open(encoding="utf-8", newline="\n") as file:
-            restored = [tools.detokenize(tools.tokenize(line.removesuffix("\n"))) for line in file]
-        Path(hyp).write_text("".join(f"{line}\n" for line in restored), "utf-8", newline="\n")
-    [expected] = score(hyp, ref, "--lang", code).values()
-    if code != "zh":
-        assert expected["tokenized_bleu"]["score"] == 100.0
+def test_a_language_is_scored_alike_however_it_is_written(code: str, tags: str) -> None:
+    [expected] = score(f"a.{code}", f"1.{code}", "--lang", code).values()
     for tag in tags.split():
-        [found] = score(hyp, ref, "--lang", tag).values()
-        assert found == expected
-
-
-def test_a_file_of_another_form_is_not_scored_as_text() -> None:
-    Path("ref.xml").write_text('<dataset>\n<doc id="1">\n<ref lang="de"><seg id="1">a</seg>\n')
-    with pytest.raises(UserError, match=r"ref\.xml looks like XML of WMT"):
-        score("a.de", "ref.xml", "--lang", "de")
+        assert [*score(f"a.{code}", f"1.{code}", "--lang", tag).values()] == [expected]

@@ -120,26 +120,21 @@ def test_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
         assert [path.name for path in folder.iterdir()] == ["out"]
 
 
-def test_what_was_written_is_continued(tmp_path: Path) -> None:
-    out, draft = tmp_path / "out", tmp_path / ".out.nmtkit" / "draft" / "text"
-    with pytest.raises(KeyboardInterrupt):
-        write_parts(out, 2)
-    assert not out.exists()
-    with draft.open("ab") as file:
-        file.write(b"half a li")  # of a part that was not recorded
-    assert write_parts(out) == [3]
-    assert out.read_text(encoding="utf-8") == WHOLE
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_draft_of_another_text_is_started_anew(
+def test_what_was_written_is_continued_unless_it_is_of_another_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        write_parts(tmp_path / "out", 2, "others")
-    assert write_parts(tmp_path / "out") == [0]
+    out, draft = tmp_path / "out", tmp_path / ".out.nmtkit" / "draft" / "text"
+    for made_from, done in (("these", [3]), ("others", [0])):
+        with pytest.raises(KeyboardInterrupt):
+            write_parts(out, 2, made_from)
+        assert not out.exists()
+        with draft.open("ab") as file:
+            file.write(b"half a li")  # of a part that was not recorded
+        assert write_parts(out) == done
+        assert out.read_text(encoding="utf-8") == WHOLE
+        assert [path.name for path in tmp_path.iterdir()] == ["out"]
+        out.unlink()
     assert "was begun with another text; starting anew" in " ".join(capsys.readouterr().err.split())
-    assert (tmp_path / "out").read_text(encoding="utf-8") == WHOLE
 
 
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])

@@ -86,9 +86,22 @@ def test_quiet_leaves_results_and_errors(complete: Path) -> None:
     assert ended.out == ""
 
 
-def test_help_imports_nothing_slow(tmp_path: Path) -> None:
+SLOW = {"torch", "numpy", "sacremoses", "sacrebleu", "datasets", "subword_nmt", "jinja2"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "slow"),
+    [
+        (["--help"], {*SLOW, "pydantic", "rich"}),
+        (["status", RECIPE], SLOW),
+        *(([name, "-h"], {"torch", "sacrebleu"}) for name in ("run", "translate", "score", "new")),
+    ],
+)
+def test_nothing_slow_is_imported_that_is_not_needed(
+    workplace: Path, typed: list[str], slow: set[str]
+) -> None:
     code = (
-        "import sys; sys.argv = ['nmtkit', '--help']\n"
+        f"import sys; sys.argv = ['nmtkit', *{typed}]\n"
         "from nmtkit.cli import main\n"
         "try: main()\n"
         "finally: print(*sorted(sys.modules), file=sys.stderr)\n"
@@ -96,15 +109,13 @@ def test_help_imports_nothing_slow(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", code],
         check=True,
-        cwd=tmp_path,
+        cwd=workplace,
         env=environment(),
         capture_output=True,
         text=True,
     )
     modules = ended.stderr.split()
     assert "typer" in modules
-    slow = {"torch", "numpy", "pydantic", "rich", "sacremoses", "sacrebleu"}
-    slow |= {"datasets", "subword_nmt", "jinja2"}
     assert not slow & set(modules)
 
 

@@ -1,17 +1,21 @@
 """Training speed: what is counted, and where a step's time goes."""
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 import torch
 from torch.nn.attention.varlen import varlen_attn
+from typer.testing import CliRunner
 
-from nmtkit.commands import bench
-from nmtkit.commands.bench import NAMES, bench_training, time_parts
+from nmtkit import cli
+from nmtkit.cli import bench
+from nmtkit.cli.bench import NAMES, Facts, apart, time_parts, training_speed
 from nmtkit.errors import UserError
 from nmtkit.fast import peak as peaks_of
 from nmtkit.fast.accelerate import fast_attention
@@ -20,7 +24,6 @@ from nmtkit.machine import Machine, Precision
 from nmtkit.model.attention import window_of
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.facts import TrainingSpeed
 from nmtkit.stages.chain import Chain
 
 CPU = torch.device("cpu")
@@ -36,31 +39,26 @@ def chain_of(runs_dir: Path, *overrides: str) -> Chain:
     return Chain(load_recipe("demo", [*SMALL, *overrides]), machine, "demo")
 
 
-@pytest.fixture(scope="module")
-def speed(tmp_path_factory: pytest.TempPathFactory) -> TrainingSpeed:
-    runs_dir = tmp_path_factory.mktemp("runs")
-    (speed,) = bench_training(chain_of(runs_dir), seconds=0.3, each_technique=True)
-    assert not list(runs_dir.iterdir())
-    return speed
+def speed_of(chain: Chain, seconds: float = 0.1) -> Facts:
+    return apart(partial(training_speed, seconds=seconds), chain, if_killed="killed")
 
 
-def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(
-    speed: TrainingSpeed, tmp_path: Path
-) -> None:
+def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path) -> None:
     chain = chain_of(tmp_path)
-    assert speed.recipe == "demo"
-    assert speed.text == "made up"
-    assert speed.steps >= 1
-    assert 400 < speed.tgt_tokens_per_update <= 500
-    assert 0.2 < speed.fill <= 1
-    assert set(speed.parts) == set(NAMES)
-    assert sum(speed.parts.values()) == pytest.approx(1)
-    assert all(speed.parts[name] > 0 for name in NAMES if name != "gaps")
+    speed = speed_of(chain)
+    assert not list(tmp_path.iterdir())
+    assert (speed["recipe"], speed["text"]) == ("demo", "made up")
+    assert speed["steps"] >= 1
+    assert 400 < speed["tgt_tokens_per_update"] <= 500
+    parts = speed["parts"]
+    assert set(parts) == set(NAMES)
+    assert sum(parts.values()) == pytest.approx(1)
+    assert all(parts[name] > 0 for name in NAMES if name != "gaps")
     # FLOP/s follow from tokens/s and the model: about as many source tokens as target tokens.
     n_rows = chain.recipe.model.rows_for(2_312)
     per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
-    assert speed.flops == pytest.approx(speed.tgt_tokens_per_second * per_token, rel=0.3)
-    assert 0 < speed.mfu < 1
+    assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
+    assert 0 < speed["mfu"] < 1
 
 
 @pytest.mark.parametrize("has_bfloat16", [True, False])
@@ -72,46 +70,31 @@ def test_mfu_refers_to_products_in_the_precision_of_the_training_if_the_processo
     machine = replace(chain.machine, dtype=Precision.BFLOAT16)
     peaks = {torch.float32: 1e15, torch.bfloat16: 2e15}
     monkeypatch.setattr(bench, "measured_peak", lambda _device, _seconds, dtype: peaks[dtype])
-    speeds = bench._bench_each(
-        Chain(chain.recipe, machine, "demo"), seconds=0.1, each_technique=True, is_quiet=False
-    )
-    assert [speed.way for speed in speeds] == ["float32", "bfloat16"]
-    for speed in speeds:
-        precision = speed.way if has_bfloat16 else "float32"
-        peak = peaks[getattr(torch, precision)]
-        assert speed.mfu == speed.flops / peak
-        assert speed.peak_of == f"a {precision} product here, {peak / 1e9:,.0f} GFLOP/s"
+    speed = training_speed(Chain(chain.recipe, machine, "demo"), seconds=0.1)
+    assert speed["way"] == "bfloat16"
+    assert speed["peak_of"] == ("bfloat16" if has_bfloat16 else "float32")
+    assert speed["peak_flops"] == peaks[getattr(torch, speed["peak_of"])]
+    assert speed["mfu"] == speed["flops"] / speed["peak_flops"]
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_each_technique_is_measured_on_a_gpu(tmp_path: Path) -> None:
+def test_all_techniques_are_measured_on_a_gpu(tmp_path: Path) -> None:
     chain = chain_of(tmp_path)
-    machine = replace(chain.machine, device="cuda:0")
-    speeds = bench_training(Chain(chain.recipe, machine, "demo"), 1.0, each_technique=True)
-    assert [speed.way for speed in speeds] == [
-        "float32",
-        "bfloat16",
-        "+ constant shapes",
-        "+ compiled layers",
-        "+ one CUDA graph",
-    ]
-    for speed in speeds:
-        assert 0 < speed.mfu < 1
-        assert sum(speed.parts.values()) == pytest.approx(1)
-    # A graph's memory is as much again at most: nothing is left of the ways before.
-    assert speeds[-1].peak_bytes < 2 * speeds[1].peak_bytes
+    speed = speed_of(Chain(chain.recipe, replace(chain.machine, device="cuda:0"), "demo"), 1.0)
+    assert speed["way"] == "+ one CUDA graph"
+    assert 0 < speed["mfu"] < 1
+    assert sum(speed["parts"].values()) == pytest.approx(1)
 
 
 def test_the_memory_of_a_recipe_is_its_own(tmp_path: Path) -> None:
     """Neither that of the one before, nor that of the process that starts the measuring ones."""
     of_the_caller = torch.ones(10**9, dtype=torch.uint8)
     wide, narrow = (
-        bench_training(chain_of(tmp_path, f"model.d_ff={d_ff}"), 0.1, each_technique=False)[0]
-        for d_ff in (20_000, 100)
+        speed_of(chain_of(tmp_path, f"model.d_ff={d_ff}"))["peak_bytes"] for d_ff in (20_000, 100)
     )
-    assert narrow.peak_bytes < wide.peak_bytes - 100 * 2**20
-    assert wide.peak_bytes < of_the_caller.nbytes
+    assert narrow < wide - 100 * 2**20
+    assert wide < of_the_caller.nbytes
 
 
 class Deadly(Chain):
@@ -123,11 +106,39 @@ class Deadly(Chain):
 
 def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
     chain = chain_of(tmp_path)
-    with pytest.raises(UserError, match=r"^the training of demo was killed.* --max-tokens$"):
-        bench_training(Deadly(chain.recipe, chain.machine, "demo"), 0.1, each_technique=False)
+    with pytest.raises(UserError, match=r"^killed$"):
+        speed_of(Deadly(chain.recipe, chain.machine, "demo"))
     nowhere = Chain(chain.recipe, replace(chain.machine, device="cuda:99"), "demo")
     with pytest.raises(UserError, match=r"^--device cuda:99 is not available"):
-        bench_training(nowhere, 0.1, each_technique=False)
+        speed_of(nowhere)
+
+
+def test_the_command_shows_a_row_for_each_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {
+        "way": "float32",
+        "text": "made up",
+        "tgt_tokens_per_second": 9_876.5,
+        "flops": 5e10,
+        "mfu": 0.5,
+        "peak_of": "float32",
+        "peak_bytes": 10**9,
+        "steps": 3,
+        "start_seconds": 1.5,
+        "parts": dict.fromkeys(NAMES, 0.125),
+        "device": "CPU",
+        "threads": 2,
+    }
+    monkeypatch.setattr(
+        bench, "apart", lambda _, chain, **__: {"recipe": chain.recipe.name, **facts}
+    )
+    arguments = ["bench", "train", "demo", "multi30k-en-de"]
+    ended = CliRunner().invoke(cli.app, [*arguments, "--table", "csv"])
+    rows = ended.stdout.split("\n")
+    assert rows[1] == "demo,float32,made up,9876,50,50.0% of float32,1.0 GB,3,1.5"
+    assert rows[2].startswith("multi30k-en-de,float32,")
+    assert "demo,12.5%,12.5%,12.5%,12.5%,12.5%,12.5%" in rows
+    ended = CliRunner().invoke(cli.app, [*arguments, "--json"])
+    assert [each["recipe"] for each in json.loads(ended.stdout)] == ["demo", "multi30k-en-de"]
 
 
 def test_an_operation_is_counted_where_it_belongs() -> None:

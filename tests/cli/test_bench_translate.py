@@ -8,19 +8,16 @@ import pytest
 import torch
 from chains import tiny_chain
 from models import tiny
+from typer.testing import CliRunner
 
-from nmtkit.commands.bench_translate import bench_translation, translation_flops
+from nmtkit import cli
+from nmtkit.cli.bench import translation_flops
 from nmtkit.errors import UserError
 from nmtkit.fast.peak import peak_dtype
-from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.transformer import Linear, Transformer
-from nmtkit.reporting.facts import TranslationSpeed
-from nmtkit.reporting.tables import print_translation_speeds
 from nmtkit.stages import average, prepare, train
 
 CPU = torch.device("cpu")
-MACHINE = Machine(Path("runs"), device="cpu")
-TORCH, FLOAT32 = [EngineName.TORCH], [EnginePrecision.FLOAT32]
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +35,22 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def benched(bundle: Path, text: Path, **changes: Any) -> list[TranslationSpeed]:
-    """Measure the first three sentences with one engine, dtype and beam."""
-    how = {"engines": TORCH, "dtypes": FLOAT32, "beams": [2], "batches": [], "n_lines": 3}
-    return bench_translation(bundle, text, MACHINE, **{**how, **changes})
+def benched(bundle: Path, text: Path, *options: str) -> list[dict[str, Any]]:
+    arguments = ["bench", "translate", "--bundle", bundle, "-i", text, "--device", "cpu", *options]
+    ended = CliRunner().invoke(cli.app, [*map(str, arguments), "--json"], catch_exceptions=False)
+    return json.loads(ended.stdout)  # type: ignore[no-any-return]
 
 
-def test_speed_counts_sentences_tokens_and_a_share_of_the_peak(
-    bundle: Path, text: Path, capsys: pytest.CaptureFixture[str]
+def test_each_beam_is_measured_by_sentences_tokens_and_a_share_of_the_peak(
+    bundle: Path, text: Path
 ) -> None:
-    speeds = benched(bundle, text)
-    (speed,) = speeds
-    assert (speed.beam_size, speed.batch, speed.sentences) == (2, 3, 3)
-    assert speed.tokens_per_second >= speed.sentences_per_second > 0
-    assert 0 < speed.share_of_peak == speed.flops / speed.peak_flops < 1
-    assert speed.peak_bytes > 10**8
-    print_translation_speeds(speeds, as_json=True)
-    assert json.loads(capsys.readouterr().out)[0]["beam_size"] == 2
+    speeds = benched(bundle, text, "--engine", "torch", "--beam", "2", "--beam", "1")
+    assert [(each["engine"], each["beam_size"]) for each in speeds] == [("torch", 2), ("torch", 1)]
+    for speed in speeds:
+        assert (speed["batch"], speed["sentences"]) == (4, 4)
+        assert speed["tokens_per_second"] >= speed["sentences_per_second"] > 0
+        assert 0 < speed["share_of_peak"] == speed["flops"] / speed["peak_flops"] < 1
+        assert speed["peak_bytes"] > 10**8
 
 
 def test_empty_text_is_refused(bundle: Path, text: Path) -> None:
@@ -63,17 +59,11 @@ def test_empty_text_is_refused(bundle: Path, text: Path) -> None:
         benched(bundle, text)
 
 
-@pytest.mark.parametrize("beam", [0, 1_025])
-def test_beam_is_bounded_as_in_a_recipe(bundle: Path, text: Path, beam: int) -> None:
-    with pytest.raises(UserError, match=rf"beam_size = {beam}: Input should be"):
-        benched(bundle, text, beams=[2, beam])
-
-
 def test_share_is_of_a_peak_that_the_processor_has(bundle: Path, text: Path) -> None:
-    int8 = {"engines": [EngineName.CTRANSLATE2], "dtypes": [EnginePrecision.INT8]}
-    (speed,) = benched(bundle, text, **int8)
-    assert speed.peak_of == str(peak_dtype(CPU, torch.bfloat16)).removeprefix("torch.")
-    assert 0 < speed.share_of_peak < 1
+    (speed,) = benched(bundle, text, "--dtype", "int8")  # which the engine of CPUs has
+    assert (speed["engine"], speed["dtype"]) == ("ctranslate2", "int8")
+    assert speed["peak_of"] == str(peak_dtype(CPU, torch.bfloat16)).removeprefix("torch.")
+    assert 0 < speed["share_of_peak"] < 1
 
 
 def test_flops_are_those_of_all_matrices_and_of_attention() -> None:

@@ -1,0 +1,93 @@
+"""The commands and their options are promises: which there are, and that their help is readable."""
+
+import inspect
+import re
+import shlex
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_help import WIDTH, commands, document, help_of
+from rich.cells import cell_len
+from typer.core import TyperGroup
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = dict(commands())
+OF_TYPER = {"--help", "--install-completion", "--show-completion"}
+OPTIONS = """
+    --version --quiet --json --table --html --svg --output --runs-dir --mirror --device --workers
+    --max-tokens --processes --dtype --deterministic --tensorboard --set --remake --bundle --input
+    --beam --length-penalty --n-best --format --alignment --engine --ref --src --tgt --lang
+    --langpair --test-set --lowercase --metric --tsv --csv --jsonl --columns --tmx --opus-zip
+    --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --tokenizer
+    --aggressive-hyphens --normalize-punctuation --target --view --rows --show --keep --drafts
+    --yes --seconds --batch
+"""
+
+
+def module_of(name: str) -> str:
+    """The module of a command; its function has the same name."""
+    own = "_".join(name.split(" ")[1:])
+    return f"nmtkit.cli.{'import_model' if own == 'import' else own}"
+
+
+GROUPS = [name for name, each in COMMANDS.items() if isinstance(each, TyperGroup)]
+NAMES = [name for name in COMMANDS if name not in GROUPS]
+
+
+def test_commands_md_is_what_the_commands_say() -> None:
+    written = (ROOT / "COMMANDS.md").read_text(encoding="utf-8")
+    assert written == document(), "COMMANDS.md is stale; run `make commands`"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *GROUPS])
+def test_help_fits_a_terminal_and_names_no_types(name: str) -> None:
+    text = help_of(name, COMMANDS[name])
+    assert max(map(cell_len, text.split("\n"))) <= WIDTH
+    for unwanted in ("INTEGER", "FLOAT", r"<\w+", r"x[<>]=", "9223", r"\{", r"\|"):
+        assert not re.search(unwanted, text), unwanted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_ends_with_one_example_that_parses(name: str) -> None:
+    command = COMMANDS[name]
+    (example,) = re.findall(r"^ +Example: (.*)$", help_of(name, command), re.MULTILINE)
+    assert f"{example} ".startswith(f"{name} ")
+    command.make_context(name, shlex.split(example)[len(name.split(" ")) :])
+
+
+def options_of(name: str) -> Iterator[tuple[str, Any]]:
+    """Each long option of a command, and its declaration."""
+    module = import_module(module_of(name))
+    function = getattr(module, module.__name__.rsplit(".", maxsplit=1)[-1])
+    parameters = inspect.signature(function).parameters
+    for each in COMMANDS[name].params:
+        if each.param_type_name == "option" and not OF_TYPER & {*each.opts}:
+            (long,) = (option for option in each.opts if option.startswith("--"))
+            (declaration,) = parameters[each.name].annotation.__metadata__
+            yield long, declaration
+
+
+def test_options_are_the_promised_ones_and_each_is_declared_once() -> None:
+    declarations = defaultdict(set)
+    for name in NAMES:
+        for option, declaration in options_of(name):
+            declarations[option].add(id(declaration))
+    assert {*declarations} <= {*OPTIONS.split()}
+    assert len(OPTIONS.split()) <= 60
+    assert [option for option, found in declarations.items() if len(found) > 1] == []
+
+
+def test_no_command_waits_for_torch_to_show_its_help() -> None:
+    program = (
+        "import importlib, sys\n"
+        "for name in sys.argv[1:]:\n"
+        "    importlib.import_module(name)\n"
+        "    assert 'torch' not in sys.modules, name\n"
+    )
+    subprocess.run([sys.executable, "-c", program, *map(module_of, NAMES)], check=True)
