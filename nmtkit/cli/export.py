@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmtkit.cli.options import command, tell
+from nmtkit.cli.options import FORMAT, command, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -41,10 +41,7 @@ class ExportFormat(StrEnum):
 def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    how: Annotated[
-        ExportFormat,
-        typer.Option("--format", metavar="FORMAT", help="ctranslate2 or huggingface."),
-    ],
+    how: Annotated[ExportFormat, FORMAT],
 ) -> None:
     """Write the model of a bundle, and the files that its text needs, to a new folder."""
     from nmtkit.corpus.prepared import PreparedCorpus

@@ -151,7 +151,8 @@ OF_MACHINE: dict[str, tuple[Any, Any]] = {
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
 
 Seconds = Annotated[
-    float, typer.Option("--seconds", metavar="N", min=0.1, help="How long to measure each.")
+    float,
+    typer.Option("--seconds", metavar="N", min=0.1, max=86_400, help="How long to measure each."),
 ]
 
 # Of what is shown
@@ -171,10 +172,11 @@ Svg = Annotated[
 
 # Of text and models
 
-Bundle = Annotated[Path, typer.Option("--bundle", metavar="DIR", help="A bundle.")]
-Bundles = Annotated[
-    list[Path], typer.Option("--bundle", metavar="DIR", help="A bundle; several make an ensemble.")
-]
+BUNDLE = typer.Option(
+    "--bundle", metavar="DIR", help="A bundle; to translate and to rate, several are an ensemble."
+)
+Bundle = Annotated[Path, BUNDLE]
+Bundles = Annotated[list[Path], BUNDLE]
 Input = Annotated[
     Path | None,
     typer.Option("--input", "-i", metavar="FILE", help="The text; by default standard input."),
@@ -226,14 +228,12 @@ Alignment = Annotated[
     bool,
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
 ]
-LineFormat = Annotated[
-    Format | None,
-    typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="What to write of each line: text, moses, json or fairseq.",
-    ),
-]
+FORMAT = typer.Option(
+    "--format",
+    metavar="FORMAT",
+    help="Of lines: text, moses, json or fairseq; of a model: ctranslate2 or huggingface.",
+)
+LineFormat = Annotated[Format | None, FORMAT]
 
 
 def command(
