@@ -131,11 +131,7 @@ def study_grid(table: StudyTable, variants: Sequence[Variant] | None = None) -> 
         *("row", "change", "dev perplexity, not verified", "perplexity, published"),
         *(SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published", "state"),
     )
-    grid = Grid.of(f"rows of {table.name}", columns, rows, CHANGE + 1)
-    for number in reversed(range(CHANGE + 1, len(columns))):
-        if not any(row[number] for row in rows):
-            grid = grid.without(number)
-    return grid
+    return Grid.of(f"rows of {table.name}", columns, rows, CHANGE + 1).filled()
 
 
 def _published(one: Variant, base: Variant, name: str, n_digits: int) -> str:
