@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nmtkit.reporting.chart import Axis, Chart, Kind, Series
+from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES
@@ -329,12 +329,8 @@ def sample_grids(inspection: Inspection) -> list[Grid]:
         grids.append(Grid(f"{pair.corpus}, line {pair.line:,}", ("", "", ""), 3, groups))
     dropped = {pair.reason: pair for pair in reversed(inspection.dropped)}.values()
     rows = [
-        (
-            pair.reason.replace("_", " "),
-            f"{pair.corpus}, line {pair.line:,}",
-            f"{pair.src}\n{pair.tgt}",
-        )
-        for pair in reversed(dropped)
+        (spoken(each.reason), f"{each.corpus}, line {each.line:,}", f"{each.src}\n{each.tgt}")
+        for each in reversed(dropped)
     ]
     if rows:
         grids.append(Grid.of("a dropped pair of each reason", ("reason", "where", ""), rows, 3))
@@ -384,53 +380,35 @@ def _key_figures(inspection: Inspection) -> list[tuple[str, str, str]]:
 def charts(inspection: Inspection) -> list[Chart]:
     """Histograms of the lengths of both sides, and of their ratio."""
     (train, dev), limit = inspection.splits, inspection.max_positions
-    percent, found = Axis(low=0, unit=" %"), []
+    found = []
     for number, (of_train, of_dev) in enumerate(zip(train.sides, dev.sides, strict=True)):
-        bins, lengths = of_train.histogram.starts, of_train.lengths
+        bins, median = of_train.histogram.starts, of_train.lengths.median
         end = bins[-1] + (bins[1] - bins[0] if len(bins) > 1 else 1)
-        marks = [(lengths.median, f"median {lengths.median:,.0f}")]
+        marks = [(median, f"median {median:,.0f}")]
         if limit < bins[-1]:
             marks.append((limit + 1.0, f"max_positions {limit:,}"))
-        found.append(
-            Chart(
-                f"length-{number}",
-                f"{of_train.lang} tokens a sentence, share of sentences",
-                _histograms(of_train.histogram, of_dev.histogram, end),
-                y=percent,
-                marks=marks,
-                description=f"Of train, {_said(lengths, 0)} tokens.",
-            )
-        )
-    bins = train.ratio_histogram.starts
-    ratio = Chart(
-        "ratio",
-        f"{_ratio(train)} ratio of lengths, share of pairs",
-        _histograms(train.ratio_histogram, dev.ratio_histogram, bins[-1] ** 2 / bins[-2]),
-        Axis(is_log=True, ticks=RATIO_TICKS),
-        percent,
-        [(train.ratios.median, f"median {train.ratios.median:.2f}")],
-        f"Of train, {_said(train.ratios, 2)}.",
-    )
-    return [*found, ratio]
+        title = f"{of_train.lang} tokens a sentence, share of sentences"
+        series = _histograms(of_train.histogram, of_dev.histogram, end)
+        found.append(_shares(f"length-{number}", title, series, Axis(), marks))
+    bins, median = train.ratio_histogram.starts, train.ratios.median
+    title = f"{_ratio(train)} ratio of lengths, share of pairs"
+    series = _histograms(train.ratio_histogram, dev.ratio_histogram, bins[-1] ** 2 / bins[-2])
+    octaves = Axis(is_log=True, ticks=RATIO_TICKS)
+    return [*found, _shares("ratio", title, series, octaves, [(median, f"median {median:.2f}")])]
 
 
-def _said(quantiles: Quantiles, digits: int) -> str:
-    median, p95, p99, longest = (f"{value:,.{digits}f}" for value in vars(quantiles).values())
-    return f"half have at most {median}, 95 % at most {p95}, 99 % at most {p99}; all {longest}"
+def _shares(
+    key: str, title: str, series: list[Series], x: Axis, marks: list[tuple[float, str]]
+) -> Chart:
+    said = f"Train and dev: {', '.join(name for _, name in marks)}; the table has the quantiles."
+    return Chart(key, title, series, x, Axis(low=0, unit=" %"), marks, said)
 
 
 def _histograms(train: Histogram, dev: Histogram, end: float) -> list[Series]:
     """Return train as bars and dev as steps, in percent; `end` is that of the last, open bin."""
-    found = []
-    kinds: tuple[tuple[str, Kind, int], ...] = (("train", "bars", 0), ("dev", "steps", 7))
-    for one, (name, kind, colour) in zip((train, dev), kinds, strict=True):
-        total = sum(one.counts)
-        shares = [100 * count / max(1, total) for count in one.counts]
-        below = [*(f", below {start:,.4g}" for start in one.starts[1:]), ""]
-        notes = [
-            f"{start:,.4g} and more{limit}: {count:,}, {share(count, total)}"
-            for start, limit, count in zip(one.starts, below, one.counts, strict=True)
-        ]
-        points = [*zip(one.starts, shares, strict=True), (end, 0.0)]
-        found.append(Series(name, points, kind, colour, notes=notes))
-    return found
+    bars, steps = (
+        [*zip(one.starts, [100 * n / max(1, sum(one.counts)) for n in one.counts], strict=True)]
+        for one in (train, dev)
+    )
+    last = (end, 0.0)
+    return [Series("train", [*bars, last], "bars"), Series("dev", [*steps, last], "steps", 7)]

@@ -157,5 +157,6 @@ def test_curves_are_beside_the_artifact(tmp_path: Path, capsys: pytest.CaptureFi
     assert f"train: curves are in {page}; reload" in capsys.readouterr().err
     text = page.read_text(encoding="utf-8")
     assert "of 1</dd>" in text
-    assert "best " in text
+    assert "<b>Finished</b>, step 1 of 1." in text
+    assert "Greedy translations by the model of step 1." in text
     assert not any(path.suffix == ".html" for path in made.rglob("*"))

@@ -58,6 +58,9 @@ def test_stopped_training_saves_and_goes_on_to_the_same_bits(
     assert state["state"] == "partial"
     assert state["path"] == f"runs/train/{finished.artifact('train').name}"
 
+    page = (prepared / f"{state['path']}.html").read_text(encoding="utf-8")
+    assert f"<b>Stopped</b>, step {step} of 120" in page
+
     went_on = done(nmtkit(prepared, "train", RECIPE))
     assert went_on.out == f"{state['path']}\n"
     assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
