@@ -60,6 +60,9 @@ def checks(machine: Machine, src: Path | None, tgt: Path | None) -> Iterator["Ch
     """
     if (src is None) != (tgt is None):
         raise UserError("--src and --tgt belong together; give both or neither")
+    for option, path in {"--src": src, "--tgt": tgt}.items():
+        if path is not None and not path.exists():
+            raise UserError(f"{option} {path} does not exist; name a text")
     demo = data_dir() / "demo"
     n_lines = MAX_LINES if src else DEMO_LINES
     src, tgt = src or demo / "train.en", tgt or demo / "train.de"

@@ -134,7 +134,8 @@ def document(report: Report) -> Part:
         "nmtkit report",
         text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours leads to its "
         "run, and there to the recipe, the hashes, the code and the library versions that made "
-        f"it, and to the command that makes it again. Written {report.written} by {made_by}.",
+        "it, and to the command that makes it again.",
+        notes=[f"Written {report.written} by nmtkit report, {made_by}."],
         parts=[
             _runs_part(report),
             *(each for each in results if not each.is_folded),
@@ -177,7 +178,7 @@ def runs_grid(report: Report) -> Grid:
     ]
     names = (SCORE_NAMES[kind] for kind in kinds)
     columns = ("run", "test set", *names, "params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}")
-    return Grid.of("all scored runs", columns, rows, 2)
+    return Grid.of("all scored runs", columns, rows, 2).filled()
 
 
 def _link(run: RunFacts, before: str = "") -> Link:

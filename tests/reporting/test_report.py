@@ -118,7 +118,7 @@ def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
     rows = [*(row_of(f"row-{n}", run) for n, run in enumerate(runs)), row_of("last")]
     for kind, cells in (
         ("compound_split_bleu.score_quotes_replaced", ["not available", "27.25", ""]),
-        ("compound_split_bleu", ["26.75", "26.75", ""]),
+        ("compound_split_bleu", ["26.75", "26.75 (+0.00)", ""]),
     ):
         grid = study_grid(StudyTable.of("s", "d", kind, rows))
         (column,) = (i for i, name in enumerate(grid.columns) if name.startswith("compound-split"))
@@ -141,13 +141,15 @@ def test_rows_that_differ_in_the_seed_alone_are_one_row_with_mean_deviation_and_
     table = StudyTable.of("mine", "d", "sacrebleu", [*rows, unfinished])
     grid = study_grid(table)
     found = [dict(zip(grid.columns, row, strict=True)) for (row,) in grid.groups]
-    assert [row["sacreBLEU"] for row in found] == ["25.50 ± 0.50 (3)", "24.25 ± 0.35 (2)"]
-    assert [row["BLEU from base"] for row in found] == ["", "-1.25"]
-    assert found[0]["dev perplexity, not verified"] == "5.10 ± 0.10 (3)"
+    assert [row["sacreBLEU"] for row in found] == [
+        "25.50 ± 0.50 (n=3)",
+        "24.25 ± 0.35 (n=2, -1.25)",
+    ]
+    assert found[0]["dev perplexity, not verified"] == "5.10 ± 0.10 (n=3)"
     assert [row["change"] for row in found] == ["d_k=7", "d_k=7"]
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 stopped"]
     assert not any("published" in name for name in grid.columns)  # nothing is
-    assert "number" in study_notes(table)[0]
+    assert "of n rows that differ in the seed alone" in study_notes(table)[0]
     chart = study_chart(table)
     assert chart is not None
     means, each = chart.series
