@@ -122,7 +122,7 @@ def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -
             f"SENTENCE has {len(src):,} subwords and its translation {len(tgt):,}; at most "
             f"{translator.max_subwords:,} can be shown"
         )
-    found = attended(translator.engine.model, src, tgt)
+    found = attended(translator.engine.models[0], src, tgt)
     pieces = text.subword.pieces
     encoder, cross = found.encoder.cpu().numpy(), found.cross.cpu().numpy()
     return AttentionPicture(

@@ -24,8 +24,6 @@ SPEED = {
     "batch": "{batch:,}",
     "sentences/s": "{sentences_per_second:,.1f}",
     "tokens/s": "{tokens_per_second:,.0f}",
-    "useful GFLOP/s": "{gflops:,.0f}",
-    "share of peak": "{share_of_peak:.1%} {peak_of}",
     "memory": "{memory}",
     "load, s": "{load_seconds:.2f}",
 }

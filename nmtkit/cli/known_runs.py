@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -78,15 +78,18 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     """
     if " --set" not in run:
         return run, []
-    name, *options = shlex.split(run)
     overrides = []
-    while options:
-        option, equals, value = options.pop(0).partition("=")
-        if option != "--set" or not (equals or options):
-            raise UserError(
-                f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
-            )
-        overrides.append(value if equals else options.pop(0))
+    try:
+        name, *options = shlex.split(run)
+        while options:
+            option, equals, value = options.pop(0).partition("=")
+            if option != "--set":
+                raise ValueError(option)
+            overrides.append(value if equals else options.pop(0))
+    except (ValueError, IndexError):
+        raise UserError(
+            f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
+        ) from None
     return name, overrides
 
 
@@ -115,19 +118,12 @@ def made(runs_dir: Path) -> Iterator[Made]:
         yield from sorted(found, key=lambda each: (-each.age_seconds, each.path))
 
 
-def made_grid(title: str, found: Sequence[Made], what: str, told: Callable[[Made], str]) -> Grid:
-    """Return the table of some artifacts; its column `what` has what is `told` of each."""
-    rows = [
-        (
-            each.run or "?",
-            each.stage,
-            each.fingerprint,
-            told(each),
-            decimal(each.n_bytes),
-            duration(each.age_seconds),
-        )
-        for each in found
-    ]
+def made_grid(title: str, found: Sequence[tuple[Made, str]], what: str) -> Grid:
+    """Return the table of some artifacts, each with what is said of it in the column `what`."""
+    rows = []
+    for each, said in found:
+        size, age = decimal(each.n_bytes), duration(each.age_seconds)
+        rows.append((each.run or "?", each.stage, each.fingerprint, said, size, age))
     return Grid.of(title, ("run", "stage", "fingerprint", what, "size", "age"), rows, 4)
 
 

@@ -41,12 +41,14 @@ class Training:
 
     step: int
     max_steps: int
-    seconds_left: float  # at the speed of the last steps, if none is left out
+    seconds_left: float  # at the speed of the last steps
+    may_end_earlier: bool  # by early stopping
     process: str | None  # that trains; None: it was stopped
 
     def __str__(self) -> str:
         """Return it in words."""
-        left = f", about {duration(self.seconds_left)} left" if self.process else ""
+        about = "at most about" if self.may_end_earlier else "about"
+        left = f", {about} {duration(self.seconds_left)} left" if self.process else ""
         return f"step {self.step:,} of {self.max_steps:,}{left}"
 
 
@@ -135,9 +137,10 @@ def training_of(chain: Chain) -> Training | None:
     lines = read_metrics(draft / CHECKPOINTS / METRICS, TAIL_BYTES)
     if not lines:
         return None
-    step, max_steps = lines[-1]["step"], chain.recipe.training.max_steps
-    left = (max_steps - step) * fmean(line["seconds"] for line in lines)
-    return Training(step, max_steps, left, _process(chain, "train", fingerprint))
+    step, recipe = lines[-1]["step"], chain.recipe.training
+    left = (recipe.max_steps - step) * fmean(line["seconds"] for line in lines)
+    process = _process(chain, "train", fingerprint)
+    return Training(step, recipe.max_steps, left, recipe.patience is not None, process)
 
 
 def _process(chain: Chain, stage: str, fingerprint: str) -> str | None:
