@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import nmtkit
-from nmtkit import cli
+from nmtkit import cli, old_cli
 from nmtkit.__main__ import main
+from nmtkit.cli.train import train as train_command
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
 from nmtkit.stages import train
@@ -48,7 +49,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Chain]:
 
 
 def test_train_options_tell_another_process_the_whole_machine(trained: list[Chain]) -> None:
-    taken = set(inspect.signature(cli.train).parameters) & {each.name for each in fields(Machine)}
+    taken = set(inspect.signature(train_command).parameters) & {
+        each.name for each in fields(Machine)
+    }
     assert taken == {each.name for each in fields(Machine)} - set(OF_PREPARE)
     cli.app(["train", *MACHINE.options(besides=OF_PREPARE), "--", "demo"], standalone_mode=False)
     told = vars(trained[0].machine)
@@ -155,7 +158,7 @@ def test_options_of_translate_that_do_not_go_together_are_refused(
 
 
 def test_garbage_is_collected_again_after_loading() -> None:
-    with cli._no_garbage():
+    with old_cli._no_garbage():
         assert not gc.isenabled()
     assert gc.isenabled()
 

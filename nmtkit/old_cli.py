@@ -188,60 +188,6 @@ def nmtkit(
 
 
 @app.command()
-def prepare(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    runs_dir: RunsDir = RUNS,
-    mirror: Mirror = None,
-    workers: Workers = None,
-    remake: Remake = False,
-) -> None:
-    """Download, tokenize, clean, split into subwords, write ids."""
-    from nmtkit.commands.estimate import warn_if_long
-    from nmtkit.stages import prepare as stage
-
-    machine = Machine(runs_dir, mirror=mirror, workers=workers)
-    chain = _chain(recipe, overrides, machine, ["prepare"] if remake else [])
-    warn_if_long(chain)
-    _tell(stage.run(chain).path)
-
-
-@app.command()
-def train(
-    recipe: RecipeName,
-    overrides: Overrides = None,
-    runs_dir: RunsDir = RUNS,
-    device: Device = "auto",
-    max_tokens: MaxTokens = None,
-    processes: Processes = None,
-    dtype: DType = Precision.AUTO,
-    deterministic: Deterministic = False,
-    tensorboard: TensorBoard = None,
-    remake: Remake = False,
-) -> None:
-    """Train on the prepared corpus, or resume a stopped run."""
-    from nmtkit.commands.estimate import warn_if_long
-    from nmtkit.stages import train as stage
-    from nmtkit.training.distributed import is_worker
-
-    machine = Machine(
-        runs_dir,
-        device=device,
-        max_tokens=max_tokens,
-        processes=processes,
-        dtype=dtype,
-        deterministic=deterministic,
-        tensorboard=tensorboard,
-    )
-    chain = _chain(recipe, overrides, machine, ["train"] if remake else [])
-    if not is_worker():
-        warn_if_long(chain)
-    path = stage.run(chain).path
-    if not is_worker():
-        _tell(path)
-
-
-@app.command()
 def inspect(
     recipe: RecipeName,
     overrides: Overrides = None,
@@ -802,17 +748,6 @@ def new(
         f"  nmtkit run ./{recipe}     train, translate the test set and score it\n"
         f'  nmtkit translate --bundle "$(nmtkit average ./{recipe})" -i FILE -o FILE'
     )
-
-
-@app.command()
-def status(
-    recipe: RecipeName, overrides: Overrides = None, runs_dir: RunsDir = RUNS, as_json: Json = False
-) -> None:
-    """Show which stages are done, and where their artifacts are."""
-    from nmtkit.reporting.tables import print_status
-    from nmtkit.stages.chain import states
-
-    print_status(recipe, states(_chain(recipe, overrides, Machine(runs_dir))), as_json=as_json)
 
 
 @app.command()

@@ -1,0 +1,80 @@
+"""The command line: one module a command, with its options, its checks and its call.
+
+`groups.py` finds the commands, `options.py` declares what several of them take, and `main` turns a
+user's mistake into one sentence and a non-zero exit code.
+"""
+
+import errno
+import io
+import os
+import sys
+
+import typer
+
+from nmtkit.cli.groups import app as app
+from nmtkit.cli.options import kept
+from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
+from nmtkit.training.signals import end_with_agent
+from nmtkit.visible import visible
+
+CTRL_C = 130  # exit code: 128 + SIGINT
+CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
+STDIN, STDOUT, STDERR = 0, 1, 2
+OUT_OF_MEMORY = (
+    "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
+    "beam, or more memory"
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    _fill_closed_streams()
+    end_with_agent()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Whatever the locale is; bytes of a path that are not Unicode are printed as escapes.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+    try:
+        app()
+    except UserError as error:
+        sys.exit(f"nmtkit: {error}")
+    except Stopped as stop:
+        typer.echo(f"nmtkit: {stop}", err=True)
+        sys.exit(stop.exit_code)
+    except AlreadyReported as end:
+        sys.exit(end.exit_code)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
+            sys.exit(CLOSED_PIPE)
+        if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
+            typer.echo(f"nmtkit: stopped{kept('; ')}", err=True)
+        raise
+    except OSError as error:
+        sys.exit(f"nmtkit: {_explain(error)}")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error) and "can't start new thread" not in str(error):
+            raise
+        sys.exit(f"nmtkit: {OUT_OF_MEMORY}{kept('; then ')}")
+
+
+def _fill_closed_streams() -> None:
+    """Open /dev/null in place of each closed standard stream.
+
+    The next file to be opened would get its descriptor, and whatever a library prints.
+    """
+    for descriptor in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
+
+
+def _explain(error: OSError) -> str:
+    # The system does not name a file that is open already.
+    where = visible(
+        f"({error.filename})" if error.filename else "(in --runs-dir, or where the output goes)"
+    )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"the disk is full {where}; free some space{kept(', then ')}"
+    if error.errno == errno.ENOMEM:
+        return f"{OUT_OF_MEMORY}{kept('; then ')}"
+    return f"{error.strerror or error} {where}; fix this{kept(', then ')}"

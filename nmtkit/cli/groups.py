@@ -1,0 +1,176 @@
+"""The commands in groups, in the order of a day's work.
+
+The module of a command is imported when the command is typed, so that `nmtkit --help` and
+`nmtkit status` do not wait for what other commands need.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from nmtkit import __version__, progress
+
+Groups = Mapping[str, Mapping[str, str]]
+
+GROUPS: Groups = {
+    "Start": {
+        "run": "Run all stages that are not done yet, and show the results.",
+        "new": "Write a recipe for a text of your own.",
+        "recipes": "List the recipes and studies that come with nmtkit.",
+        "plan": "Show what would run, and what it costs on this machine.",
+        "status": "Show what is done, what is running, and what comes next.",
+    },
+    "Stages": {
+        "prepare": "Download, tokenize, clean, split into subwords, write ids.",
+        "train": "Train on the prepared corpus, or resume a stopped run.",
+        "average": "Average the last checkpoints, or any checkpoints, into a bundle.",
+        "translate": "Translate the test sets, or any text with --bundle.",
+        "score": "Score a recipe's translations, or files of plain text.",
+    },
+    "Use": {
+        "force": "Rate given translations: log-probability and perplexity.",
+        "export": "Write a model for CTranslate2 or Hugging Face.",
+        "import": "Make a bundle of a model that fairseq trained.",
+        "attention": "Draw what a bundle attends to, as the paper's Figures 3 to 5.",
+    },
+    "Results": {
+        "report": "Write a report of all runs: a page, tables and charts.",
+        "compare": "Compare systems: BLEU, significance, largest differences.",
+        "study": "Run variants of a recipe, such as Table 3, and show their table.",
+        "runs": "List all artifacts: run, stage, size, age, score.",
+        "inspect": "Show lengths, vocabulary and samples of a prepared corpus.",
+    },
+    "Care": {
+        "verify": "Check that a result and all it rests on are as published.",
+        "gc": "Free the artifacts that no recipe needs, after asking.",
+        "selftest": "Check machine, references and the demo's first steps.",
+        "bench": "Measure the speed of this machine.",
+        "corpora": "List the public corpora that a recipe can name.",
+    },
+}
+OF_BENCH: Groups = {
+    "Commands": {
+        "train": "Measure training: tokens/s, MFU, memory, shares of a step's time.",
+        "translate": "Measure translation: sentences/s, tokens/s, memory.",
+        "layers": "Measure Table 1: self-attention, recurrence and convolution.",
+    }
+}
+SETTINGS: Mapping[str, Any] = {
+    "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    "rich_markup_mode": None,
+}
+
+
+class _Command(TyperCommand):
+    """A command whose help names its arguments by their metavars alone."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return what follows the name of the command in the line of usage."""
+        return ["[OPTIONS]", *(name for name, _ in self._arguments())]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a line for each argument and for each option."""
+        records = [
+            each.get_help_record(ctx) for each in self.get_params(ctx)[len(self._arguments()) :]
+        ]
+        for title, rows in (("Arguments", self._arguments()), ("Options", records)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def _arguments(self) -> list[tuple[str, str]]:
+        """Return the metavar and the help of each argument; arguments stand before options."""
+        arguments = [each for each in self.params if each.param_type_name == "argument"]
+        return [(str(each.metavar), each.help) for each in arguments]  # type: ignore[attr-defined]
+
+
+class _Group(TyperGroup):
+    """Commands whose modules are imported when they are typed."""
+
+    groups: Groups
+    prefix = ""  # of the modules
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        names = [name for group in self.groups.values() for name in group]
+        self.commands = dict.fromkeys(names)  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """Return the names in the order of the groups."""
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Import a command; None if there is none of this name."""
+        if cmd_name not in self.commands:
+            return None
+        if cmd_name == "bench":
+            return typer.main.get_group(bench)
+        name = {"import": "import_model"}.get(cmd_name, cmd_name)
+        try:
+            module = import_module(f"nmtkit.cli.{self.prefix}{name}")
+        except ModuleNotFoundError:  # not moved here yet
+            module = import_module("nmtkit.old_cli")
+        function = getattr(module, f"{self.prefix}{name}")
+        one = typer.Typer(add_completion=False, **SETTINGS)
+        one.command(cmd_name, cls=_Command, epilog=f"Example: {getattr(function, 'example', '')}")(
+            function
+        )
+        return typer.main.get_command(one)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write a line for each command, under the name of its group."""
+        width = max(map(len, self.commands))
+        for title, commands in self.groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+
+class _Commands(_Group):
+    groups = GROUPS
+
+
+class _Bench(_Group):
+    groups = OF_BENCH
+    prefix = "bench_"
+
+
+app = typer.Typer(
+    name="nmtkit", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False, **SETTINGS
+)
+bench = typer.Typer(
+    name="bench",
+    cls=_Bench,
+    no_args_is_help=True,
+    help="Measure the speed of this machine.",
+    **SETTINGS,
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"nmtkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: nmtkit run demo")
+def nmtkit(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print errors and results only, no progress.")
+    ] = False,
+) -> None:
+    """The experiments of "Attention Is All You Need", from raw text to its tables."""
+    progress.console.quiet = quiet
+
+
+@bench.callback()
+def _bench() -> None:
+    """Measure the speed of this machine."""

@@ -1,0 +1,13 @@
+"""nmtkit prepare."""
+
+from nmtkit.cli.options import command, tell
+from nmtkit.commands.estimate import warn_if_long
+from nmtkit.stages import prepare as stage
+from nmtkit.stages.chain import Chain
+
+
+@command("nmtkit prepare demo", "mirror", "workers", remake=["prepare"])
+def prepare(chain: Chain) -> None:
+    """Download, tokenize, clean, split into subwords, write ids."""
+    warn_if_long(chain)
+    tell(stage.run(chain).path)

@@ -1,0 +1,18 @@
+"""nmtkit train."""
+
+from nmtkit.cli.options import OF_TRAINING, command, tell
+from nmtkit.commands.estimate import warn_if_long
+from nmtkit.stages.chain import Chain
+
+
+@command("nmtkit train demo", *OF_TRAINING, remake=["train"])
+def train(chain: Chain) -> None:
+    """Train on the prepared corpus, or resume a stopped run."""
+    from nmtkit.stages import train as stage  # imports torch
+    from nmtkit.training.distributed import is_worker
+
+    if not is_worker():
+        warn_if_long(chain)
+    path = stage.run(chain).path
+    if not is_worker():
+        tell(path)

@@ -1,0 +1,156 @@
+"""A table, and how it is written for a terminal, as Markdown, as LaTeX and as CSV.
+
+Pages have a macro of their own for it, in macros.html.j2.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rich.cells import cell_len
+from rich.table import Table
+
+from nmtkit.reporting.link import Link
+from nmtkit.visible import visible
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table whose rows stand in groups; a line or a space separates groups of several rows.
+
+    Attributes:
+        title: What the table shows; "" for nothing.
+        columns: The heads of the columns; all of them "" for a table without heads.
+        n_labels: How many of the first columns hold text; the others hold numbers.
+        groups: Rows. In a group, a first cell that repeats the one above it is shown once.
+    """
+
+    title: str
+    columns: Row
+    n_labels: int
+    groups: Sequence[Sequence[Row]]
+
+    @classmethod
+    def of(cls, title: str, columns: Sequence[str], rows: Sequence[Row], n_labels: int) -> "Grid":
+        """Return a table whose rows stand in no groups."""
+        return cls(title, tuple(columns), n_labels, [[row] for row in rows])
+
+    def without(self, column: int) -> "Grid":
+        """Return the table without one of its columns."""
+
+        def others(row: Row) -> Row:
+            return (*row[:column], *row[column + 1 :])
+
+        n_labels = self.n_labels - (column < self.n_labels)
+        groups = [[others(row) for row in group] for group in self.groups]
+        return replace(self, columns=others(self.columns), n_labels=n_labels, groups=groups)
+
+    def rows(self) -> list[list[Row]]:
+        """Return the groups as they are shown: nothing unseen, no first cell twice."""
+        return [
+            [
+                (
+                    "" if i and row[0] == group[i - 1][0] else _shown(row[0]),
+                    *map(_shown, row[1:]),
+                )
+                for i, row in enumerate(group)
+            ]
+            for group in self.groups
+        ]
+
+
+def _shown(cell: str) -> str:
+    return "\n".join(map(visible, cell.split("\n")))
+
+
+def as_rich(grid: Grid) -> Table:
+    """Return the table for a terminal."""
+    table = Table(
+        title=visible(grid.title) or None,
+        title_justify="left",
+        show_header=any(grid.columns),
+        min_width=cell_len(grid.title) + 1,  # or else a long title is folded
+    )
+    for number, name in enumerate(grid.columns):
+        justify = "left" if number < grid.n_labels else "right"
+        table.add_column(_shown(name), overflow="fold", justify=justify)  # type: ignore[arg-type]
+    for group in grid.rows():
+        for row in group:
+            table.add_row(*row)
+        if len(group) > 1:
+            table.add_section()
+    return table
+
+
+def as_markdown(grid: Grid) -> str:
+    """Return the table as GitHub shows it."""
+    aligned = ["---" if i < grid.n_labels else "--:" for i in range(len(grid.columns))]
+    rows = [row for group in grid.groups for row in group]
+    table = [_bars(grid.columns), f"|{'|'.join(aligned)}|", *map(_bars, rows)]
+    return "\n".join([*([f"**{markdown(grid.title)}**", ""] if grid.title else []), *table])
+
+
+def _bars(row: Row) -> str:
+    return f"| {' | '.join(map(markdown, row))} |"
+
+
+def markdown(text: str) -> str:
+    """Return text that Markdown shows as it is; a link stays one."""
+    shown = "<br>".join(
+        re.sub(r"([\\|<>\[\]*_`&])", r"\\\1", visible(line)) for line in text.split("\n")
+    )
+    return f"[{shown}](#{text.target})" if isinstance(text, Link) else shown
+
+
+LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+}
+
+
+def as_latex(grid: Grid) -> str:
+    """Return the table for a paper that uses the package booktabs."""
+    aligned = "".join("l" if i < grid.n_labels else "r" for i in range(len(grid.columns)))
+    heads = [_ampersands(grid.columns), r"\midrule"] if any(grid.columns) else []
+    body: list[str] = []
+    for group in grid.rows():
+        body += [*([r"\addlinespace"] if body and len(group) > 1 else []), *map(_ampersands, group)]
+    title = [f"% {visible(grid.title)}"] if grid.title else []
+    begin, end = rf"\begin{{tabular}}{{{aligned}}}", r"\end{tabular}"
+    return "\n".join([*title, begin, r"\toprule", *heads, *body, r"\bottomrule", end])
+
+
+def _ampersands(row: Row) -> str:
+    cells = ("".join(LATEX.get(each, each) for each in cell.replace("\n", ", ")) for cell in row)
+    return f"{' & '.join(cells)} \\\\"
+
+
+def as_csv(grid: Grid) -> str:
+    """Return the table for a spreadsheet: a number has no commas between its digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(grid.columns)
+    for group in grid.groups:
+        writer.writerows([visible(_number(cell)) for cell in row] for row in group)
+    return text.getvalue().removesuffix("\n")
+
+
+def _number(cell: str) -> str:
+    is_number = re.fullmatch(r"-?\d{1,3}(,\d{3})+(\.\d+)?", cell)
+    return cell.replace(",", "") if is_number else cell.replace("\n", ", ")
+
+
+WRITERS: dict[str, Callable[[Grid], str]] = {
+    "markdown": as_markdown,
+    "latex": as_latex,
+    "csv": as_csv,
+}

@@ -1,0 +1,79 @@
+"""What a command shows on standard output: tables and sentences, or JSON for machines."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel
+from rich.console import Console
+
+from nmtkit.reporting.grid import WRITERS, Grid, as_rich
+from nmtkit.visible import visible
+
+PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
+
+
+class TableForm(StrEnum):
+    """What tables are written as, besides a terminal's lines."""
+
+    MARKDOWN = "markdown"
+    LATEX = "latex"
+    CSV = "csv"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a command shows what it found."""
+
+    as_json: bool = False
+    table: TableForm | None = None  # None: for a terminal
+
+
+def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
+    """Print what a command found.
+
+    Args:
+        form: How.
+        value: What machines read: records, mappings and sequences of them.
+        parts: What people read: tables, and sentences between them. As LaTeX and CSV, the
+            sentences are comments and are left out, respectively.
+    """
+    if form.as_json:
+        print(json.dumps(plain(value), ensure_ascii=False, indent=1, sort_keys=True))
+    elif form.table is None:
+        _show_on_terminal(parts)
+    else:
+        print("\n\n".join(_written(parts, form.table)))
+
+
+def plain(value: object) -> Any:
+    """Return records as mappings, also within mappings and sequences."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _show_on_terminal(parts: Iterable[Grid | str]) -> None:
+    """Print to standard output, of constant width if it is not a terminal."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    for part in parts:
+        if isinstance(part, Grid):
+            console.print(as_rich(part))
+        else:
+            console.print(visible(part), soft_wrap=True)
+
+
+def _written(parts: Iterable[Grid | str], table: TableForm) -> Iterable[str]:
+    for part in parts:
+        if isinstance(part, Grid):
+            yield WRITERS[table](part)
+        elif table != TableForm.CSV:
+            yield f"% {visible(part)}" if table == TableForm.LATEX else visible(part)
