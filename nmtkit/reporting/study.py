@@ -160,7 +160,7 @@ def cost_grid(table: StudyTable) -> Grid:
     return Grid.of(f"what the rows of {table.name} cost", columns, rows, 1)
 
 
-def study_chart(table: StudyTable) -> Chart | None:
+def study_chart(table: StudyTable, key: str) -> Chart | None:
     """Return the score of each row, and the mean of rows that differ in the seed alone."""
     name = next((set_name for row in table.rows for set_name in row.scores), "")
     places = {row: i for i, each in enumerate(table.variants) for row in each.rows}
@@ -174,7 +174,7 @@ def study_chart(table: StudyTable) -> Chart | None:
         points = [(place, score) for place, score in singles if score is not None]
         series.append(Series("each seed", points, "dots"))
     return Chart(
-        f"{table.name}-scores",
+        f"{key}-scores",
         f"{SCORE_NAMES[table.bleu]} of {name} by row",
         series,
         Axis(low=-0.5, high=len(table.variants) - 0.5, ticks=[(-0.5, "")]),

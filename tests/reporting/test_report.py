@@ -150,7 +150,7 @@ def test_rows_that_differ_in_the_seed_alone_are_one_row_with_mean_deviation_and_
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 stopped"]
     assert not any("published" in name for name in grid.columns)  # nothing is
     assert "of n rows that differ in the seed alone" in study_notes(table)[0]
-    chart = study_chart(table)
+    chart = study_chart(table, "mine")
     assert chart is not None
     means, each = chart.series
     assert [value for _, value in means.points] == [25.5, 24.25]
@@ -227,13 +227,13 @@ def test_what_was_not_run_is_folded_away_and_its_command_is_said() -> None:
     assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     assert "nmtkit run wmt14-en-de-base\n" in nothing["published"].code
     found = parts_of(document(full()))
-    assert [found[key].is_folded for key in ("a-study", "table-2", "table-4")] == [
+    assert [found[key].is_folded for key in ("study-a-study", "table-2", "table-4")] == [
         False,
         False,
         True,
     ]
-    assert list(rows_of(found["a-study"].tables["a-study"])) == ["base", "hot"]
-    folded = found["a-study-not-run"]
+    assert list(rows_of(found["study-a-study"].tables["study-a-study"])) == ["base", "hot"]
+    folded = found["study-a-study-not-run"]
     assert (folded.is_folded, list(rows_of(*folded.tables.values()))) == (True, ["later"])
     assert "nmtkit run wmt14-en-de-base\n" not in found["published"].code
 
@@ -311,13 +311,21 @@ def test_page_is_alone() -> None:
 
 def test_tables_and_charts_for_a_paper_are_files(tmp_path: Path) -> None:
     write_for_paper(document(full()).parts, tmp_path)
-    tables = {"runs", "a-study", "a-study-cost", "table-2", "reproductions"}
+    tables = {"runs", "study-a-study", "study-a-study-cost", "table-2", "reproductions"}
     names = {f"tables/{name}.{end}" for name in tables for end in ("md", "tex", "csv")}
-    names |= {f"charts/{name}.svg" for name in ("cost-de", "cost-fr", "a-study-scores")}
+    names |= {f"charts/{name}.svg" for name in ("cost-de", "cost-fr", "study-a-study-scores")}
     files = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.*")}
     assert set(files) == names
     assert "](#" not in files["tables/runs.md"].read_text(encoding="utf-8")
     assert all(text in markdown(full()) for text in names if text.startswith("charts/"))
+
+
+def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -> None:
+    study = full().studies[0]
+    report = replace(full(), studies=[study, study, replace(study, name="runs")])
+    keys = [each.key for each in document(report).parts]
+    assert {"runs", "study-a-study", "study-a-study-2", "study-runs"} <= set(keys)
+    assert len(keys) == len(set(keys))
 
 
 def test_every_key_of_the_json_is_documented() -> None:
