@@ -1,7 +1,6 @@
 """What a prepared corpus contains: facts, their tables and charts, and a page of them."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nmtkit.reporting.chart import Axis, Chart, Series
@@ -10,7 +9,6 @@ from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES
 
 RATIO_TICKS = ((0.25, "1/4"), (0.5, "1/2"), (1, "1"), (2, "2"), (4, "4"))
-BLOCKS, MAX_BLOCKS = " ▁▂▃▄▅▆▇█", 17
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class TrainingCorpus:
 
 @dataclass(frozen=True)
 class Counted:
-    """A word or a piece, and how often it occurs."""
+    """A word, and how often it occurs."""
 
     text: str
     count: int
@@ -75,7 +73,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The subwords, and how often they occur on both sides of train; special symbols left out."""
+    """The subwords, and how many hardly occur on both sides of train."""
 
     method: str
     n_tokens: int  # special symbols counted
@@ -84,8 +82,6 @@ class Vocabulary:
     n_never: int
     n_under_10: int  # those that never occur counted
     n_under_100: int
-    most_frequent: list[Counted]
-    rarest: list[Counted]  # of those that occur
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,7 @@ def spoken(reason: str) -> str:
 
 
 def notes(inspection: Inspection) -> list[str]:
-    """What training leaves out of the pairs that were kept, and what Moses loses of dev."""
+    """What training leaves out, what Moses loses of dev, and the words that are unknown."""
     train = inspection.splits[0]
     limit = f"max_positions = {inspection.max_positions:,} tokens"
     found = [f"Training reads every pair that was kept: none is longer than {limit}."]
@@ -201,13 +197,15 @@ def notes(inspection: Inspection) -> list[str]:
             f"dev scores {inspection.round_trip:.2f} sacreBLEU against itself; no translation of "
             "it can be expected to score more."
         )
+    for side in inspection.splits[1].sides:
+        if words := "  ".join(f"{word.text} {word.count:,}" for word in side.unknown_words):
+            found.append(f"Words of dev, {side.lang}, with an unknown token: {words}")
     return [*found, *filter(None, [code_note(inspection.other_code)])]
 
 
 def grids(inspection: Inspection) -> list[Grid]:
     """What a person checks before training."""
-    tables = (corpora_grid, lengths_grid, vocabulary_grid, words_grid)
-    return [table(inspection) for table in tables]
+    return [table(inspection) for table in (corpora_grid, lengths_grid, vocabulary_grid)]
 
 
 def corpora_grid(inspection: Inspection) -> Grid:
@@ -247,26 +245,16 @@ def lengths_grid(inspection: Inspection) -> Grid:
                 f"{side.n_tokens:,}",
                 f"{side.n_unknown:,}",
                 share(side.n_unknown, side.n_tokens),
-                _blocks(side.histogram.counts),
             )
             for side in split.sides
         ]
         ratios = (f"{value:,.2f}" for value in vars(split.ratios).values())
-        blocks = _blocks(split.ratio_histogram.counts)
-        groups.append([*rows, (name, _ratio(split), *ratios, "", "", "", "", blocks)])
-    longest = inspection.splits[0].sides[0].histogram.starts[-1]
-    columns = (
-        *("split", "", "median", "95 %", "99 %", "longest", "mean", "tokens", "unknown", "share"),
-        f"1 to {longest:,.0f} and more; ratios 1/4 to 4",
+        groups.append([*rows, (name, _ratio(split), *ratios, "", "", "", "")])
+    quantiles, counts = (
+        ("median", "95 %", "99 %", "longest"),
+        ("mean", "tokens", "unknown", "share"),
     )
-    return Grid("lengths in subword tokens", columns, 2, groups)
-
-
-def _blocks(counts: Sequence[int]) -> str:
-    """A histogram on a short line, of few bins together; what is not empty is seen."""
-    few = -(-len(counts) // MAX_BLOCKS)
-    sums = [sum(counts[i : i + few]) for i in range(0, len(counts), few)]
-    return "".join(BLOCKS[-(-each * (len(BLOCKS) - 1) // max(sums))] for each in sums)
+    return Grid("lengths in subword tokens", ("split", "", *quantiles, *counts), 2, groups)
 
 
 def _ratio(split: Split) -> str:
@@ -298,24 +286,6 @@ def vocabulary_grid(inspection: Inspection) -> Grid:
     return Grid.of(f"vocabulary ({vocabulary.method})", ("", "number", "share"), rows, 1)
 
 
-def words_grid(inspection: Inspection) -> Grid:
-    """Subwords and words to look at."""
-
-    def counted(words: Sequence[Counted]) -> str:
-        return " · ".join(f"{word.text} {word.count:,}" for word in words)
-
-    rows = [
-        ("most frequent subwords of train", counted(inspection.vocabulary.most_frequent)),
-        ("rarest that occur in train", counted(inspection.vocabulary.rarest)),
-        *(
-            (f"{side.lang} words of dev with an unknown token", counted(side.unknown_words))
-            for side in inspection.splits[1].sides
-            if side.unknown_words
-        ),
-    ]
-    return Grid.of("subwords and words", ("", "each with its count"), rows, 2)
-
-
 def sample_grids(inspection: Inspection) -> list[Grid]:
     """The first sample of each corpus, step by step, and the first dropped pair of each reason."""
     samples = {pair.corpus: pair for pair in reversed(inspection.samples)}.values()
@@ -342,39 +312,15 @@ def sample_grids(inspection: Inspection) -> list[Grid]:
 
 def render_page(inspection: Inspection) -> str:
     """The page as text: a function of `inspection` alone."""
-    lengths = lengths_grid(inspection)
     return TEMPLATES.get_template("inspection.html.j2").render(
         inspection=inspection,
         notes=notes(inspection),
-        key_figures=_key_figures(inspection),
         corpora=corpora_grid(inspection),
-        lengths=lengths.without(len(lengths.columns) - 1),  # histograms, which the charts show
+        lengths=lengths_grid(inspection),
         vocabulary=vocabulary_grid(inspection),
-        words=words_grid(inspection),
         charts=charts(inspection),
         spoken=spoken,
     )
-
-
-def _key_figures(inspection: Inspection) -> list[tuple[str, str, str]]:
-    """Return the name, the value and the note of each."""
-    (train, dev), vocabulary = inspection.splits, inspection.vocabulary
-    n_read = sum(corpus.pairs for corpus in inspection.corpora)
-    n_unknown, n_tokens = (
-        sum(getattr(side, key) for side in dev.sides) for key in ("n_unknown", "n_tokens")
-    )
-    tokens = [
-        (f"{side.lang} tokens", f"{side.n_tokens:,}", f"{side.n_tokens / train.n_pairs:.1f} a pair")
-        for side in train.sides
-    ]
-    trip = inspection.round_trip
-    return [
-        ("Pairs to train on", f"{train.n_pairs - train.n_too_long:,}", f"of {n_read:,} read"),
-        *tokens,
-        ("Vocabulary", f"{vocabulary.n_tokens:,}", f"{vocabulary.n_rows:,} rows"),
-        ("Unknown", share(n_unknown, n_tokens), "of dev"),
-        *([] if trip is None else [("Round trip", f"{trip:.1f}", "sacreBLEU of dev")]),
-    ]
 
 
 def charts(inspection: Inspection) -> list[Chart]:

@@ -91,11 +91,7 @@ class Chain:
 
     @cached_property
     def bundles(self) -> "dict[str, Bundle]":
-        """The bundles that the recipe builds on, by the stage that reads them.
-
-        Raises:
-            UserError: one is missing or damaged, or does not agree with the recipe.
-        """
+        """The bundles that the recipe builds on, by the stage that reads them."""
         bundles = {}
         for stage, (section, key) in BUNDLES.items():
             if (path := getattr(getattr(self.recipe, section), key, None)) is not None:

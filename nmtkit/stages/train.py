@@ -143,7 +143,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         training = lineage(chain.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),
-            _reporter(chain, trainer, draft) as reporter,
+            _reporter(chain, trainer, draft) as report,
         ):
             done = train(
                 trainer,
@@ -151,13 +151,11 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 draft / CHECKPOINTS,
                 origin=Origin(model=description, text=prepared.hashes_of_text(), training=training),
                 aside=draft.with_suffix(ASIDE),
-                evaluate=_evaluation(chain, prepared, reporter),
-                report=reporter or (lambda _metrics: None),
+                evaluate=_evaluation(chain, prepared, report),
+                report=report or (lambda _metrics: None),
                 say=progress.say,
                 should_stop=lambda: bool(signals),
             )
-            if reporter:
-                reporter.is_over = is_over(recipe.training, done)
     where = f"after step {done.step:,} of {recipe.training.max_steps:,}"
     if not is_over(recipe.training, done):
         _stop(signals, group, where)
@@ -169,6 +167,8 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     if not group.is_first:
         return {}
     move(draft / CHECKPOINTS / METRICS, draft / METRICS)
+    if report:
+        report.curves.write("finished")
     return {
         "device": str(group.device),
         "device_name": device_name(group.device),
@@ -249,7 +249,6 @@ class _Reporter:
         if device.type == "cuda":
             peak = measured_peak(device, PEAK_SECONDS, trainer.acceleration.dtype)
         self._chain, self._trainer, self._draft, self._task = chain, trainer, draft, task
-        self.is_over = False  # there is no more step to train
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._speed = Speed(
             model.config,
@@ -282,10 +281,10 @@ class _Reporter:
             self._events.write(vars(metrics))
 
     def close(self) -> None:
-        """Write the last version of the page, also where all steps were done before."""
+        """Write the page once more, also where all steps were done before."""
         if not self._n_done:
             self._show_steps_before(self._chain.recipe.training.max_steps + 1)
-        self.curves.write("finished" if self.is_over else "stopped")
+        self.curves.write("stopped")
         if self._events is not None:
             self._events.close()
 

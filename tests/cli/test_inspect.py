@@ -201,13 +201,6 @@ def test_use_of_the_vocabulary_is_counted_on_both_sides_of_train(corpus: Corpus)
         (vocabulary.n_under_100, 99),
     ):
         assert n == sum(counts[id_] <= most for id_ in subwords)
-    occurring = sorted((counts[id_] for id_ in subwords if counts[id_]), reverse=True)
-    shown = stage.N_EXAMPLES
-    assert [one.count for one in vocabulary.most_frequent] == occurring[:shown]
-    assert [one.count for one in vocabulary.rarest] == occurring[::-1][:shown]
-    pieces = {corpus.subword.pieces([id_])[0]: counts[id_] for id_ in subwords}
-    for one in (*vocabulary.most_frequent, *vocabulary.rarest):
-        assert pieces[one.text] == one.count
 
 
 def test_words_of_dev_are_split_as_the_subword_model_splits_them(bpe_corpus: Corpus) -> None:
