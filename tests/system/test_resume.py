@@ -82,7 +82,7 @@ def test_ctrl_c_while_text_is_prepared_is_told_in_a_line(
     process.send_signal(signal.SIGINT)
     stopped = outcome(process)
     assert stopped.code == 130
-    assert "stopped; finished work is kept" in sentence(stopped)
+    assert "finished work is kept" in sentence(stopped)
     assert not list(workplace.glob("runs/prepare/*/manifest.json"))
     done(nmtkit(workplace, "prepare", RECIPE))
     assert contents(artifact(workplace, "prepare")) == contents(finished.artifact("prepare"))
