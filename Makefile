@@ -1,13 +1,13 @@
-# Names commands and nothing more: what has an `if` in it is Python.
+# Names for commands. Anything that needs an `if` is written in Python.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 NMTKIT = .venv/bin/nmtkit
-# Tests run two processes at a time, so each computes with one thread.
+# Two test processes run at a time, with one thread each.
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q -n 2 --dist loadfile
 
 .PHONY: demo test test-all lint commands install lock reproduce-base reproduce-big clean
 
-# The whole chain on the demo corpus: no network, a few minutes.
+# All stages on the demo corpus: minutes, no network once installed.
 demo: install
 	$(NMTKIT) run demo
 
@@ -15,9 +15,9 @@ demo: install
 test: lint
 	$(PYTEST)
 
-# The same with the tests that take minutes.
+# The same with the tests that take minutes, and more examples of each property.
 test-all: lint
-	$(PYTEST) -m "not gpu and not network"
+	$(PYTEST) -m "not gpu and not network" --hypothesis-profile=many
 
 lint: install
 	.venv/bin/ruff format --check .
@@ -45,8 +45,8 @@ reproduce-big: install
 
 install: .venv/installed
 
-# Every file is compared with its hash in requirements.lock, but for torch's own and the CUDA
-# libraries that only torch needs: which build of it fits depends on the machine.
+# Every file is compared with its hash in requirements.lock, except for torch and its CUDA
+# libraries: which build fits depends on the machine.
 .venv/installed: pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nmtkit needs Python 3.11 or later: make PYTHON=python3.11")'
 	$(PYTHON) -m venv .venv
@@ -55,12 +55,12 @@ install: .venv/installed
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
-# The hashes of all files of the versions in constraints.txt, for every platform; it needs uv.
+# Hashes of all files of the versions in constraints.txt, for every platform. Needs uv.
 lock:
 	grep -v '^torch==' constraints.txt | uv pip compile --quiet --no-deps --universal \
 		--python-version 3.11 --generate-hashes --no-annotate \
 		--custom-compile-command "make lock" --output-file requirements.lock -
 
-# Keeps runs/: artifacts and downloads are nobody's to delete but yours.
+# Keeps runs/, your artifacts and downloads.
 clean:
 	rm -rf .venv

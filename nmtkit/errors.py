@@ -7,10 +7,9 @@ from nmtkit.visible import visible
 
 
 class UserError(Exception):
-    """A mistake that the user can fix.
+    """A mistake that the user can fix, in one sentence: what is wrong, where, what to do.
 
-    The message is one sentence: what is wrong, where, the value seen, what to do. It is a single
-    line without control characters, even if it quotes a hostile file.
+    It is a single line without control characters, even if it quotes a hostile file.
     """
 
     def __init__(self, message: str) -> None:
@@ -51,10 +50,9 @@ def shortened(text: str, max_length: int = 60) -> str:
 def shown_differences(
     ours: Mapping[str, object], theirs: Mapping[str, object]
 ) -> tuple[str, str] | None:
-    """Return the values with which two mappings with the same keys differ, as a message shows them.
+    """Return how each of two mappings differs from the other, or None if they are equal.
 
-    Returns:
-        Such as ("n_heads = 6, d_k = 2", "n_heads = 3, d_k = 4"), or None if there is no difference.
+    That is, such as ("n_heads = 6, d_k = 2", "n_heads = 3, d_k = 4").
     """
     keys = [key for key in ours if ours[key] != theirs[key]]
     if not keys:

@@ -1,8 +1,8 @@
 """Files and folders that are whole or absent: written beside their place, synced, then renamed.
 
-What is not whole has a name of its own. In a folder of nmtkit's own, the draft of NAME.json is
-NAME.partial, and the next writer replaces what a killed one left. Beside a place that a user names,
-all of it lies in the folder .NAME.nmtkit, which a mark tells from one of the user's.
+Drafts have names of their own. In a folder of nmtkit's own, the draft of NAME.json is NAME.partial,
+and the next writer replaces what a killed one left. Beside a place that a user names, drafts lie in
+the folder .NAME.nmtkit, which a mark tells from one of the user's.
 """
 
 import errno
@@ -91,11 +91,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
-    """Do what `read_record` does, and check that no byte of a `sealed` file changed.
-
-    Raises:
-        DamagedError: as `read_record`, or a byte changed.
-    """
+    """Do what `read_record` does, and check that no byte of a `sealed` file changed."""
     record = read_record(path, kind, n_bytes)
     content = read_json(path)
     content.pop(SEAL, None)
@@ -105,11 +101,7 @@ def read_sealed(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYT
 
 
 def read_json(path: Path) -> Any:
-    """Read what `write_json` wrote.
-
-    Raises:
-        DamagedError: the file is not JSON.
-    """
+    """Read what `write_json` wrote; raise DamagedError if the file is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -129,11 +121,7 @@ def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYT
 
 
 def read_utf8(path: Path, n_bytes: int) -> str:
-    """Read a text of at most `n_bytes`.
-
-    Raises:
-        DamagedError: the file is missing, too large or not UTF-8.
-    """
+    """Do what `read_bytes` does, and check that it is UTF-8."""
     try:
         return read_bytes(path, n_bytes).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -142,11 +130,7 @@ def read_utf8(path: Path, n_bytes: int) -> str:
 
 
 def read_bytes(path: Path, n_bytes: int) -> bytes:
-    """Read a file of at most `n_bytes`.
-
-    Raises:
-        DamagedError: the file is missing or too large.
-    """
+    """Read a file; raise DamagedError if it is missing or has more than `n_bytes`."""
     try:
         with path.open("rb") as file:
             content = file.read(n_bytes + 1)
@@ -178,14 +162,14 @@ def locked(
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
     Args:
-        what: what a process does that holds it, such as "train 0123 is being made".
-        note: what the second line of the file says; the first one names this process. Without a
-            note, the file stays as it is.
+        what: what its holder does, such as "train 0123 is being made".
+        note: the second line of the file; the first one names this process. Without a note, the
+            file stays as it is.
         shared: whether others may share it.
-        say: told who holds it, after a second. Without it, there is no wait.
+        say: told after a second who holds it. Without it, a lock that is held raises BusyError.
 
     Raises:
-        BusyError: another process holds it, and there is no wait.
+        BusyError: another process holds it.
         NoLocksError: the file system has no locks.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -207,11 +191,7 @@ def locked(
 
 
 def holder_of(lock: Path) -> str | None:
-    """Return the process that holds the lock, if there is one.
-
-    Raises:
-        NoLocksError: the file system has no locks.
-    """
+    """Return the process that holds the lock, if there is one."""
     try:
         with lock.open(encoding="utf-8") as file:
             return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)
@@ -300,14 +280,7 @@ def sync(path: Path) -> None:
 
 
 def check_room(folder: Path, n_bytes: int, what: str) -> None:
-    """Check that `n_bytes` can be written to `folder`, before hours of work depend on it.
-
-    Args:
-        what: what needs them; the subject of the message.
-
-    Raises:
-        UserError: fewer bytes are free.
-    """
+    """Raise a UserError that begins with `what` unless `n_bytes` are free in `folder`."""
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise UserError(
@@ -325,10 +298,6 @@ def beside(place: Path) -> Iterator[Path]:
 
     It lies in a folder that a mark tells from one of the user's. The mark is made first, deleted
     last, and locked meanwhile.
-
-    Raises:
-        BusyError: another process is writing it.
-        UserError: something else has the name of the folder.
     """
     folder = place.with_name(f".{place.name}.nmtkit")
     mark, draft = folder / MARK, folder / "draft"
@@ -353,15 +322,14 @@ def beside(place: Path) -> Iterator[Path]:
 
 
 def file_of(place: Path) -> Path | None:
-    """Return the file that is replaced to write `place`, or None for a device or a pipe.
-
-    Raises:
-        UserError: it is one that this process has open, such as its standard output.
-    """
+    """Return the file that is replaced to write `place`, or None for a device or a pipe."""
     if place.exists() and not place.is_file():
         return None
     if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
-        raise UserError(f"{place} is a file that is open already, and would be replaced; name it")
+        raise UserError(
+            f"cannot replace {place}, a stream that this process has open already; give the "
+            "file's real path"
+        )
     return Path(os.path.realpath(place))
 
 
@@ -370,10 +338,6 @@ def whole_file(place: Path) -> Iterator[Path]:
     """Provide a path to write, which becomes the file `place` at the end of the `with` block.
 
     A link is followed; a device or a pipe, such as /dev/null, is written directly.
-
-    Raises:
-        BusyError: another process is writing it.
-        UserError: it is open already, or something else has the name of its draft's folder.
     """
     file = file_of(place)
     with _new_draft(file) if file else nullcontext(place) as draft:
@@ -382,12 +346,7 @@ def whole_file(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(place: Path) -> Iterator[Path]:
-    """Provide a new folder to write, which becomes `place` at the end of the `with` block.
-
-    Raises:
-        BusyError: another process is writing it.
-        UserError: `place` exists, or something else has the name of its draft's folder.
-    """
+    """Provide a new folder to write, which becomes `place` at the end of the `with` block."""
     if os.path.lexists(place):
         raise UserError(f"{place} is there already; name another folder")
     place.parent.mkdir(parents=True, exist_ok=True)

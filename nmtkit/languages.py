@@ -1,4 +1,4 @@
-"""Languages: a tag as people and files write it, made once into what every room can use."""
+"""Languages: a tag as people and files write it, parsed once into what every module can use."""
 
 import re
 from collections.abc import Iterable
@@ -86,7 +86,6 @@ class Language:
         return "_".join(filter(None, (self.code, self.variant)))
 
     def __str__(self) -> str:
-        """Return the tag as it was written."""
         return self.tag
 
     def contradicts(self, other: "Language") -> bool:
@@ -110,7 +109,7 @@ TREE = Language("tree", "tree", "")
 
 @lru_cache(maxsize=2**12)
 def _parsed(tag: str) -> Language | None:
-    import langcodes  # 0.1 s, which a translation does not need
+    import langcodes  # slow, and a translation does not need it
 
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
         return None

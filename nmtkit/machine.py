@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib.util import find_spec
@@ -17,18 +18,12 @@ if TYPE_CHECKING:
 # base model.
 CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
-
-
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
-
 # Where Linux has a GPU: NVIDIA's driver, the same of Tegra and of WSL, and AMD's.
 GPU_DEVICES = tuple(map(Path, ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")))
-
 RUNS = Path("runs")  # the default of `runs_dir`
-
-# Fields that `nmtkit train` has no option for.
-OF_PREPARE = ("mirror", "workers")
+OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option for
 
 
 class Precision(StrEnum):
@@ -77,12 +72,10 @@ class Machine:
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
 
     def check(self) -> None:
-        """Check that this machine has what the options ask for.
-
-        An option that was left out needs no check, and torch is not imported for it.
+        """Check that this machine has what the options ask for, without torch if they ask nothing.
 
         Raises:
-            UserError: it does not.
+            UserError: It does not.
         """
         if self.device != "auto":
             self.torch_device()
@@ -92,7 +85,7 @@ class Machine:
             _check_tensorboard(self.tensorboard)
 
     def options(self, besides: Collection[str] = ()) -> list[str]:
-        """Return the options that describe this machine to another process, but for some."""
+        """Return the options that give another process this machine, but for some fields."""
         options = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -107,29 +100,25 @@ class Machine:
         return self.runs_dir / "downloads"
 
     def torch_device(self) -> "torch.device":
-        """Return the device to compute on; a GPU with a number becomes the current one.
-
-        torch makes streams and CUDA graphs on the current GPU, whichever the tensors are on.
+        """Return the device to compute on; a GPU with a number becomes torch's current one.
 
         Raises:
-            UserError: this machine does not have it, or has a GPU that torch cannot use.
+            UserError: This machine does not have it, or has a GPU that torch cannot use.
         """
-        import torch  # takes 1.6 s, which `nmtkit --help` does not need
+        import torch  # slow, and `nmtkit --help` does not need it
 
         if self.device == "auto":
             if torch.cuda.is_available():
                 return torch.device("cuda")
             _check_no_gpu()
             return torch.device("cpu")
-        try:
+        with suppress(RuntimeError, AssertionError):
             device = torch.device(self.device)
             if device.type in ("cpu", "cuda"):
                 torch.empty(0, device=device)
                 if device.index is not None and device.type == "cuda":
                     torch.cuda.set_device(device)
                 return device
-        except (RuntimeError, AssertionError):
-            pass
         raise UserError(
             f"--device {self.device} is not available on this machine; use --device cpu, or leave "
             "the option out"
@@ -148,8 +137,7 @@ class Machine:
     def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.
 
-        Deviation: bfloat16 on a GPU that supports it. The paper's published code computed in
-        float32, as `--dtype float32` does here.
+        Deviation: bfloat16 on a GPU that supports it. The paper's published code used float32.
 
         Raises:
             UserError: `device` is a GPU without bfloat16, which `--dtype` asks for.
@@ -166,26 +154,22 @@ class Machine:
         """Return how many processes train, each on its own device, or on a share of the CPU.
 
         Raises:
-            UserError: there are not that many devices or cores.
+            UserError: There are not that many devices or cores.
         """
         import torch
 
         device = self.torch_device()
-        if device.type != "cuda":
-            n_processes = self.processes or 1
-            if n_processes > (n_cores := _n_cores()):
-                raise UserError(
-                    f"--processes {n_processes} is more than the {n_cores} cores of this machine; "
-                    f"use at most --processes {n_cores}, or leave the option out"
-                )
-            return n_processes
-        n_devices = 1 if device.index is not None else torch.cuda.device_count()
-        if self.processes is not None and self.processes > n_devices:
+        if device.type == "cpu":
+            wanted, most, what = 1, _n_cores(), "cores"
+        else:
+            most = 1 if device.index is not None else torch.cuda.device_count()
+            wanted, what = most, "CUDA devices"
+        if self.processes is not None and self.processes > most:
             raise UserError(
-                f"--processes {self.processes} is more than the {n_devices} CUDA devices of "
-                f"--device {self.device}; lower it, or leave the option out"
+                f"--processes {self.processes} is more than the {most} {what} of --device "
+                f"{self.device}; use at most --processes {most}, or leave the option out"
             )
-        return self.processes or n_devices
+        return self.processes or wanted
 
     def n_workers(self) -> int:
         """Return how many processes prepare text."""
@@ -195,7 +179,7 @@ class Machine:
         """Return how many tokens per side one forward and backward pass takes at most."""
         if self.max_tokens is not None:
             return self.max_tokens
-        if device.type != "cuda":
+        if device.type == "cpu":
             return CPU_MAX_TOKENS
         import torch
 
@@ -207,7 +191,7 @@ def check_bfloat16(device: "torch.device") -> None:
     """Check that `device` computes in bfloat16, and not by emulation, if it is a GPU.
 
     Raises:
-        UserError: it does not.
+        UserError: It does not.
     """
     if device.type == "cuda" and not _has_bfloat16():
         raise UserError(
@@ -226,29 +210,27 @@ def _check_no_gpu() -> None:
     """Check that torch sees no GPU because there is none.
 
     Raises:
-        UserError: there is a driver, but for example one that is too old for this torch.
+        UserError: There is a driver, but for example one that is too old for this torch.
     """
     import torch
 
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
-    except AssertionError:
-        return  # this torch is built without CUDA
+    except AssertionError:  # this torch is built without CUDA
+        return
     except RuntimeError as error:
         why = str(error).split("\n")[0]
-    else:
-        return
-    if not any(none in why for none in NO_GPU):
-        raise UserError(
-            f"torch cannot use the GPU of this machine ({why}); repair this, or use --device cpu"
-        )
+        if not any(none in why for none in NO_GPU):
+            raise UserError(
+                f"torch cannot use the GPU of this machine ({why}); repair this, or use --device "
+                "cpu"
+            ) from None
 
 
 def _n_cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    on_linux = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
 
 
 def _check_tensorboard(folder: Path) -> None:
@@ -258,7 +240,7 @@ def _check_tensorboard(folder: Path) -> None:
             "`pip install nmtkit[tensorboard]`, or leave the option out"
         )
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"--tensorboard {folder}: {there} is not a folder; name another one")
-    if not os.access(there, os.W_OK):
-        raise UserError(f"--tensorboard {folder}: {there} is not writable; name another one")
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UserError(
+            f"--tensorboard {folder}: {there} is not a folder that can be written; name another one"
+        )

@@ -9,10 +9,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
+from rich.console import Console
 from rich.filesize import decimal
-from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -54,28 +52,24 @@ class Task:
         self._last_line = ""
         self._first: tuple[float, int] | None = None  # time and size of the first advance
         if bar is not None:
-            self._id = bar.add_task("", total=total, name=(name,), note=())
+            self._id = bar.add_task("", total=total, name=name, note="")
 
     def advance(self, amount: int) -> None:
         """Count `amount` more units as done."""
         self._done += amount
         self._first = self._first or (time.monotonic(), amount)
         if self._bar is not None:
-            note = (self._time_left() or self._elapsed(), *self._note)
-            self._bar.update(self._id, completed=self._done, note=note)
+            note = [self._time_left() or self._elapsed(), *self._note]
+            self._bar.update(self._id, completed=self._done, note=", ".join(note))
         elif time.monotonic() - self._last_time >= PLAIN_EVERY_S:
-            self._say_line()
+            self.say_line()
 
     def note(self, *parts: str) -> None:
-        """Change the text after the bar; a narrow terminal shows only its first parts."""
+        """Change the text after the bar; a narrow terminal cuts off its end."""
         self._note = parts
 
-    def end(self) -> None:
-        """Print the final state, on a line that stays."""
-        if self._bar is None:
-            self._say_line()
-
-    def _say_line(self) -> None:
+    def say_line(self) -> None:
+        """Print the present state on a line of its own."""
         parts = [self._amount(), self._elapsed(), self._byte_rate(), self._time_left(), *self._note]
         line = f"{self._name}: {', '.join(part for part in parts if part)}"
         if line != self._last_line:
@@ -111,7 +105,7 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
     if not console.is_terminal:
         plain = Task(name, total, unit, None)
         yield plain
-        plain.end()
+        plain.say_line()
         return
     columns = [
         _Fitting("name"),
@@ -137,31 +131,11 @@ def _fixed() -> Column:
 
 
 class _Fitting(ProgressColumn):
-    """Shows as many parts of a text as the other columns leave room for."""
+    """Shows as much of a text as the other columns leave room for."""
 
     def __init__(self, field: str) -> None:
         super().__init__()
         self._field = field
 
-    def render(self, task: RichTask) -> "_Parts":
-        return _Parts(task.fields[self._field])
-
-
-class _Parts:
-    def __init__(self, parts: tuple[str, ...]) -> None:
-        self._parts = parts
-
-    def __rich_measure__(self, _console: Console, _options: ConsoleOptions) -> Measurement:
-        return Measurement(0, cell_len(", ".join(self._parts)))
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        shown = ", ".join(self._parts[:1])
-        for part in self._parts[1:]:
-            longer = f"{shown}, {part}"
-            if cell_len(longer) > options.max_width:
-                break
-            shown = longer
-        if "/" in shown and (excess := cell_len(shown) - options.max_width) > 0:
-            what, _, path = shown.partition(" ")  # such as a download, whose end has its name
-            shown = f"{what} …{path[excess + 1 :]}"
-        yield Text(shown, no_wrap=True, overflow="ellipsis")
+    def render(self, task: RichTask) -> Text:
+        return Text(task.fields[self._field], no_wrap=True, overflow="ellipsis")

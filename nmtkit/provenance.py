@@ -43,13 +43,7 @@ class Provenance(Record):
 
 
 def provenance(name: str, command: str, overrides: Sequence[str]) -> Provenance:
-    """Return the provenance of what this process makes.
-
-    Args:
-        name: of the recipe.
-        command: the recipe as the user named it.
-        overrides: those of the command line.
-    """
+    """Return the provenance of what this process makes from the recipe `name`, named `command`."""
     try:
         path = recipe_path(command)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -89,15 +83,14 @@ def _checkout() -> tuple[str | None, bool | None]:
     environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
 
     def answer(*command: str) -> str:
-        ended = subprocess.run(  # noqa: S603 - nothing in it comes from outside
+        return subprocess.run(  # noqa: S603 - nothing in it comes from outside
             [git, "--no-optional-locks", "-C", str(root), *command],
             env=environment,
             check=True,
             timeout=GIT_SECONDS,
             capture_output=True,
             encoding="utf-8",
-        )
-        return ended.stdout.strip()
+        ).stdout.strip()
 
     try:
         return answer("rev-parse", "HEAD"), not answer("status", "--porcelain", "--", *SOURCES)

@@ -1,8 +1,7 @@
 """The schema of a recipe: typed, frozen, strict sections and what must hold among them.
 
-What a result depends on is in the recipe; facts of the machine are not. Keys with a default were
-added after the first recipes. The default means "off", and a value that is off is not part of a
-fingerprint, so a new key does not invalidate existing artifacts.
+What a result depends on is in the recipe; facts of the machine are not. Keys with a default came
+later. The default means "off" and is not part of a fingerprint, so that artifacts stay valid.
 """
 
 from typing import Annotated, Any, Literal, Self

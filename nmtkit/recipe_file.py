@@ -41,28 +41,23 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
         UserError: The recipe does not exist, is not TOML, or does not fit the schema.
     """
     path = recipe_path(name_or_path)
-    document = _with_absolute_files(read_toml(path), path.resolve().parent)
-    return checked(Recipe, document, overrides, origin=str(path))
+    return _recipe(read_toml(path), path, overrides)
 
 
 def parse_recipe(text: str, path: Path) -> Recipe:
-    """Return the recipe that `text` would be as the file `path`.
+    """Return the recipe that `text` would be as the file `path`."""
+    return _recipe(_parse(text), path)
 
-    Raises:
-        UserError: It does not fit the schema.
-    """
-    document = _with_absolute_files(_parse(text), path.resolve().parent)
-    return checked(Recipe, document, (), origin=str(path))
+
+def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    document = _with_absolute_files(document, path.resolve().parent)
+    return checked(Recipe, document, overrides, origin=str(path))
 
 
 def override_decoding(
     decoding: DecodingConfig, beam_size: int | None = None, length_penalty: float | None = None
 ) -> DecodingConfig:
-    """Return a bundle's decoding settings with other values.
-
-    Raises:
-        UserError: A value does not fit the schema.
-    """
+    """Return a bundle's decoding settings with other values."""
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     changed = {key: value for key, value in given.items() if value is not None}
     document = {"decoding": {**decoding.model_dump(), **changed}}
@@ -74,11 +69,7 @@ class _DecodingAlone(Section):
 
 
 def recipe_path(name_or_path: str) -> Path:
-    """Return the file of a recipe by bare name or by path.
-
-    Raises:
-        UserError: There is none.
-    """
+    """Return the file of a recipe by bare name or by path."""
     return find_file("recipe", name_or_path, bundled_recipes(), "`nmtkit recipes` lists those")
 
 
@@ -86,13 +77,10 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
     """Return a file by path, or one of those that come with nmtkit by bare name.
 
     Args:
-        kind: What the file is: a recipe or a study.
-        name_or_path: A path ends in .toml or has a separator.
-        bundled: The files that come with nmtkit.
-        listing: The beginning of a sentence that tells which these are.
-
-    Raises:
-        UserError: There is none.
+        kind: for messages: "recipe" or "study".
+        name_or_path: a path ends in .toml or has a separator.
+        bundled: the files that come with nmtkit.
+        listing: the beginning of a sentence that tells which these are.
     """
     path, known = Path(name_or_path), {file.stem: file for file in bundled}
     is_path = path.suffix == ".toml" or os.sep in name_or_path
@@ -113,11 +101,7 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the tables of a recipe or of a study.
-
-    Raises:
-        UserError: The file is too large, not UTF-8 or not TOML.
-    """
+    """Read the tables of a recipe or of a study."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -132,11 +116,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises:
-        TOMLDecodeError: The text is not TOML, or is more than Python can parse.
-    """
+    """Parse TOML; raise TOMLDecodeError also for what Python cannot parse."""
     try:
         if re.search("0[xob][0-9A-Fa-f_]{100}", text):  # Python can parse it, but not print it
             raise ValueError
@@ -174,14 +154,7 @@ def _absolute(value: Any, folder: Path) -> Any:
 def checked(
     schema: type[AnySection], document: dict[str, Any], overrides: Sequence[str], origin: str = ""
 ) -> AnySection:
-    """Return what a file's tables are, with overrides, by their schema.
-
-    Args:
-        origin: the file, for messages.
-
-    Raises:
-        UserError: They do not fit the schema.
-    """
+    """Check the tables of the file `origin`, with overrides, and return them by their schema."""
     for override in overrides:
         _override(document, override, schema)
         origin += f" --set {shortened(override, 200)}"
@@ -216,47 +189,34 @@ def _override(document: dict[str, Any], override: str, schema: type[Section]) ->
 
 
 def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
-    """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`.
-
-    If it is that a key is missing, all keys that are missing are named.
-    """
+    """Return pydantic's first complaint behind its place: `[model] n_layers = 0: ...`."""
     errors = error.errors(include_url=False)
     first = errors[0]
-    missing = [each["loc"] for each in errors if each["type"] == "missing"]
-    if first["type"] == "missing" and len(missing) > 1:
-        return f"{', '.join(_key_path(place, document) for place in missing)}: Fields required"
+    if first["type"] == "missing":
+        missing = [_key_path(each["loc"], document) for each in errors if each["type"] == "missing"]
+        return f"{', '.join(missing)}: Field{'s' * (len(missing) > 1)} required"
     message = shortened(first["msg"].removeprefix("Value error, "), 300)
     if not first["loc"]:
         return message
     where = _key_path(first["loc"], document)
-    if first["type"] != "missing" and not isinstance(first["input"], dict):
+    if not isinstance(first["input"], dict):
         where += f" = {_shown(first['input'])}"
     return f"{where}: {message}"
 
 
 def _key_path(location: tuple[int | str, ...], document: Any) -> str:
-    """Return a location of pydantic's as the recipe spells it: `[corpus] train[0].src`.
-
-    The tags of unions, which pydantic puts between the keys, are left out.
-    """
-    *outer, last = location
-    keys: list[int | str] = []
-    value = document
-    for part in outer:
-        if isinstance(part, int) or part in value:
-            keys.append(part)
-            value = value[part]
-    if isinstance(last, int) or isinstance(value, dict):
-        keys.append(last)
-    section, *inner = [f"[{key}]" if isinstance(key, int) else f".{_key(key)}" for key in keys]
-    if not isinstance(document.get(keys[0]), dict):
-        return section.removeprefix(".")
-    return f"[{section.removeprefix('.')}] {''.join(inner).removeprefix('.')}".rstrip()
-
-
-def _key(key: str) -> str:
-    """Return a key as TOML writes it: bare, or in quotes."""
-    return shortened(key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key))
+    """Return a location of pydantic's as the recipe spells it: `[corpus] train[0].src`."""
+    place, value = "", document
+    for part in location:
+        if isinstance(part, int):
+            place, value = f"{place}[{part}]", value[part]
+        elif isinstance(value, dict) and (part in value or part == location[-1]):
+            # Not the tag of a union, which pydantic puts between the keys.
+            key = part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part)
+            place, value = f"{place}.{shortened(key)}", value.get(part)
+    section, _, inner = place.removeprefix(".").partition(".")
+    is_table = isinstance(document.get(location[0]), dict)
+    return f"[{section}] {inner}".rstrip() if is_table else section
 
 
 def _shown(value: object) -> str:

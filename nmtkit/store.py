@@ -3,9 +3,8 @@
 An artifact is written as a draft next to its final place, under a lock against a second writer.
 To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
 with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
-no time, host or path, so that equal inputs give equal bytes. Measurements (wall time, speed,
-memory, host) are in files of their own, such as `measurements.json`, which are not part of that
-promise. Both JSON files contain a hash of themselves, so that no byte can change unnoticed.
+no time, host or path, so that equal inputs give equal bytes; measurements are in files of their
+own. Both kinds of JSON contain a hash of themselves, so that no byte can change unnoticed.
 """
 
 import hashlib
@@ -23,28 +22,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
-from nmtkit import __version__
+from nmtkit import __version__, files
 from nmtkit.errors import shown
-from nmtkit.files import (
-    DRAFT,
-    SEAL,
-    DamagedError,
-    Record,
-    canonical_json,
-    damaged,
-    delete,
-    discard,
-    holder_of,
-    locked,
-    move,
-    read_record,
-    read_sealed,
-    sealed,
-    sha256_of,
-    sync,
-    write_json,
-    write_whole,
-)
+from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
 MEASUREMENTS = "measurements.json"
@@ -72,9 +52,7 @@ class File(Record):
 
 
 class _Versioned(BaseModel):
-    """The part that manifests of all versions have in common."""
-
-    format: int
+    format: int  # what manifests of all versions have in common
 
 
 class Manifest(Record):
@@ -99,11 +77,7 @@ class Artifact:
     manifest: Manifest
 
     def file(self, name: str) -> Path:
-        """Return the path of a file that the manifest lists; no other file is read.
-
-        Raises:
-            DamagedError: the manifest does not list it.
-        """
+        """Return the path of a file; raise DamagedError unless the manifest lists it."""
         if name not in self.manifest.files:
             raise damaged(f"{self.path} was published without {name}", self.path)
         return self.path / name
@@ -111,7 +85,7 @@ class Artifact:
 
 def fingerprint_of(kind: str, depends_on: Mapping[str, Any]) -> str:
     """Return the 16 hex digits that name the artifact of this `kind` made from `depends_on`."""
-    content = canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
+    content = files.canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
 
@@ -168,10 +142,7 @@ class Store:
 
         Args:
             note: what the lock file says of what is made, for as long as there is no manifest.
-            say: waits for another process, as `locked` does.
-
-        Raises:
-            BusyError: another process is making it.
+            say: as in `locked`, which raises the same errors.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -180,15 +151,11 @@ class Store:
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
         """Return the process that is making the artifact, if there is one."""
-        return holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
+        return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
 
     @contextmanager
     def freeing(self) -> Iterator[None]:
-        """Keep every process from making an artifact.
-
-        Raises:
-            BusyError: one is being made.
-        """
+        """Keep every process from making an artifact; raise BusyError if one is being made."""
         for path in sorted(self.folder.glob(f"*/{NAMES}.lock")):
             with locked(path, f"nothing is freed: {path.parent.name} {path.stem} is being made"):
                 pass
@@ -197,7 +164,7 @@ class Store:
 
     def free(self, path: Path) -> None:
         """Delete a folder of an artifact; after a kill, what is left of it has another name."""
-        discard(path, path.with_suffix(DISCARDED))
+        files.discard(path, path.with_suffix(DISCARDED))
 
     @contextmanager
     def draft(
@@ -213,9 +180,8 @@ class Store:
 
         Args:
             resume: keep the files of a writer that was killed.
-
-        Raises:
-            BusyError: another process is writing the artifact, or frees space.
+            note: as in `lock`.
+            say: as in `lock`.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
@@ -223,9 +189,9 @@ class Store:
             self.lock(kind, fingerprint, note, say),
         ):
             draft = self.draft_place(kind, fingerprint)
-            delete(draft.with_suffix(DISCARDED))
+            files.delete(draft.with_suffix(DISCARDED))
             if not resume:
-                delete(draft)
+                files.delete(draft)
             draft.mkdir(exist_ok=True)
             try:
                 yield draft
@@ -252,64 +218,60 @@ class Store:
             measured: names of files with measurements; like `measurements.json`, which contains
                 their hashes, they are not in the manifest.
         """
-        draft = self.draft_place(kind, fingerprint)
+        draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         facts = {
             **measurements,
             "host": socket.gethostname(),
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
             "measured": {name: _entry(draft / name) for name in measured},
         }
-        write_json(draft / MEASUREMENTS, sealed(facts))
+        files.write_json(draft / MEASUREMENTS, files.sealed(facts))
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
-        sync(draft / MANIFEST)  # or a loss of power could leave neither it nor what is temporary
+        # Or else a loss of power could leave neither it nor what is temporary.
+        files.sync(draft / MANIFEST)
         # By way of another name: a kill must not leave a journal whose files are gone.
-        discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
-        place = self.place(kind, fingerprint)
-        move(draft, place)
+        files.discard(draft / TEMPORARY, draft.with_suffix(DISCARDED))
+        files.move(draft, place)
         return open_directory(place)
-
-
-def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
-    """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
-    files = {}
-    for path in sorted(draft.rglob("*")):
-        name = path.relative_to(draft).as_posix()
-        is_temporary = name.split("/")[0] == TEMPORARY
-        if path.is_file() and not is_temporary and name not in (MANIFEST, *measured):
-            files[name] = _entry(path)
-    made_by = {**versions(), **manifest.get("made_by", {})}
-    content = {**manifest, "format": FORMAT, "files": files, "made_by": made_by}
-    write_json(draft / MANIFEST, sealed(content))
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
     """Publish the folder `draft` as `place`, which must not exist, with a manifest."""
     write_manifest(draft, manifest)
-    move(draft, place)
+    files.move(draft, place)
+
+
+def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
+    """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
+    names = {path.relative_to(draft).as_posix(): path for path in sorted(draft.rglob("*"))}
+    entries = {
+        name: _entry(path)
+        for name, path in names.items()
+        if path.is_file() and name.split("/")[0] != TEMPORARY and name not in (MANIFEST, *measured)
+    }
+    made_by = {**versions(), **manifest.get("made_by", {})}
+    content = {**manifest, "format": FORMAT, "files": entries, "made_by": made_by}
+    files.write_json(draft / MANIFEST, files.sealed(content))
 
 
 def withdraw(path: Path, name: str) -> None:
     """Delete a file of the published folder at `path`, first from its manifest.
 
     A kill leaves the folder whole, with the file or without it.
-
-    Raises:
-        DamagedError: as `open_directory`.
     """
     manifest = open_directory(path).manifest
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
         del content["files"][name]
-        write_whole(path / MANIFEST, canonical_json(sealed(content)))
-    delete(path / name)
-    sync(path)
+        files.write_whole(path / MANIFEST, files.canonical_json(files.sealed(content)))
+    files.delete(path / name)
+    files.sync(path)
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    """Return what is recorded of a file."""
-    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    return {"bytes": path.stat().st_size, "sha256": files.sha256_of(path)}
 
 
 def open_directory(path: Path) -> Artifact:
@@ -325,12 +287,12 @@ def open_directory(path: Path) -> Artifact:
             f"{path} is not a finished artifact: it has no {MANIFEST}",
             "choose another one, or make it again",
         )
-    if (found := read_record(path / MANIFEST, _Versioned).format) != FORMAT:
+    if (found := files.read_record(path / MANIFEST, _Versioned).format) != FORMAT:
         raise DamagedError(
             f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}",
             "make it again",
         )
-    manifest = read_sealed(path / MANIFEST, Manifest)
+    manifest = files.read_sealed(path / MANIFEST, Manifest)
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):
             raise damaged(difference, path)
@@ -346,7 +308,7 @@ def _difference(path: Path, name: str, expected: File, *, hashed: bool = True) -
         seen = "is a link or not a regular file"
     elif (size := file.stat().st_size) != expected.bytes:
         seen = f"has {size:,} bytes"
-    elif not hashed or (sha256 := sha256_of(file)) == expected.sha256:
+    elif not hashed or (sha256 := files.sha256_of(file)) == expected.sha256:
         return None
     else:
         published = f"published as {expected.sha256[:12]}..."
@@ -361,11 +323,7 @@ def _is_regular(folder: Path, name: str) -> bool:
 
 
 def verify(artifact: Artifact, *names: str) -> Artifact:
-    """Check the hashes of the named files of `artifact`, or of all its files, and return it.
-
-    Raises:
-        DamagedError: a file is not the one that was published.
-    """
+    """Check the hashes of the named files of `artifact`, or of all its files, and return it."""
     for name in names or artifact.manifest.files:
         artifact.file(name)
         if difference := _difference(artifact.path, name, artifact.manifest.files[name]):
@@ -374,9 +332,7 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
 
 
 class _Measured(BaseModel):
-    """The part of the measurements that says which other files have some."""
-
-    measured: dict[str, File]
+    measured: dict[str, File]  # the other files with measurements
 
 
 def differences(path: Path) -> Iterator[str]:
@@ -385,26 +341,26 @@ def differences(path: Path) -> Iterator[str]:
     Every byte of every file is looked at.
     """
     try:
-        manifest = read_sealed(path / MANIFEST, Manifest)
+        manifest = files.read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
         yield error.reason
         return
-    expected = fingerprint_of(manifest.kind, manifest.depends_on)
-    if manifest.fingerprint not in (None, expected):
-        yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
-    if path.match(NAMES) and manifest.fingerprint not in (None, path.name):
-        yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
-    files, others = dict(manifest.files), sorted(path.rglob("*"))
+    entries, others = dict(manifest.files), sorted(path.rglob("*"))
     if manifest.fingerprint is not None:  # a stage published it
+        expected = fingerprint_of(manifest.kind, manifest.depends_on)
+        if manifest.fingerprint != expected:
+            yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
+        if path.match(NAMES) and manifest.fingerprint != path.name:
+            yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
         try:
-            files |= read_sealed(path / MEASUREMENTS, _Measured).measured
+            entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured
         except DamagedError as error:
             yield error.reason
             others = []  # what else was measured is not known
-    for name, entry in files.items():
+    for name, entry in entries.items():
         if difference := _difference(path, name, entry):
             yield difference
-    known = {*files, MANIFEST, MEASUREMENTS}
+    known = {*entries, MANIFEST, MEASUREMENTS}
     for file in others:
         if not file.is_dir() and file.relative_to(path).as_posix() not in known:
             yield f"{file} was not published with the others"

@@ -64,14 +64,8 @@ class Study(Section):
         return (*self.set, *overrides, *row.set)
 
     def chosen(self, patterns: str | None) -> list[Row]:
-        """Return the rows that comma-separated names, or patterns such as 'A-*', choose.
-
-        Raises:
-            UserError: One of them chooses no row.
-        """
-        if patterns is None:
-            return list(self.rows)
-        wanted = [pattern.strip() for pattern in patterns.split(",")]
+        """Return the rows that comma-separated names, or patterns such as 'A-*', choose."""
+        wanted = [pattern.strip() for pattern in (patterns or "*").split(",")]
         names = [row.name for row in self.rows]
         for pattern in wanted:
             if not any(fnmatchcase(name, pattern) for name in names):
@@ -88,11 +82,7 @@ def bundled_studies() -> list[Path]:
 
 
 def load_study(name_or_path: str) -> Study:
-    """Read a study by bare name or by path. A recipe's path is relative to the study's file.
-
-    Raises:
-        UserError: The study does not exist, is not TOML, or does not fit the schema.
-    """
+    """Read a study by bare name or by path. A recipe's path is relative to the study's file."""
     bundled = bundled_studies()
     names = ", ".join(path.stem for path in bundled)
     path = find_file("study", name_or_path, bundled, f"{names} are those")

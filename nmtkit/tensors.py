@@ -19,9 +19,6 @@ def read_header(path: Path) -> dict[str, Kind]:
     """Return the name, type and shape of each tensor of a file. Needs no torch.
 
     The size of the header bounds the memory used, whatever it says.
-
-    Raises:
-        UserError: The file is not a safetensors file.
     """
     with path.open("rb") as file:
         n_bytes = int.from_bytes(file.read(8), "little")
@@ -39,11 +36,7 @@ def read_header(path: Path) -> dict[str, Kind]:
 
 
 def load_tensors(path: Path) -> "dict[str, Tensor]":
-    """Read a safetensors file.
-
-    Raises:
-        UserError: The file is not a safetensors file, or its path is not UTF-8.
-    """
+    """Read a safetensors file, or raise a UserError."""
     from safetensors.torch import load_file
 
     try:
@@ -61,11 +54,7 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
 def save_tensors(
     tensors: "dict[str, Tensor]", path: Path, metadata: dict[str, str] | None = None
 ) -> None:
-    """Write a safetensors file with the default permissions of a new file.
-
-    Raises:
-        UserError: The file cannot be written, for example because the disk is full.
-    """
+    """Write a safetensors file with the default permissions of a new file."""
     from safetensors.torch import save_file
 
     path.touch()

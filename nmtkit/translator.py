@@ -36,10 +36,8 @@ class Translator(lines.Translator):
             others: Those of the other models of an ensemble. The probabilities are averaged; the
                 decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
-            engine: What runs the model: `EngineName.AUTO` is CTranslate2 on a CPU where it can run
-                the model, else ours (torch), and one line on standard error says which. With ours,
-                the translation of a line does not depend on the lines beside it; with CTranslate2
-                it may, by rounding.
+            engine: What runs the model, as `load_engine` says. With torch, the translation of a
+                line does not depend on the lines beside it; with CTranslate2 it may, by rounding.
             dtype: The precision that it computes in.
             beam_size: In place of the bundle's.
             length_penalty: The paper's alpha, in place of the bundle's.
@@ -55,73 +53,56 @@ class Translator(lines.Translator):
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
                     "an ensemble needs bundles with the same vocabulary and tokenization"
                 )
-        loaded = load_engine(first, Machine(RUNS, device=device), engine, dtype, rest)
+        loaded = load_engine(bundles, Machine(RUNS, device=device), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
-        fingerprint = fingerprint_of(
-            "translator",
-            {
-                "bundles": [each.fingerprint for each in bundles],
-                "decoding": decoding.model_dump(),
-                "engine": [loaded.name, version(loaded.name)],
-                "device": loaded.device,
-                "dtype": dtype,
-            },
-        )
+        made_of = {
+            "bundles": [each.fingerprint for each in bundles],
+            "decoding": decoding.model_dump(),
+            "engine": [loaded.name, version(loaded.name)],
+            "device": loaded.device,
+            "dtype": dtype,
+        }
         longest = min(each.max_subwords for each in bundles)
+        fingerprint = fingerprint_of("translator", made_of)
         super().__init__(first.text, loaded, decoding, longest, fingerprint)
 
 
 def load_engine(
-    bundle: Bundle,
-    machine: Machine,
-    engine: EngineName,
-    dtype: EnginePrecision,
-    others: Sequence[Bundle] = (),
+    bundles: Sequence[Bundle], machine: Machine, engine: EngineName, dtype: EnginePrecision
 ) -> Engine:
-    """Load the model of `bundle`, and those of the `others` of an ensemble, into an engine.
+    """Load the model of a bundle, or those of an ensemble, into an engine.
+
+    `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; one line says
+    which, and why.
 
     Raises:
         UserError: The weights are damaged, or the engine can't run this model in this precision
             here.
     """
-    if engine == EngineName.AUTO:
-        return _load_fast(bundle, machine, dtype, others)
+    if engine == EngineName.TORCH:
+        return _load_torch(bundles, machine, dtype)
     if engine == EngineName.CTRANSLATE2:
-        if others:
+        if len(bundles) > 1:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
-        return _load_ctranslate2(bundle, machine.device, dtype)
-    return _load_torch(bundle, machine, dtype, others)
+        return _load_ctranslate2(bundles[0], machine.device, dtype)
+    if not machine.is_cpu():
+        why = "as on every GPU"
+    elif len(bundles) > 1:
+        why = "since CTranslate2 runs no ensemble"
+    else:
+        from nmtkit.decoding.ctranslate2_engine import UnableError
 
-
-def _load_fast(
-    bundle: Bundle, machine: Machine, dtype: EnginePrecision, others: Sequence[Bundle]
-) -> Engine:
-    """Load CTranslate2 on a CPU, if it can run the model, else torch, and say which and why."""
-    why = _why_torch(bundle, machine, dtype, others)
-    if why is None:
         try:
-            loaded = _load_ctranslate2(bundle, "cpu", dtype)
+            loaded = _load_ctranslate2(bundles[0], "cpu", dtype)
+        except UnableError as error:
+            why = f"since {error.reason}"
         except (OSError, RuntimeError) as error:
             why = f"since CTranslate2 failed ({error})"
         else:
             progress.say("engine: ctranslate2")
             return loaded
     progress.say(f"engine: torch, {why}")
-    return _load_torch(bundle, machine, dtype, others)
-
-
-def _why_torch(
-    bundle: Bundle, machine: Machine, dtype: EnginePrecision, others: Sequence[Bundle]
-) -> str | None:
-    """Return why CTranslate2 is not taken, or None if it is."""
-    if not machine.is_cpu():
-        return "as on every GPU"
-    if others:
-        return "since CTranslate2 runs no ensemble"
-    from nmtkit.decoding.ctranslate2_engine import unable
-
-    reason = unable(bundle, dtype.computed)
-    return f"since {reason}" if reason else None
+    return _load_torch(bundles, machine, dtype)
 
 
 def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:
@@ -136,16 +117,14 @@ def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> En
             return CTranslate2Engine.load(bundle, device, dtype.computed, Path(folder))
 
 
-def _load_torch(
-    bundle: Bundle, machine: Machine, dtype: EnginePrecision, others: Sequence[Bundle]
-) -> Engine:
+def _load_torch(bundles: Sequence[Bundle], machine: Machine, dtype: EnginePrecision) -> Engine:
     import torch
 
     from nmtkit.decoding.torch_engine import TorchEngine
 
     device = machine.torch_device()
     if dtype.computed == EnginePrecision.FLOAT32:
-        return TorchEngine.load(bundle, device, torch.float32, others)
+        return TorchEngine.load(bundles, device)
     if dtype != EnginePrecision.BFLOAT16:
         raise UserError(
             f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
@@ -156,4 +135,4 @@ def _load_torch(
         raise UserError(
             "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
         )
-    return TorchEngine.load(bundle, device, torch.bfloat16, others)
+    return TorchEngine.load(bundles, device, torch.bfloat16)

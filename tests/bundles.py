@@ -1,10 +1,11 @@
 """The bundles that tests build."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import torch
-from models import tiny
+from models import random_transformer, tiny
 
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses import Tokenization
@@ -26,26 +27,12 @@ N_ROWS = 64  # more than the subwords of these lines
 
 def peaked_model(config: ModelConfig, n_rows: int, seed: int) -> Transformer:
     """A random model whose choices are clear, and that ends its translations."""
-    torch.manual_seed(seed)
-    model = Transformer(config, n_rows)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    model.output_matrix.data.mul_(3)
-    return accelerate(model.eval())
+    return accelerate(random_transformer(config, n_rows, seed, peaked=3.0).eval())
 
 
 def random_model(config: ModelConfig, seed: int = 3) -> Transformer:
     """An accelerated model whose weights are all random, biases and norms too."""
-    return accelerate(plain_model(config, seed))
-
-
-def plain_model(config: ModelConfig, seed: int = 3) -> Transformer:
-    """The same, but not accelerated."""
-    torch.manual_seed(seed)
-    model = Transformer(config, N_ROWS)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    return model.eval()
+    return accelerate(random_transformer(config, N_ROWS, seed).eval())
 
 
 def copying_model(n_tokens: int, longest: int) -> Transformer:
@@ -79,7 +66,7 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
     prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
     prepared.mkdir(parents=True)
     draft.mkdir()
-    sides = [
+    src, tgt = (
         Tokenization(
             lang,
             normalize_punctuation=False,
@@ -88,17 +75,18 @@ def publish_bundle(folder: Path, config: ModelConfig, seed: int = 1) -> Path:
             aggressive_hyphens=False,
         )
         for lang in ("en", "de")
-    ]
-    words = Counter(" ".join(map(sides[0].tokenize, LINES)).split())
-    merges = learn_bpe(words, 8)
-    BpeSubword.of_words(merges, words).save(prepared)
-    Tokenizations(src=sides[0], tgt=sides[1]).save(prepared)
+    )
+    words = Counter(" ".join(map(src.tokenize, LINES)).split())
+    BpeSubword.of_words(learn_bpe(words, 8), words).save(prepared)
+    Tokenizations(src=src, tgt=tgt).save(prepared)
+    (prepared / "train.src.ids").write_bytes(b"data")
     publish_directory(prepared, folder / "whole", {"kind": "prepare"})
     corpus = PreparedCorpus(open_directory(folder / "whole")).files_of_a_bundle()
     model = peaked_model(config, N_ROWS, seed)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     decoding = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
     write_bundle(draft, corpus, Description(config=config, n_rows=N_ROWS), decoding, weights)
+    shutil.rmtree(folder / "whole")
     publish_directory(draft, place, {"kind": "average"})
     return place
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A busy machine is no mistake of the code's.
-settings.register_profile("any-speed", deadline=None)
-settings.load_profile("any-speed")
+# A busy machine is no mistake of the code's. `make test-all` tries more examples.
+settings.register_profile("few", deadline=None, max_examples=25)
+settings.register_profile("many", deadline=None, max_examples=200)
+settings.load_profile("few")
 
 # A shell starts what it puts into the background deaf to Ctrl-C, and so would be all that tests
 # start: one that waits for the end of what it interrupted would wait for ever.

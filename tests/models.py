@@ -1,13 +1,17 @@
 """The models that tests build."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from nmtkit.fast.packing import PackedLayout
 from nmtkit.fast.step import IncrementalDecoder
+from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
+from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
 # On a CPU without AVX-512, `nmtkit translate` refuses bfloat16.
 needs_bfloat16 = pytest.mark.skipif(
@@ -49,3 +53,48 @@ def tiny(**changes: Any) -> ModelConfig:
 def step_of(decoder: IncrementalDecoder, tokens: Tensor) -> Tensor:
     """Log-probabilities (B, W, V) of what follows `tokens` (B, W)."""
     return torch.cat([part.clone() for part in decoder.step(tokens)])
+
+
+def random_transformer(
+    config: ModelConfig, n_rows: int, seed: int, *, spread: float = 0.3, peaked: float = 1.0
+) -> Transformer:
+    """A model whose biases and norms are random too; `peaked` above 1 makes its choices clear."""
+    torch.manual_seed(seed)
+    model = Transformer(config, n_rows)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter), alpha=spread)
+    model.output_matrix.data.mul_(peaked)
+    return model
+
+
+class Uncached:
+    """Models that run their whole decoders on every prefix of one sentence's translation.
+
+    Their probabilities of the first `n_tokens` are averaged.
+    """
+
+    def __init__(self, models: Sequence[Transformer], source: list[int], n_tokens: int) -> None:
+        self.models, self.source, self.n_tokens = models, source, n_tokens
+        self.prefixes: list[list[int]] = [[]]
+
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
+        """Append the newest token of each beam, and return what follows."""
+        newest = tokens[0].tolist()
+        pairs = zip(self.prefixes, newest, strict=True)
+        self.prefixes = [[*prefix, token] for prefix, token in pairs]
+        log_probs = torch.stack(list(map(self._probs, self.models))).mean(0).log()
+        log_probs[:, [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
+        return iter([log_probs[None]])
+
+    def _probs(self, model: Transformer) -> Tensor:
+        n = len(self.prefixes)
+        src = PackedLayout.of_lengths([len(self.source)] * n)
+        tgt = PackedLayout.of_lengths([len(prefix) for prefix in self.prefixes])
+        packed = torch.tensor([token for prefix in self.prefixes for token in prefix])
+        hidden = model(torch.tensor(self.source * n), src, packed, tgt)
+        return model.logits(hidden[tgt.cu_seqlens[1:] - 1]).softmax(-1)[:, : self.n_tokens]
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        """Keep the beams of the only sentence."""
+        assert sentences.tolist() == [0]
+        self.prefixes = [self.prefixes[beam] for beam in beams[0].tolist()]

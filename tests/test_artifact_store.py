@@ -77,24 +77,6 @@ def test_what_is_published_is_found_and_verified(store: Store) -> None:
     assert store.find("train", FINGERPRINT) is None
 
 
-def test_files_with_measurements_are_published_unhashed(store: Store) -> None:
-    with store.draft(KIND, FINGERPRINT) as draft:
-        write_files(draft)
-        (draft / "times.txt").write_text("1.5 s", encoding="utf-8")
-        published = store.publish(
-            KIND, FINGERPRINT, depends_on=DEPENDS_ON, measurements={}, measured=["times.txt"]
-        )
-    assert published.manifest.files.keys() == FILES.keys()
-    assert (published.path / "times.txt").read_text(encoding="utf-8") == "1.5 s"
-
-
-def test_a_draft_that_was_not_published_is_not_found(store: Store) -> None:
-    with store.draft(KIND, FINGERPRINT) as draft:
-        write_files(draft)
-        assert store.find(KIND, FINGERPRINT) is None
-    assert store.find(KIND, FINGERPRINT) is None
-
-
 def test_a_draft_that_failed_is_not_found_and_leaves_no_manifest(store: Store) -> None:
     def fail() -> None:
         with store.draft(KIND, FINGERPRINT) as draft:
@@ -147,24 +129,6 @@ def test_a_full_disk_at_any_moment_leaves_nothing_half_done(
         assert not (store.folder / KIND / FINGERPRINT).exists()
     # The manifest; files, measurements and manifest; two folders and the draft; the folder above.
     assert call == 1 + (len(FILES) + 2) + (2 + 1) + 1
-
-
-def test_an_artifact_gets_its_name_after_every_file_is_synced(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[tuple[str, bool]] = []
-    sync = os.fsync
-
-    def recording(descriptor: int) -> None:
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        synced.append((path.name, store.place(KIND, FINGERPRINT).exists()))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", recording)
-    publish(store)
-    draft = {"model", "vocabulary.tsv", "empty", "step-7", "checkpoints", "manifest.json"}
-    assert {name for name, is_published in synced if not is_published} > draft
-    assert [name for name, is_published in synced if is_published] == [KIND]
 
 
 def test_nothing_is_ever_overwritten(store: Store) -> None:
@@ -235,16 +199,9 @@ def of_file(name: str = "a", bytes: str = "1", sha256: str = f'"{64 * "0"}"') ->
     [
         (None, "not a finished artifact: it has no manifest.json"),
         ('{"format": 99}', "has format 99, but this version of nmtkit reads 2"),
-        ('{"format": 1}', "has format 1, but this version of nmtkit reads 2; make it again"),
         ('{"format": 2', "manifest.json is damaged"),
         ("[" * 100_000, "manifest.json is damaged"),
-        ("9" * 5_000, "manifest.json is damaged"),
         ('{"format": 2}', r"damaged \(\['files'\]: Field required"),
-        (
-            '{"format": 2, "files": {"a": {"bytes": 1}}}',
-            r"damaged \(\['files'\]\['a'\]\['sha256'\]: Field",
-        ),
-        (of_file(bytes='"1"'), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
         (of_file(bytes="-1"), r"damaged \(\['files'\]\['a'\]\['bytes'\] = \S+: Input"),
         (of_file(sha256='"../etc"'), r"damaged \(\['files'\]\['a'\]\['sha256'\] = \S+: String"),
         (of_file(name="a\\nb"), r"damaged \(\['files'\]\['a\\nb'\]"),
@@ -323,11 +280,6 @@ def test_the_lock_of_a_killed_writer_is_free(store: Store) -> None:
 # Fingerprints
 
 
-def test_a_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
-    one, other = {"a": {"b": 1, "c": [2]}, "d": 3}, {"d": 3, "a": {"c": [2], "b": 1}}
-    assert fingerprint_of(KIND, one) == fingerprint_of(KIND, other)
-
-
 def test_a_fingerprint_stays_what_it_was_from_one_release_to_the_next() -> None:
     """A change here makes every user's artifacts be made again: only together with FORMAT."""
     text = (
@@ -363,9 +315,7 @@ def test_lock_file_says_what_is_being_made_and_by_whom(store: Store) -> None:
     assert lines == f'process {os.getpid()} on {os.uname()[1]}\n{{"run": "demo"}}\n'
 
 
-def test_a_loss_of_power_leaves_what_is_temporary_or_a_manifest_in_its_place(
-    tmp_path: Path,
-) -> None:
+def test_a_loss_of_power_leaves_what_is_temporary_or_a_manifest(tmp_path: Path) -> None:
     """Whichever of the two is in a draft tells how its files were made."""
 
     def publish_one_with_a_note(folder: Path) -> None:

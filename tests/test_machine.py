@@ -23,34 +23,31 @@ def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "why",
+    ("why", "is_broken"),
     [
-        "The NVIDIA driver on your system is too old (found version 11040). Please update",
-        "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+        ("The NVIDIA driver on your system is too old (found version 11040). Please", True),
+        ("Unexpected error from cudaGetDeviceCount(). Error 802: system not yet", True),
+        ("Found no NVIDIA driver on your system.", False),
+        ("No CUDA GPUs are available", False),
     ],
 )
-def test_auto_is_no_cpu_where_there_is_a_gpu_that_torch_cannot_use(
-    monkeypatch: pytest.MonkeyPatch, why: str
+def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it(
+    monkeypatch: pytest.MonkeyPatch, why: str, is_broken: bool
 ) -> None:
     def init() -> None:
         raise RuntimeError(f"{why}\nsomewhere in C++")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", init)
-    with pytest.raises(UserError, match=r"^torch cannot use the GPU of this machine") as refused:
-        MACHINE.torch_device()
-    assert why in str(refused.value)
+    if is_broken:
+        with pytest.raises(
+            UserError, match=r"^torch cannot use the GPU of this machine"
+        ) as refused:
+            MACHINE.torch_device()
+        assert why in str(refused.value)
+    else:
+        assert MACHINE.torch_device() == torch.device("cpu")
     assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
-
-
-@pytest.mark.parametrize("why", ["Found no NVIDIA driver on your system.", "No CUDA GPUs are av"])
-def test_auto_is_the_cpu_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    def init() -> None:
-        raise RuntimeError(why)
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "init", init)
-    assert MACHINE.torch_device() == torch.device("cpu")
 
 
 def test_a_numbered_gpu_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +96,7 @@ def test_micro_batch_is_what_the_user_says_or_what_fits(monkeypatch: pytest.Monk
 
 
 def test_there_is_a_worker_for_each_core_of_this_process() -> None:
-    assert 1 <= MACHINE.n_workers() <= (os.cpu_count() or 1)
-    if hasattr(os, "sched_getaffinity"):
-        assert MACHINE.n_workers() == len(os.sched_getaffinity(0))
+    assert MACHINE.n_workers() == len(os.sched_getaffinity(0))
     assert replace(MACHINE, workers=77).n_workers() == 77
 
 

@@ -44,9 +44,7 @@ def test_commit_is_that_of_git_and_the_checkout_is_clean(checkout: Path) -> None
     ("name", "clean"),
     [("nmtkit/provenance.py", False), ("nmtkit/new.py", False), ("mine.toml", True)],
 )
-def test_change_of_the_sources_is_told_and_a_users_own_file_is_none(
-    checkout: Path, name: str, clean: bool
-) -> None:
+def test_change_of_the_sources_alone_is_told(checkout: Path, name: str, clean: bool) -> None:
     (checkout / name).write_text("2\n", encoding="utf-8")
     assert provenance("demo", "demo", []).clean is clean
 
@@ -61,9 +59,7 @@ def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
     assert found.model_dump_json()
 
 
-def test_variables_of_git_do_not_lead_elsewhere(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_git_dir_is_unread(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = git(checkout, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert provenance("demo", "demo", []).commit == head
@@ -80,9 +76,7 @@ def test_wheel_has_no_commit(checkout: Path, monkeypatch: pytest.MonkeyPatch, mi
     assert (found.commit, found.clean) == (None, None)
 
 
-def test_own_recipe_is_named_by_its_path_and_hash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_recipe_has_its_path_and_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = recipe_path("demo").read_bytes()
     (tmp_path / "mine.toml").write_bytes(content)
     monkeypatch.chdir(tmp_path)

@@ -364,7 +364,7 @@ def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
 # How large the rooms may be: the lines of their Python. What is added to one is taken from it.
 BUDGET = {
     "model": 650,
-    "fast": 880,
+    "fast": 845,
     "files.py": 410,
     "store.py": 425,
     "tensors.py": 85,
@@ -372,10 +372,10 @@ BUDGET = {
     "corpus": 2_320,
     "stages": 1_700,
     "training": 2_100,
-    "decoding": 1_770,
-    "interchange": 800,
+    "decoding": 1_630,
+    "interchange": 750,
     "evaluation": 930,
-    "selftest": 240,
+    "selftest": 220,
 }
 LONGEST_FUNCTION = 70  # lines
 
@@ -391,11 +391,21 @@ def test_a_room_is_no_larger_than_it_may_be(room: str) -> None:
     assert 0 < sum(map(lines_of, files)) <= BUDGET[room]
 
 
-@pytest.mark.parametrize("room", BUDGET)
-def test_no_function_of_a_room_is_too_long_to_read(room: str) -> None:
-    place = ROOT / "nmtkit" / room
-    for path in place.rglob("*.py") if place.is_dir() else [place]:
+def test_no_function_is_too_long_to_read() -> None:
+    for path in (ROOT / "nmtkit").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef):
                 assert node.end_lineno is not None
                 assert node.end_lineno - node.lineno < LONGEST_FUNCTION, f"{path}: {node.name}"
+
+
+def test_the_documents_are_short() -> None:
+    """A measurement goes to pipelines/results/, an option to COMMANDS.md."""
+    words = {
+        str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").split())
+        for folder in ("", "data", "nmtkit", "pipelines", "tests")
+        for path in (ROOT / folder).glob("**/*.md" if folder else "*.md")
+        if path.name != "COMMANDS.md" and path.parent.name != "results"
+    }
+    assert words["README.md"] <= 1_200
+    assert sum(words.values()) <= 8_000, words

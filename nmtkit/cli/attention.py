@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
 import typer
 
 from nmtkit import progress
@@ -15,6 +17,7 @@ from nmtkit.reporting.attention import (
     NAMES,
     AttentionPicture,
     Finding,
+    Kind,
     View,
     render_page,
     render_svg,
@@ -23,6 +26,8 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.symbols import BOS_ID, EOS_ID
+
+Weights = npt.NDArray[np.float64]
 
 FAR = 4  # tokens between two words: a long distance
 # Words that stand for another one, of the languages that tests and recipes have.
@@ -117,9 +122,9 @@ def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -
             f"SENTENCE has {len(src):,} subwords and its translation {len(tgt):,}; at most "
             f"{translator.max_subwords:,} can be shown"
         )
-    found = attended(translator.engine.model, src, tgt)
+    found = attended(translator.engine.models[0], src, tgt)
     pieces = text.subword.pieces
-    encoder, cross = found.encoder.numpy(), found.cross.numpy()
+    encoder, cross = found.encoder.cpu().numpy(), found.cross.cpu().numpy()
     return AttentionPicture(
         bundle=str(bundle),
         source=source,
@@ -164,7 +169,7 @@ def view_of(picture: AttentionPicture, name: str) -> View:
 # Heads that show something
 
 
-def findings(encoder: Any, cross: Any, src: Sequence[str], lang: str) -> list[Finding]:
+def findings(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) -> list[Finding]:
     """Find an alignment and the heads that the paper shows, each by a measure.
 
     Args:
@@ -173,8 +178,6 @@ def findings(encoder: Any, cross: Any, src: Sequence[str], lang: str) -> list[Fi
         src: The Ls tokens of the sentence, with the EOS.
         lang: Its language.
     """
-    import numpy as np
-
     n = len(src) - 1  # without the EOS
     # Of a weight, what is more than its key gets from all words on average: a head in which all
     # words look at the same one tells nothing about the sentence.
@@ -206,20 +209,17 @@ def findings(encoder: Any, cross: Any, src: Sequence[str], lang: str) -> list[Fi
     ]
 
 
-def _head(name: str, measure: str, kind: Any, values: Any) -> Finding:
+def _head(name: str, measure: str, kind: Kind, values: Weights) -> Finding:
     """Return the head with the largest of the `values` (N, H)."""
-    layer, head = divmod(int(values.argmax()), values.shape[1])
+    layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
     view = View(kind=kind, layer=layer + 1, head=head + 1)
     return Finding(name=name, measure=measure, value=float(values.max()), view=view)
 
 
-def _pair(name: str, measure: str, weights: Any, *, is_all: bool) -> list[Finding]:
+def _pair(name: str, measure: str, weights: Weights, *, is_all: bool) -> list[Finding]:
     """Return the query of the largest of the encoder's `weights` (N, H, L, L), if there is any."""
     if not weights.any():
         return []
-    *others, key = weights.shape
-    place, _ = divmod(int(weights.argmax()), key)
-    place, query = divmod(place, others[2])
-    layer, head = divmod(place, others[1])
+    layer, head, query, _ = map(int, np.unravel_index(weights.argmax(), weights.shape))
     view = View(kind="encoder", layer=layer + 1, head=None if is_all else head + 1, query=query + 1)
     return [Finding(name=name, measure=measure, value=float(weights.max()), view=view)]

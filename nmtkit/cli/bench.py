@@ -1,4 +1,4 @@
-"""How fast this machine trains and translates, beside the fastest that it multiplies matrices.
+"""How fast this machine trains and translates.
 
 Each measurement has a process of its own, since the peak memory of a process never shrinks.
 """
@@ -19,14 +19,14 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from nmtkit import progress
-from nmtkit.cli.trial import TrialText, text_of
+from nmtkit.cli.trial import text_of
 from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.recipe import DecodingConfig
 from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.grid import Grid
 from nmtkit.stages.chain import Chain
@@ -88,53 +88,32 @@ def _measured(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -
     return measure(item)
 
 
-def _beside_peak(
-    device: torch.device, dtype: torch.dtype, share: str, measure: Callable[[], Facts]
-) -> Facts:
-    """Add to what `measure` found the machine, its peak, and the `share` of it that was reached.
-
-    The speed of a shared machine varies, so its peak is measured before and after.
-    """
-    dtype = peak_dtype(device, dtype)
-    before = measured_peak(device, PEAK_SECONDS, dtype)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
-    found = measure()
-    peak = max(before, measured_peak(device, PEAK_SECONDS, dtype))
-    return {
-        **found,
-        "device": device_name(device),
-        "threads": torch.get_num_threads(),
-        "peak_flops": peak,
-        "peak_of": str(dtype).removeprefix("torch."),
-        share: found["flops"] / peak,
-    }
-
-
 def speed_grid(
     title: str, speeds: Sequence[Facts], n_labels: int, columns: Mapping[str, str]
 ) -> Grid:
-    """Return a table of speeds on one device.
+    """Return a table of speeds on one device, a row each.
 
     Args:
         title: What was measured.
-        speeds: A row each.
+        speeds: What was found.
         n_labels: How many of the first columns hold text.
-        columns: How each is written: `{gflops:,.0f}`, `{memory}` or another fact.
+        columns: How each is written: `{mfu:.1%}`, `{memory}` or another fact.
     """
-    more = [{"gflops": s["flops"] / 1e9, "memory": decimal(s["peak_bytes"])} for s in speeds]
-    rows = [
-        tuple(column.format(**speed, **words) for column in columns.values())
-        for speed, words in zip(speeds, more, strict=True)
-    ]
-    first = speeds[0]
+    first, rows = speeds[0], []
+    for speed in speeds:
+        words = {**speed, "memory": decimal(speed["peak_bytes"])}
+        rows.append(tuple(column.format(**words) for column in columns.values()))
     on = f", threads: {first['threads']}" if first["device"] == "CPU" else ""
     return Grid.of(f"{title} on {first['device']}{on}", tuple(columns), rows, n_labels)
 
 
-def peak_bytes(device: torch.device) -> int:
-    """Return the most memory that this process has had on `device`."""
+def _machine(device: torch.device) -> Facts:
+    """Return what has computed, and the most memory that this process has had there."""
+    threads = torch.get_num_threads()
+    return {"device": device_name(device), "threads": threads, "peak_bytes": _peak_bytes(device)}
+
+
+def _peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # On Linux, ru_maxrss includes the memory that the parent had when it started this process.
@@ -150,61 +129,52 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
 
     The text is the recipe's own if it is prepared here, and made up otherwise.
     """
-    group = Group(0, 1, chain.machine.torch_device())
-    setup = setup_of(chain, group)
+    recipe, device = chain.recipe, chain.machine.torch_device()
+    setup, text = setup_of(chain, Group(0, 1, device)), text_of(chain)
     say_faster_ways(chain, setup)
-    way, _ = setup.acceleration.steps()[-1]
+    way, how = setup.acceleration.steps()[-1]
     progress.say(
-        f"bench: {chain.recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"
+        f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"
     )
-    text = text_of(chain)
-    n_rows = chain.recipe.model.rows_for(text.n_tokens)
-
-    def measure() -> Facts:
+    n_rows = recipe.model.rows_for(text.n_tokens)
+    dtype = peak_dtype(device, how.dtype)
+    peak = measured_peak(device, PEAK_SECONDS, dtype)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
+    with enough_memory(device, setup.max_tokens):
         begin = time.perf_counter()
         trainer = setup.trainer(text.pairs, n_rows)
-        coming = _begun(trainer)
-        started = {"start_seconds": time.perf_counter() - begin}
-        return {**started, **_train(trainer, coming, text, n_rows, seconds)}
-
-    with enough_memory(group.device, setup.max_tokens):
-        speed = _beside_peak(group.device, setup.acceleration.dtype, "mfu", measure)
+        trainer.rehearse(1)
+        coming = trainer.coming()
+        for work in islice(coming, UNTIMED_STEPS):
+            trainer.step(work)
+        started = time.perf_counter()
+        timed = []
+        while (spent := time.perf_counter() - started) < seconds:  # waiting for work counts
+            timed.append(trainer.step(next(coming)))
+        machine = _machine(device)
+        parts = _parts(trainer, coming, spent / len(timed))
+    src, tgt = (sum(getattr(step, f"{side}_tokens") for step in timed) for side in ("src", "tgt"))
+    length = float(np.concatenate([text.pairs.src_lengths, text.pairs.tgt_lengths]).mean())
+    flops = update_flops(recipe.model, n_rows, src, tgt, round(length)) / spent
+    # The speed of a shared machine varies, so its peak is measured before and after.
+    peak = max(peak, measured_peak(device, PEAK_SECONDS, dtype))
     return {
-        "recipe": chain.recipe.name,
+        **machine,
+        "recipe": recipe.name,
         "way": way,
         "text": "made up" if text.is_made_up else "the recipe's",
-        "n_parameters": count_parameters(chain.recipe.model, n_rows).total,
-        **speed,
-    }
-
-
-def _begun(trainer: Trainer) -> Iterator[Work]:
-    """Make the untimed steps, and return the work of those that follow."""
-    trainer.rehearse(1)
-    coming = trainer.coming()
-    for work in islice(coming, UNTIMED_STEPS):
-        trainer.step(work)
-    return coming
-
-
-def _train(
-    trainer: Trainer, coming: Iterator[Work], text: TrialText, n_rows: int, seconds: float
-) -> Facts:
-    """Time steps, including their waiting for work, and profile one."""
-    timed, started = [], time.perf_counter()
-    while (spent := time.perf_counter() - started) < seconds:
-        timed.append(trainer.step(next(coming)))
-    device = trainer.group.device
-    src, tgt = (sum(getattr(step, f"{side}_tokens") for step in timed) for side in ("src", "tgt"))
-    lengths = np.concatenate([text.pairs.src_lengths, text.pairs.tgt_lengths])
-    model = trainer.model.config
-    return {
+        "n_parameters": count_parameters(recipe.model, n_rows).total,
         "steps": len(timed),
         "tgt_tokens_per_update": tgt / len(timed),
         "tgt_tokens_per_second": tgt / spent,
-        "flops": update_flops(model, n_rows, src, tgt, round(float(lengths.mean()))) / spent,
-        "peak_bytes": peak_bytes(device),
-        "parts": _parts(trainer, coming, spent / len(timed)),
+        "flops": flops,
+        "mfu": flops / peak,
+        "peak_flops": peak,
+        "peak_of": str(dtype).removeprefix("torch."),
+        "start_seconds": started - begin,
+        "parts": parts,
     }
 
 
@@ -257,67 +227,29 @@ def _part(event: FunctionEvent) -> str:
 def translation_speed(how: Translation) -> Facts:
     """Translate some lines; loading, tokenizing and a few untimed lines are not counted."""
     device = how.machine.torch_device()
-    # Of 8 bits torch has no fast products to compare with.
-    is_float32 = how.dtype.computed == EnginePrecision.FLOAT32
-    dtype = torch.float32 if is_float32 else torch.bfloat16
-    return _beside_peak(device, dtype, "share_of_peak", partial(_translate, how, device))
-
-
-def _translate(how: Translation, device: torch.device) -> Facts:
     begin = time.perf_counter()
     bundle = open_bundle(how.bundle)
-    engine = load_engine(bundle, how.machine, how.engine, how.dtype)
+    engine = load_engine([bundle], how.machine, how.engine, how.dtype)
     load_seconds = time.perf_counter() - begin
     sources = [bundle.text.encode(line) for line in how.lines]
 
-    def translate(some: Sequence[Sequence[int]]) -> list[int]:
-        """Return the number of tokens of each translation, EOS included."""
+    def n_tokens(some: Sequence[Sequence[int]]) -> int:
+        """Translate, and count the tokens of the translations, EOS included."""
         found = engine.translate(some, how.decoding, n_best=1, progress=lambda _: None)
-        return [len(hypotheses[0].tokens) + 1 for hypotheses in found]
+        return sum(len(hypotheses[0].tokens) + 1 for hypotheses in found)
 
-    translate(sources[:UNTIMED_LINES])
+    n_tokens(sources[:UNTIMED_LINES])
     begin = time.perf_counter()
-    lengths = [n for some in read_chunks(sources, how.batch) for n in translate(some)]
+    n = sum(map(n_tokens, read_chunks(sources, how.batch)))
     seconds = time.perf_counter() - begin
-    model, beam_size = bundle.description, how.decoding.beam_size
-    src_lengths = list(map(len, sources))
-    flops = translation_flops(model.config, model.n_rows, src_lengths, lengths, beam_size)
     return {
+        **_machine(device),
         "engine": engine.name,
         "dtype": how.dtype,
-        "beam_size": beam_size,
+        "beam_size": how.decoding.beam_size,
         "batch": how.batch,
         "sentences": len(sources),
         "sentences_per_second": len(sources) / seconds,
-        "tokens_per_second": sum(lengths) / seconds,
-        "flops": flops / seconds,
-        "peak_bytes": peak_bytes(device),
+        "tokens_per_second": n / seconds,
         "load_seconds": load_seconds,
     }
-
-
-def translation_flops(
-    config: ModelConfig,
-    n_rows: int,
-    src_lengths: Sequence[int],
-    tgt_lengths: Sequence[int],
-    beam_size: int,
-) -> float:
-    """Return the FLOPs of a beam search that takes one step for each token of its best hypothesis.
-
-    Args:
-        config: The model.
-        n_rows: Number of rows of its output matrix.
-        src_lengths: Number of tokens of each source, EOS included.
-        tgt_lengths: Number of tokens of each best hypothesis, EOS included.
-        beam_size: Number of beams, of which the first step has only one.
-    """
-    weights = count_parameters(config, n_rows)
-    per_pair_of_tokens = 2 * config.n_layers * config.n_heads * (config.d_k + config.d_v)
-    total = 0.0
-    for n_src, n_tgt in zip(src_lengths, tgt_lengths, strict=True):
-        n_tokens = 1 + (n_tgt - 1) * beam_size  # of all beams
-        total += 2 * (weights.encoder + weights.memory) * n_src
-        total += 2 * (weights.decoder + weights.output) * n_tokens
-        total += per_pair_of_tokens * (n_src**2 + n_tokens * (n_src + n_tgt / 2))
-    return total

@@ -15,7 +15,7 @@ SPEED = {
     "with": "{way}",
     "text": "{text}",
     "target tokens/s": "{tgt_tokens_per_second:,.0f}",
-    "GFLOP/s": "{gflops:,.0f}",
+    "FLOP/s": "{flops:.2e}",
     "MFU": "{mfu:.1%} of {peak_of}",
     "memory": "{memory}",
     "updates": "{steps:,}",

@@ -33,6 +33,7 @@ from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe, text_tools
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
+UNTESTED = ("tokenized_bleu", "compound_split_bleu")  # by the paired tests
 ON_TERMINAL = 5  # lines of them
 SIGNIFICANT = 0.05  # a p-value below it
 
@@ -274,17 +275,13 @@ def _scores_grid(comparison: Comparison) -> Grid:
     rows += [
         (name, *(shown(system.scores, key) for system in systems))
         for key, name in SCORE_NAMES.items()
-        if _is_untested(key) and kind_of(key) in systems[0].scores
+        if kind_of(key) in UNTESTED and kind_of(key) in systems[0].scores
     ]
     verdicts = (_verdict(each, systems[0]) for each in systems[1:])
     rows.append((f"{rows[0][0]} against the first", "", *verdicts))
     title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines"
     names = (marked(system.name, system.other_code) for system in systems)
     return Grid.of(title, ("score", *names), rows, 1)
-
-
-def _is_untested(key: str) -> bool:
-    return kind_of(key) in ("tokenized_bleu", "compound_split_bleu")
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -299,7 +296,7 @@ def _notes(comparison: Comparison) -> list[str]:
     notes += [
         f"{SCORE_NAMES[key]}: {how_counted(score)}"
         for key, score in first.scores.items()
-        if _is_untested(key)
+        if key in UNTESTED
     ]
     return [*notes, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]
 

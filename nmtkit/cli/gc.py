@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +30,8 @@ from nmtkit.stages.code import Code
 from nmtkit.store import MANIFEST, Store
 
 Places = set[tuple[str, str]]  # stages and fingerprints
-GONE = "gone"  # of a recipe
+GONE, NEEDED = "gone", "needed"
+Told = list[tuple[Made, str]]  # each with the reason
 # Of what is not published: whether it is kept without --drafts and with it, and why.
 UNPUBLISHED = {
     "being made": (True, True, "another process is making it"),
@@ -40,16 +40,6 @@ UNPUBLISHED = {
     "damaged": (True, True, "damaged; delete it yourself"),
     "being freed": (False, False, "an earlier gc was stopped"),
 }
-
-
-@dataclass(frozen=True)
-class Garbage:
-    """What can be freed, and what is not although no recipe may need it."""
-
-    freed: list[Made]
-    kept: list[Made]
-    why: dict[str, str]  # by path
-    n_bytes: int  # that become free
 
 
 @command("nmtkit gc --keep demo")
@@ -65,27 +55,28 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Free the artifacts that no recipe needs, after asking."""
-    garbage = find_garbage(machine, keep or [], drafts=drafts)
-    kept = [each for each in garbage.kept if garbage.why[each.path] != "needed"]
-    tables = [
-        made_grid(title, found, "why", lambda each: garbage.why[each.path])
-        for title, found in (("kept", kept), ("to be freed", garbage.freed))
-        if found
-    ]
-    size = decimal(garbage.n_bytes)
-    show(Form(), None, [*tables, *([] if garbage.freed else ["nothing to free"])])
-    if not garbage.freed:
+    freed, kept = find_garbage(machine, keep or [], drafts=drafts)
+    tables = [("kept", kept), ("to be freed", freed)]
+    grids = [made_grid(title, found, "why") for title, found in tables if found]
+    show(Form(), None, [*grids, *([] if freed else ["nothing to free"])])
+    if not freed:
         return
+    size = decimal(disk_bytes([Path(each.path) for each, _ in freed], freed=True))
     if not yes:
         if not sys.stdin.isatty():
             raise UserError(f"nothing was freed; add --yes to free these {size}")
         typer.confirm(f"Free {size}?", abort=True)
-    free(garbage, machine, keep or [], drafts=drafts)
+    store, shown = Store(machine.runs_dir), {each.path for each, _ in freed}
+    with store.freeing():
+        still, _ = find_garbage(machine, keep or [], drafts=drafts)
+        for each, _ in reversed(still):  # results before what they were made from
+            if each.path in shown:
+                store.free(Path(each.path))
     typer.echo(f"freed {size}")
 
 
-def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garbage:
-    """Sort what there is into what is needed, what is kept all the same, and what can be freed.
+def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tuple[Told, Told]:
+    """Return what can be freed, and what is kept although no recipe may need it, in their order.
 
     A recipe needs what it would find today, and what it would find with code of nmtkit that
     `--remake` made something with. The recipes are those that come with nmtkit, and those
@@ -101,50 +92,34 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> Garb
         UserError: one of `keep` does not exist.
     """
     store = Store(machine.runs_dir)
-    there = list(made(machine.runs_dir))
-    runs = {each.path: recorded(Path(each.path)).run for each in there}
+    there = [(each, recorded(Path(each.path)).run) for each in made(machine.runs_dir)]
     codes = list(_remade(store))
-    needs = {run.run: _needs(run, machine, codes) for run in runs.values() if run is not None}
+    needs = {run.run: _needs(run, machine, codes) for _, run in there if run}
     needed = Places().union(*(each for each in needs.values() if isinstance(each, set)))
-    for recipe in [path.stem for path in bundled_recipes()] + _renamed(runs.values()):
+    for recipe in [path.stem for path in bundled_recipes()] + _renamed(run for _, run in there):
         # A download has to come for its hash to be known, or it is another TOML file.
         with suppress(UserError):
             needed |= _needs_of(chain_of(recipe, [], machine), codes)
     for named in keep:
-        needed |= _named(named, machine, codes)
-    why: dict[str, str] = {}
-    kept: list[Made] = []
-    for each in there:
-        run = runs[each.path]
-        is_kept, why[each.path] = _decide(
-            each, run, needs[run.run] if run else set(), drafts=drafts
-        )
+        if (Path(named) / MANIFEST).is_file():
+            needed.add(_place(Path(named)))
+        else:
+            needed |= _needs_of(named_chain(named, machine), codes)
+    decided = [
+        (each, *_decide(each, run, needs[run.run] if run else Places(), drafts=drafts))
+        for each, run in there
+    ]
+    for each, is_kept, _ in decided:
         if is_kept:
-            kept.append(each)
             needed |= {(each.stage, each.fingerprint), *upstream_of(Path(each.path)).items()}
     _close(needed, store)
-    freed = [
-        each
-        for each in there
-        if each not in kept
-        and not (each.state == "published" and (each.stage, each.fingerprint) in needed)
-    ]
-    n_bytes = disk_bytes([Path(each.path) for each in freed], freed=True)
-    return Garbage(freed, kept, why, n_bytes)
-
-
-def free(garbage: Garbage, machine: Machine, keep: Sequence[str], *, drafts: bool) -> None:
-    """Delete what `find_garbage` found and still finds, results before what they were made from.
-
-    Raises:
-        UserError: a stage is being made.
-    """
-    store = Store(machine.runs_dir)
-    with store.freeing():
-        still = {each.path for each in find_garbage(machine, keep, drafts=drafts).freed}
-        for each in sorted(garbage.freed, key=lambda each: -list(STAGES).index(each.stage)):
-            if each.path in still:
-                store.free(Path(each.path))
+    freed, kept = [], []
+    for each, is_kept, why in decided:
+        if is_kept and why != NEEDED:
+            kept.append((each, why))
+        elif each.state != "published" or (each.stage, each.fingerprint) not in needed:
+            freed.append((each, why))
+    return freed, kept
 
 
 def _decide(
@@ -161,7 +136,7 @@ def _decide(
     if isinstance(needs, str):
         return True, f"its recipe cannot be read: {needs}"
     if (each.stage, each.fingerprint) in needs:
-        return True, "needed"
+        return True, NEEDED
     return False, "its recipe or its texts have changed since"
 
 
@@ -205,12 +180,6 @@ def _needs_of(chain: Chain, codes: Sequence[Code]) -> Places:
             if {**artifact.manifest.depends_on, "seed": None} == scores:
                 places.add(("score", artifact.path.name))
     return places.union(_place(bundle.artifact.path) for bundle in chain.bundles.values())
-
-
-def _named(run: str, machine: Machine, codes: Sequence[Code]) -> Places:
-    if (Path(run) / MANIFEST).is_file():
-        return {_place(Path(run))}
-    return _needs_of(named_chain(run, machine), codes)
 
 
 def _place(path: Path) -> tuple[str, str]:

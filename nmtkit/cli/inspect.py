@@ -5,7 +5,7 @@ bounded, whatever the corpus contains.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ SHOWN_OCTAVES = 2
 LENGTH_BINS = 40  # at most
 BIN_WIDTHS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
 
-N_EXAMPLES = 20  # of pieces and words
+N_EXAMPLES = 20  # of words
 MAX_SAMPLES = 24
 MAX_DROPPED = 30
 MAX_CHARACTERS = 300  # of a line that is shown
@@ -155,7 +155,10 @@ def _split(
             lengths=_quantiles(lengths[number], float),
             histogram=_length_histogram(lengths[number], starts),
             n_unknown=int(both[number].counts(subword.n_tokens)[UNK_ID]),
-            unknown_words=_counted(words.most_common(N_EXAMPLES)),
+            unknown_words=[
+                facts.Counted(_cut(word, MAX_WORD_CHARACTERS), count)
+                for word, count in words.most_common(N_EXAMPLES)
+            ],
         )
 
     return facts.Split(
@@ -232,12 +235,6 @@ def _unknown_words(
 def _vocabulary(recipe: Recipe, prepared: PreparedCorpus, subword: Subword) -> facts.Vocabulary:
     of_sides = (prepared.ids("train", side).counts(subword.n_tokens) for side in SIDES)
     counts: Ints = np.add(*of_sides)[len(SPECIALS) :]
-    occurring = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-
-    def counted(numbers: Ints) -> list[facts.Counted]:
-        pieces = subword.pieces((numbers + len(SPECIALS)).tolist())
-        return _counted(zip(pieces, counts[numbers].tolist(), strict=True))
-
     return facts.Vocabulary(
         method=recipe.subword.method,
         n_tokens=subword.n_tokens,
@@ -246,8 +243,6 @@ def _vocabulary(recipe: Recipe, prepared: PreparedCorpus, subword: Subword) -> f
         n_never=int(np.count_nonzero(counts == 0)),
         n_under_10=int(np.count_nonzero(counts < 10)),
         n_under_100=int(np.count_nonzero(counts < 100)),
-        most_frequent=counted(occurring[:N_EXAMPLES]),
-        rarest=counted(occurring[::-1][:N_EXAMPLES]),
     )
 
 
@@ -260,10 +255,6 @@ def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> fac
         n_whole=sum(n for word, n in words.items() if n_pieces[word] == 1),
         n_pieces=sum(n * n_pieces[word] for word, n in words.items()),
     )
-
-
-def _counted(words: Iterable[tuple[str, int]]) -> list[facts.Counted]:
-    return [facts.Counted(_cut(word, MAX_WORD_CHARACTERS), count) for word, count in words]
 
 
 # Samples

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,19 +45,13 @@ class Made:
 
 
 class Recorded(BaseModel):
-    """What measurements say of the run that made an artifact, if they can be read."""
+    """What measurements, or the lock of a draft, say of the run that made it."""
 
     run: Provenance | None = None
     published: datetime | None = None
     seconds: float | None = None
     host: str | None = None
-
-
-class _Note(BaseModel):
-    """What a lock file says of a draft."""
-
-    run: Provenance | None = None
-    upstream: dict[str, str] = {}
+    upstream: dict[str, str] = {}  # of a draft
 
 
 def named_chain(run: str, machine: Machine) -> Chain:
@@ -78,15 +72,18 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
     """
     if " --set" not in run:
         return run, []
-    name, *options = shlex.split(run)
     overrides = []
-    while options:
-        option, equals, value = options.pop(0).partition("=")
-        if option != "--set" or not (equals or options):
-            raise UserError(
-                f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
-            )
-        overrides.append(value if equals else options.pop(0))
+    try:
+        name, *options = shlex.split(run)
+        while options:
+            option, equals, value = options.pop(0).partition("=")
+            if option != "--set":
+                raise ValueError(option)
+            overrides.append(value if equals else options.pop(0))
+    except (ValueError, IndexError):
+        raise UserError(
+            f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
+        ) from None
     return name, overrides
 
 
@@ -115,19 +112,12 @@ def made(runs_dir: Path) -> Iterator[Made]:
         yield from sorted(found, key=lambda each: (-each.age_seconds, each.path))
 
 
-def made_grid(title: str, found: Sequence[Made], what: str, told: Callable[[Made], str]) -> Grid:
-    """Return the table of some artifacts; its column `what` has what is `told` of each."""
-    rows = [
-        (
-            each.run or "?",
-            each.stage,
-            each.fingerprint,
-            told(each),
-            decimal(each.n_bytes),
-            duration(each.age_seconds),
-        )
-        for each in found
-    ]
+def made_grid(title: str, found: Sequence[tuple[Made, str]], what: str) -> Grid:
+    """Return the table of some artifacts, each with what is said of it in the column `what`."""
+    rows = []
+    for each, said in found:
+        size, age = decimal(each.n_bytes), duration(each.age_seconds)
+        rows.append((each.run or "?", each.stage, each.fingerprint, said, size, age))
     return Grid.of(title, ("run", "stage", "fingerprint", what, "size", "age"), rows, 4)
 
 
@@ -136,7 +126,7 @@ def _made(store: Store, stage: str, path: Path) -> Made:
     other: OtherCode = {}
     by = recorded(path)
     if path.suffix:
-        by = Recorded(run=_note(path).run)
+        by = _note(path)
         is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
         state = "being made" if is_locked else STATES[path.suffix]
     else:
@@ -177,9 +167,9 @@ def disk_bytes(paths: Sequence[Path], *, freed: bool = False) -> int:
     return sum(size for size, n_names, n in seen.values() if not freed or n == n_names)
 
 
-def _note(path: Path) -> _Note:
+def _note(path: Path) -> Recorded:
     """Return what the lock file beside a draft says."""
     with suppress(OSError, ValidationError, UnicodeDecodeError, IndexError):
         lines = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")
-        return _Note.model_validate_json(lines[1])
-    return _Note()
+        return Recorded.model_validate_json(lines[1])
+    return Recorded()

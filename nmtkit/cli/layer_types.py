@@ -37,12 +37,10 @@ class LayerType(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Equation 1, or a neighbourhood of it; without projections, as Table 1 counts it."""
+    """Equation 1, or a neighbourhood of it, without projections: what Table 1 counts."""
 
-    def __init__(self, d: int, *, projects: bool = False, neighbourhood: int | None = None) -> None:
+    def __init__(self, neighbourhood: int | None = None) -> None:
         super().__init__()
-        self.qkv = nn.Linear(d, 3 * d) if projects else None
-        self.out = nn.Linear(d, d) if projects else nn.Identity()
         self.window = window_of(causal=False, neighbourhood=neighbourhood)
         self._mask: PackedMask | None = None
 
@@ -52,30 +50,9 @@ class Attention(nn.Module):
         if self._mask is None:
             layout = PackedLayout.of_lengths([n] * n_sentences).to(x.device)
             self._mask = PackedMask(layout, layout, self.window)
-        q, k, v = (
-            each.reshape(n_sentences * n, -1, HEAD_WIDTH).transpose(0, 1)
-            for each in (torch.chunk(self.qkv(x), 3, -1) if self.qkv else (x, x, x))
-        )
-        attended = fast_attention(q, k, v, self._mask)
-        result: Tensor = self.out(attended.transpose(0, 1).reshape(x.shape))
-        return result
-
-
-class Convolution(nn.Sequential):
-    """A convolution over positions whose kernel ends at each position, as in a decoder."""
-
-    def __init__(self, sizes: Sizes, *, dilation: int = 1, is_separable: bool = False) -> None:
-        d, groups = sizes.d, sizes.d if is_separable else 1
-        super().__init__(
-            nn.ConstantPad1d(((sizes.k - 1) * dilation, 0), 0.0),
-            nn.Conv1d(d, d, sizes.k, dilation=dilation, groups=groups),
-            nn.Conv1d(d, d, 1) if is_separable else nn.Identity(),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolve `x` (B, n, d)."""
-        convolved: Tensor = super().forward(x.mT)  # type: ignore[no-untyped-call]
-        return convolved.mT
+        heads = x.reshape(n_sentences * n, -1, HEAD_WIDTH).transpose(0, 1)
+        attended = fast_attention(heads, heads, heads, self._mask)
+        return attended.transpose(0, 1).reshape(x.shape)
 
 
 class Recurrence(nn.LSTM):
@@ -86,29 +63,24 @@ class Recurrence(nn.LSTM):
         return super().forward(x)[0]
 
 
+class Convolution(nn.Conv1d):
+    """A convolution over positions whose kernel ends at each position, as in a decoder."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve `x` (B, n, d)."""
+        return super().forward(nn.functional.pad(x.mT, (self.kernel_size[0] - 1, 0))).mT
+
+
 LAYER_TYPES = [
-    LayerType("self-attention", "n² d", "O(1)", "O(1)", lambda s: Attention(s.d)),
-    LayerType(
-        *("self-attention, projected", "n² d + n d²", "O(1)", "O(1)"),
-        lambda s: Attention(s.d, projects=True),
-    ),
+    LayerType("self-attention", "n² d", "O(1)", "O(1)", lambda _: Attention()),
     LayerType(
         *("recurrent (LSTM)", "n d²", "O(n)", "O(n)"),
         lambda s: Recurrence(s.d, s.d, batch_first=True),
     ),
-    LayerType("convolutional", "k n d²", "O(1)", "O(n / k)", Convolution),
     LayerType(
-        *("convolutional, dilated", "k n d²", "O(1)", "O(log_k n)"),
-        lambda s: Convolution(s, dilation=s.k),
+        "convolutional", "k n d²", "O(1)", "O(log_k n)", lambda s: Convolution(s.d, s.d, s.k)
     ),
-    LayerType(
-        *("convolutional, separable", "k n d + n d²", "O(1)", "O(n / k)"),
-        lambda s: Convolution(s, is_separable=True),
-    ),
-    LayerType(
-        *("self-attention, restricted", "r n d", "O(1)", "O(n / r)"),
-        lambda s: Attention(s.d, neighbourhood=s.r),
-    ),
+    LayerType("self-attention, restricted", "r n d", "O(1)", "O(n / r)", lambda s: Attention(s.r)),
 ]
 
 

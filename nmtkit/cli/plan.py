@@ -55,10 +55,7 @@ class Plan:
     cost: TrainingCost  # about, of all steps
 
 
-@command(
-    "nmtkit plan wmt14-en-de-base",
-    *("mirror", "device", "max_tokens", "processes", "dtype"),
-)
+@command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype")
 def plan(chain: Chain, form: Form) -> None:
     """Show what would run, and what it costs on this machine."""
     from nmtkit.stages.train import start_processes
@@ -81,15 +78,35 @@ def work_out(chain: Chain, group: "Group") -> Plan:
         UserError: the recipe names a corpus that does not exist; the prepared corpus was altered;
             there is too little memory.
     """
-    from nmtkit.cli.trial import text_of
+    from nmtkit.cli.trial import measure_speed, text_of
+    from nmtkit.stages.train import say_faster_ways, setup_of
+    from nmtkit.training.setup import enough_memory
 
-    recipe, training = chain.recipe, chain.recipe.training
+    recipe, training, machine = chain.recipe, chain.recipe.training, chain.machine
     text = text_of(chain)
     n_rows = recipe.model.rows_for(text.n_tokens)
     n_parameters = count_parameters(recipe.model, n_rows).total
     flops = training_flops(recipe.model, training, n_rows)
-    speed, device = _speed(chain, group), _devices(group)
-    downloads = _downloads(chain)
+    devices = f"{group.size} processes, each " if group.size > 1 else ""
+    devices += group.device.type
+    progress.say(
+        f"plan: measuring the speed of training on {devices}, for at most {TRIAL_SECONDS:.0f} s "
+        "after a first step"
+    )
+    setup = setup_of(chain, group)
+    say_faster_ways(chain, setup)
+    with enough_memory(group.device, setup.max_tokens):
+        speed = measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
+    corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
+    files = {file.url: file for corpus in corpora for file in corpus.downloads}
+    downloads = [
+        Download(
+            url,
+            known_bytes(file, machine.downloads_dir),
+            find(file, machine.downloads_dir, machine.mirror) is not None,
+        )
+        for url, file in files.items()
+    ]
     to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
     return Plan(
         recipe=recipe.name,
@@ -100,7 +117,7 @@ def work_out(chain: Chain, group: "Group") -> Plan:
         vocabulary_is_known=not text.is_made_up,
         n_parameters=n_parameters,
         update_flops=flops / training.max_steps,
-        device=device,
+        device=devices,
         tgt_tokens_per_second=speed,
         cost=training_cost(
             seconds=training.max_steps * training.tgt_tokens_per_update / speed,
@@ -111,52 +128,14 @@ def work_out(chain: Chain, group: "Group") -> Plan:
     )
 
 
-def _speed(chain: Chain, group: "Group") -> float:
-    """Return the target tokens per second of the steps that `train` would make here."""
-    from nmtkit.cli.trial import measure_speed, text_of
-    from nmtkit.stages.train import say_faster_ways, setup_of
-    from nmtkit.training.setup import enough_memory
-
-    progress.say(
-        f"plan: measuring the speed of training on {_devices(group)}, for at most "
-        f"{TRIAL_SECONDS:.0f} s after a first step"
-    )
-    setup = setup_of(chain, group)
-    say_faster_ways(chain, setup)
-    text = text_of(chain)
-    with enough_memory(group.device, setup.max_tokens):
-        trainer = setup.trainer(text.pairs, chain.recipe.model.rows_for(text.n_tokens))
-        return measure_speed(trainer, TRIAL_SECONDS)
-
-
-def _devices(group: "Group") -> str:
-    of_several = f"{group.size} processes, each " if group.size > 1 else ""
-    return f"{of_several}{group.device.type}"
-
-
-def _downloads(chain: Chain) -> list[Download]:
-    folder, mirror = chain.machine.downloads_dir, chain.machine.mirror
-    every = [
-        file for corpora in chain.corpora.values() for each in corpora for file in each.downloads
-    ]
-    return [
-        Download(url, known_bytes(file, folder), find(file, folder, mirror) is not None)
-        for url, file in {file.url: file for file in every}.items()
-    ]
-
-
 def _disk_bytes(chain: Chain, n_parameters: int) -> int:
     """Prepared text, checkpoints, and a bundle."""
     from nmtkit.training.checkpoint import checkpoints_bytes
 
     n_bytes = 4 * n_parameters
     if chain.find("prepare") is None:
-        folder = chain.machine.downloads_dir
-        n_bytes += sum(
-            corpus.prepared_bytes(folder)
-            for corpora in chain.corpora.values()
-            for corpus in corpora
-        )
+        every = (corpus for corpora in chain.corpora.values() for corpus in corpora)
+        n_bytes += sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in every)
     if chain.find("train") is None:
         n_bytes += checkpoints_bytes(chain.recipe.training, n_parameters)
     return n_bytes
@@ -166,29 +145,24 @@ def _parts(plan: Plan) -> list[Grid | str]:
     stages = [
         (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan.stages
     ]
-    note = code_note(all_of(*(each.other_code for each in plan.stages)))
-    downloads = [
-        (
-            each.url,
-            "there" if each.is_here else "to fetch",
-            "unknown" if each.n_bytes is None else f"{each.n_bytes:,}",
-        )
-        for each in plan.downloads
-    ]
+    downloads = []
+    for each in plan.downloads:
+        n_bytes = "unknown" if each.n_bytes is None else f"{each.n_bytes:,}"
+        downloads.append((each.url, "there" if each.is_here else "to fetch", n_bytes))
     about = "" if plan.vocabulary_is_known else "about "
-    speed = f"{plan.tgt_tokens_per_second:,.0f} target tokens/s"
-    takes = [
+    rows = [
         ("to download", f"{plan.download_bytes:,} bytes"),
         ("disk, downloads included", f"about {plan.disk_bytes / 2**30:.1f} GiB"),
         ("parameters", f"{about}{plan.n_parameters:,}"),
-        ("speed here", f"{speed} on {plan.device}"),
+        ("speed here", f"{plan.tgt_tokens_per_second:,.0f} target tokens/s on {plan.device}"),
         ("training here", f"about {duration(plan.cost.seconds)}"),
-        (BY_TIME, f"about {by_time(plan.cost)}"),
+        (BY_TIME, f"{'about ' if plan.cost.rate else ''}{by_time(plan.cost)}"),
         (COUNTED, f"{about}{plan.cost.product_flops:.2e} FLOPs"),
     ]
+    note = code_note(all_of(*(each.other_code for each in plan.stages)))
     return [
         Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "would it run?", "why"), stages, 3),
         *([f"note: {note}"] if note else []),
         *([Grid.of("downloads", ("url", "state", "bytes"), downloads, 2)] if downloads else []),
-        Grid.of("what it takes", ("", ""), takes, 2),
+        Grid.of("what it takes", ("", ""), rows, 2),
     ]

@@ -34,6 +34,7 @@ from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
+from nmtkit.training.metrics import METRICS, read_metrics
 
 WORDS = (10, 20, 30, 40, 50)  # ends of the groups of source lengths; the last group is open
 MIN_LINES = 5  # of a group whose BLEU is reported
@@ -211,8 +212,6 @@ def _stage(stage: str, path: Path) -> StageFacts:
 
 def _training(trained: Artifact) -> dict[str, Any]:
     """Return what is known of a training, by the names of the fields of `RunFacts`."""
-    from nmtkit.training.metrics import METRICS, read_metrics  # imports torch
-
     lines = read_metrics(trained.path / METRICS)
     model = Description.load(trained.path)
     return {

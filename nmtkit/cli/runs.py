@@ -20,8 +20,10 @@ def runs(machine: Machine, form: Form) -> None:
         for each in found
         for key, score in _first_scores(each).values()
     ]
-    table = made_grid("", found, "score or state", _told)
-    show(form, found, [table, *([f"note: {note}"] if note else []), *dict.fromkeys(hows)])
+    table = made_grid("", [(each, _told(each)) for each in found], "score or state")
+    none = f"there is nothing in {machine.runs_dir} yet; `nmtkit run demo` makes a first run"
+    notes = [f"note: {note}"] if note else []
+    show(form, found, [table, *notes, *dict.fromkeys(hows)] if found else [none])
 
 
 def _told(made: Made) -> str:

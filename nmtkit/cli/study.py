@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,10 +15,11 @@ from nmtkit import progress
 from nmtkit.cli import keep_finished_work
 from nmtkit.cli.cost import cost_of
 from nmtkit.cli.options import Overrides, command
+from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
 from nmtkit.evaluation.scores import read_scores
-from nmtkit.files import BusyError, DamagedError
+from nmtkit.files import BusyError
 from nmtkit.machine import Machine
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
@@ -35,16 +35,23 @@ from nmtkit.reporting.study import (
     study_grid,
     study_notes,
 )
-from nmtkit.stages.chain import STAGES, Chain, why_diverged
+from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
 from nmtkit.study import Row, Study, bundled_studies, load_study
-from nmtkit.training.divergence import CHECKPOINTS
+from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
 LOOK_EVERY_S = 2.0  # whether another process has prepared the corpus
-OF_ROWS = list(STAGES)[1:]  # the stages that rows do not share
+# What a row is called whose first such stage is in one of these states.
+STATES = {
+    "damaged": "damaged",
+    "unknown": "not run",  # such as for a test set whose hash nobody knows yet
+    "running": "being made",
+    "diverged": "diverged",
+    "partial": "stopped",
+}
 
 
 def _names(beginning: str) -> list[str]:
@@ -259,37 +266,20 @@ def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
 
 def _state(chain: Chain) -> tuple[str, str]:
     """Return how far a row is, and why it is not finished."""
-    try:
-        if chain.find("score"):
-            return "finished", ""
-        is_trained = chain.find("train") is not None
-        fingerprints = {stage: chain.fingerprint(stage) for stage in OF_ROWS}
-    except DamagedError as error:
-        return "damaged", str(error)
-    except UserError as error:  # such as a test set whose hash nobody knows yet
-        return "not run", str(error)
-    holders = [chain.store.holder(*place) for place in fingerprints.items()]
-    if holder := next(filter(None, holders), None):
-        return "being made", f"by {holder}"
-    if is_trained:
+    _, *of_row = states(chain)  # the corpus is of all rows
+    if of_row[-1].state == "fresh":
+        return "finished", ""
+    for each in of_row:
+        if each.state in STATES:
+            return STATES[each.state], each.why
+    if of_row[0].state == "fresh":
         return "stopped", "trained, not scored yet"
-    return _training_state(chain, chain.store.draft_place("train", fingerprints["train"]))
-
-
-def _training_state(chain: Chain, draft: Path) -> tuple[str, str]:
-    from nmtkit.training.checkpoint import last_step  # imports torch
-
-    if why := why_diverged(chain, draft):
-        return "diverged", why
-    if step := last_step(draft / CHECKPOINTS):
-        return "stopped", f"after step {step:,} of {chain.recipe.training.max_steps:,}"
     return "not run", ""
 
 
 def _reached(chain: Chain) -> dict[str, Any]:
     """Return what a finished row reached, by the names of the fields of `StudyRow`."""
     from nmtkit.stages.average import averaged_steps  # imports torch
-    from nmtkit.training.metrics import METRICS, read_metrics
 
     trained, scored = chain.need("train"), chain.need("score")
     step = averaged_steps(chain.need("average"))[-1]

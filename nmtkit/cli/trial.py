@@ -85,7 +85,7 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
     n_tokens = whole if trainer.acceleration.static else min(FIRST_TOKENS, whole)
 
     def step() -> Metrics:
-        return trainer.step(part_of(next(updates), n_tokens, trainer))
+        return trainer.step(_part_of(next(updates), n_tokens, trainer))
 
     step()  # also pays for setting up
     begin = time.monotonic()
@@ -112,7 +112,7 @@ def _typical(timed: list[Metrics]) -> Metrics:
     return sorted(timed, key=lambda step: step.seconds / step.tgt_tokens)[(len(timed) - 1) // 2]
 
 
-def part_of(update: Update, n_tokens: int, trainer: Trainer) -> Work:
+def _part_of(update: Update, n_tokens: int, trainer: Trainer) -> Work:
     """Return the work of as many pairs of `update` as have up to `n_tokens` target tokens.
 
     Each process gets its share of a part, as it does of a whole update.

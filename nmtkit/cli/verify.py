@@ -20,7 +20,7 @@ from nmtkit.sources.download import find, obtain
 from nmtkit.sources.parallel import Corpus
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
 from nmtkit.stages.code import other_code
-from nmtkit.store import Artifact, differences, open_directory
+from nmtkit.store import MANIFEST, Artifact, differences, open_directory
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,22 @@ def verify(
     if Path(run).is_dir():
         if overrides:
             raise UserError("--set is an option for recipes; a folder has its values already")
+        if not (Path(run) / MANIFEST).exists():
+            raise UserError(f"{run} has no {MANIFEST}; name a recipe, or the folder of an artifact")
         found = verify_path(Path(run))
     else:
         found = verify_recipe(chain_of(run, overrides, machine))
-    rows = []
-    for each in found:
-        n = len(each.differences)
-        rows.append(
-            (each.what, marked(f"no: {n:,} differ" if n else "yes", each.other_code), each.path)
-        )
+    rows = [
+        (each.what, marked("no" if each.differences else "yes", each.other_code), each.path)
+        for each in found
+    ]
     note = code_note(all_of(*(each.other_code for each in found)))
     told = [difference for each in found for difference in each.differences]
     table = Grid.of("", ("what", "as published?", "where"), rows, 3)
     show(form, found, [table, *([f"note: {note}"] if note else []), *told])
     if told:
-        raise UserError(f"{run} is not as it was published: {len(told):,} differences")
+        many = f"{len(told):,} differences" if len(told) > 1 else "1 difference"
+        raise UserError(f"{run} is not as it was published: {many}")
 
 
 def verify_recipe(chain: Chain) -> list[Verified]:
@@ -84,7 +85,7 @@ def verify_recipe(chain: Chain) -> list[Verified]:
 def verify_path(path: Path) -> list[Verified]:
     """Verify an artifact, those that it was made from, and the texts that these read."""
     found: list[Verified] = []
-    runs_dir = path.resolve().parents[1]
+    runs_dir = path.resolve().parent.parent
     for stage, fingerprint in upstream_of(path).items():
         place = runs_dir / stage / fingerprint
         if place.is_dir():

@@ -45,8 +45,7 @@ def learn_bpe(
     """Return the merges, most frequent pair first; ties go to the largest pair of strings.
 
     There are fewer than `n_merges` if no pair is left that occurs `min_frequency` times. The merges
-    are those of `subword-nmt learn-bpe`, except that its counts can become wrong if two different
-    merges produce the same string; here the counts stay exact.
+    are those of `subword-nmt learn-bpe`, unless words spell the end-of-word mark.
     """
     merges: list[Pair] = []
     for pair in islice(_merges(_Words(word_counts), min_frequency), n_merges):
@@ -109,7 +108,6 @@ class _Words:
         ids[used] = np.arange(1, len(used) + 1)
 
         self.names = ["", *(chr(i // 2) + END_OF_WORD * (i % 2) for i in used.tolist())]
-        self._ids = {name: id_ for id_, name in enumerate(self.names)}
         self._symbols: IntArray = ids[characters]
         narrow = np.min_scalar_type(int(counts.max(initial=0)))
         self._weights: IntArray = np.repeat(counts.astype(narrow), sizes)
@@ -125,15 +123,13 @@ class _Words:
         self._lengths = np.ones(len(self._symbols), self._lengths.dtype)
 
     def all_pairs(self) -> _PairPlaces:
-        """Return all pairs of compacted words."""
         places = np.arange(len(self._symbols) - 1, dtype=np.int32)
         return self._grouped(self._symbols[:-1], self._symbols[1:], places)
 
     def merge(self, pair: IdPair, places: IntArray) -> tuple[int, _PairPlaces]:
         """Join a pair into a new symbol, and return its id and all pairs that contain it.
 
-        Args:
-            places: all positions of the pair, ascending, and perhaps former ones.
+        `places` are all positions of the pair, ascending, and perhaps former ones.
         """
         first, second = pair
         symbols, lengths = self._symbols, self._lengths
@@ -157,20 +153,6 @@ class _Words:
         firsts[:n], seconds[:n] = symbols[before], joined
         firsts[n:], seconds[n:] = joined, symbols[after]
         return joined, self._grouped(firsts, seconds, np.concatenate((before, left)))
-
-    def unify(self, id_: int) -> bool:
-        """Give a new symbol the id of an older one of the same string, if there is one.
-
-        This happens only if the text itself contains the end-of-word mark.
-
-        Returns:
-            Whether there was an older symbol.
-        """
-        older = self._ids.setdefault(self.names[id_], id_)
-        if older == id_:
-            return False
-        self._symbols[self._symbols == id_] = older
-        return True
 
     def _grouped(self, first: IntArray, second: IntArray, places: IntArray) -> _PairPlaces:
         """Group positions by their pair, by sorting (first, second, position) as one number."""
@@ -225,7 +207,6 @@ class _FrequentPairs:
             heappush(self._heap, (-count, _Largest((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
-        """Merge one pair after the other until the largest count is below the threshold."""
         while self._heap:
             minus_count, names, pair = heappop(self._heap)
             count = self.counts.get(pair, 0)
@@ -238,11 +219,8 @@ class _FrequentPairs:
     def _merge(self, pair: IdPair) -> None:
         del self.counts[pair]
         joined, gained = self._words.merge(pair, self._places.pop(pair))
-        if self._words.unify(joined):
-            self._heap.clear()  # end the round: unlisted pairs may have become frequent
-        else:
-            self._lose(pair, joined, gained)
-            self._list(gained)
+        self._lose(pair, joined, gained)
+        self._list(gained)
 
     def _lose(self, pair: IdPair, joined: int, gained: _PairPlaces) -> None:
         """Subtract from the counts the pairs that those with `joined` have replaced."""

@@ -9,11 +9,12 @@ import os
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
@@ -21,9 +22,6 @@ from nmtkit.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-# Chunks being worked on, or done and waiting for an earlier one: a slow chunk delays no other.
-CHUNKS_IN_FLIGHT_PER_WORKER = 2
 
 PATIENCE_S = 5.0  # with workers that have nothing left to do
 
@@ -42,51 +40,35 @@ def map_chunks(
 ) -> Iterator[Result]:
     """Yield `function(chunk)` for every chunk, in order; the same for any number of workers.
 
-    With one worker everything happens in this process. Otherwise `function` is sent to each
-    worker once, so it may be an object that carries models and keeps caches. What it raises is
-    raised here.
+    With one worker everything happens in this process. Otherwise each has one chunk at a time, and
+    `function` is sent to it once, so it may carry models and keep caches. What it raises is raised
+    here.
 
     Raises:
-        UserError: a worker was killed.
+        UserError: A worker was killed.
     """
-    assert workers >= 1
     if workers == 1:
         yield from map(function, chunks)
         return
-    with _started(workers, KILLED) as idle:
-        for worker in idle:
-            worker.send(function)
-        numbered = enumerate(chunks)
-        busy: dict[Connection, tuple[int, _Worker]] = {}  # with the number of its chunk
-        results: dict[int, Result] = {}  # by the chunk's number
-        next_number = 0
-        while True:
-            room = CHUNKS_IN_FLIGHT_PER_WORKER * workers - len(busy) - len(results)
-            for number, chunk in islice(numbered, min(len(idle), room)):
-                worker = idle.pop()
-                worker.send(chunk)
-                busy[worker.connection] = number, worker
-            # What is done is fetched before a result is yielded: its worker gets a new chunk first.
-            done = wait(busy, 0 if next_number in results else None) if busy else []
-            for connection in busy.keys() & done:
-                number, worker = busy.pop(connection)
-                results[number] = worker.receive()
-                idle.append(worker)
-            if not done:
-                if next_number not in results:
-                    return
-                yield results.pop(next_number)
-                next_number += 1
+    with _started(workers, function, KILLED) as idle:
+        busy: deque[_Worker] = deque()
+        for chunk in chunks:
+            done = [] if idle else [busy[0].receive()]
+            worker = idle.pop() if idle else busy.popleft()
+            worker.send(chunk)
+            busy.append(worker)
+            yield from done
+        for worker in busy:
+            yield worker.receive()
 
 
 def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str) -> Result:
     """Return `function(item)`, computed in a process of its own.
 
     Raises:
-        UserError: the process was killed; `if_killed` is the message.
+        UserError: The process was killed; `if_killed` is the message.
     """
-    with _started(1, if_killed) as (worker,):
-        worker.send(function)
+    with _started(1, function, if_killed) as (worker,):
         worker.send(item)
         result: Result = worker.receive()
         return result
@@ -117,12 +99,14 @@ class _Worker:
 
 
 @contextmanager
-def _started(n: int, if_killed: str) -> Iterator[list[_Worker]]:
-    """Start `n` workers, and end them: after their work in good order, otherwise at once."""
+def _started(n: int, function: object, if_killed: str) -> Iterator[list[_Worker]]:
+    """Start `n` workers; end them in good order after their work, and at once after an error."""
     workers: list[_Worker] = []
     try:
         with _deaf_children():
             workers.extend(_Worker(if_killed) for _ in range(n))
+        for worker in workers:
+            worker.send(function)
         yield [*workers]
         for worker in workers:
             worker.connection.close()  # it ends, and frees what outlives a killed process
@@ -137,10 +121,7 @@ def _started(n: int, if_killed: str) -> Iterator[list[_Worker]]:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Have the processes that are started here never see Ctrl-C, not even while Python starts.
-
-    It reaches this process, which ends them.
-    """
+    """Start processes with SIGINT blocked: Ctrl-C reaches this process, which ends them."""
     ensure_running()  # which unblocks the signal when it starts a process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -163,25 +144,22 @@ def _work(connection: Connection) -> None:
     with suppress(EOFError, ConnectionError):
         function = connection.recv()
         while True:
-            connection.send(_outcome(function, connection.recv()))
-
-
-def _outcome(function: Callable[[Any], Result], chunk: object) -> tuple[Result | None, Any]:
-    """Return the result for a chunk, or what is to be raised in the parent."""
-    try:
-        return function(chunk), None
-    except Exception as error:  # noqa: BLE001 - whatever it is
-        error.add_note(traceback.format_exc())
-        return None, error
+            chunk = connection.recv()
+            try:
+                outcome: tuple[Any, Exception | None] = function(chunk), None
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                error.add_note(traceback.format_exc())
+                outcome = None, error
+            connection.send(outcome)
 
 
 def end_with_parent() -> None:
     """End this process when its parent ends, whatever it is doing or waiting for."""
-    threading.Thread(target=_wait_for_parent, daemon=True).start()
 
+    def wait() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
 
-def _wait_for_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    threading.Thread(target=wait, daemon=True).start()

@@ -26,14 +26,13 @@ FLAT = "S"  # the one label of a tree that nothing is known of
 # The tags of punctuation, which the words alone determine; an apostrophe may also be a POS.
 PUNCTUATION = {
     ",": ",",
-    "``": "``",
-    "`": "``",
+    **dict.fromkeys(("``", "`"), "``"),
     "''": "''",
     **dict.fromkeys((".", "?", "!"), "."),
     **dict.fromkeys((":", ";", "--", "-", "..."), ":"),
 }
-# Words that have one tag in the treebank, or almost (96 % of each or more in section 01, from which
-# the sample's parser learns). Where tags are missing or too many, these words tell which.
+# Words that have one tag in the treebank, or almost. Where tags are missing or too many, these tell
+# which.
 ANCHORS = {
     word: tag
     for tag, words in {
@@ -74,14 +73,10 @@ class Parse:
 
 
 def linearize(tree: str, how: Linearization) -> str:
-    """Return the tokens of a normalized tree.
-
-    Args:
-        tree: as `sources.treebank` normalizes it.
-        how: whether each word has its own tag, or XX.
+    """Return the tokens of a tree that `sources.treebank` normalized.
 
     Raises:
-        UserError: it is not a tree in this form.
+        UserError: It is not a tree in this form.
     """
     tokens: list[str] = []
     opened: list[str] = []
@@ -218,7 +213,7 @@ def _fits(tag: str, word: str) -> bool:
     return tag == XX or _tag(word, tag) == tag
 
 
-MAX_CELLS = 2**20  # of a table; a larger one, as of 1,100 words, would take seconds
+MAX_CELLS = 2**20  # of a table, which a sentence of a thousand words fills
 CHANGE = 2  # what a tag that is left out costs, or a word without a tag
 
 
@@ -232,7 +227,6 @@ def _cost(tag: str, word: str) -> int:
 
 
 def _without_empty(tokens: Sequence[str]) -> list[str]:
-    """Return the tokens without brackets around nothing."""
     kept: list[str] = []
     for token in tokens:
         if token[0] == ")" and kept[-1][0] == "(":

@@ -21,7 +21,7 @@ from typing import Literal
 
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
-from nmtkit.corpus.moses_tokenizer import moses_tokenizer
+from nmtkit.corpus.moses_tokenizer import tokenize
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tokenization:
         if self.lowercase:
             line = line.lower()
         if self.tokenizer == "moses":
-            return moses_tokenizer(self.lang, self.aggressive_hyphens)(line)
+            return tokenize(line, self.lang, self.aggressive_hyphens)
         return " ".join(line.split())
 
     def detokenize(self, tokens: str) -> str:
@@ -98,15 +98,14 @@ def normalize_punctuation(line: str, lang: str) -> str:
     It does what normalize-punctuation.perl does: the space that it adds after a final parenthesis
     stays.
     """
-    for pattern, replacement in _punctuation_rules(lang, line.isascii()):
+    for pattern, replacement in _punctuation_rules(lang):
         line = pattern.sub(replacement, line)
     return line
 
 
 # In the order of the script, without the rules that earlier ones make superfluous. If two matches
 # share a character, as in "l’a’b", only the first counts: a look-ahead in place of a group would be
-# wrong. "  +" is the script's " +" without the matches that change nothing, which take a third to
-# half of the time.
+# wrong. "  +" is the script's " +" without the matches that change nothing.
 _COMMON_RULES = (
     ("\r", ""),
     (r"\(", " ("),
@@ -147,8 +146,7 @@ _DECIMAL_COMMA = ("de", "es", "cz", "cs", "fr")
 
 
 @cache
-def _punctuation_rules(lang: str, ascii_only: bool) -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Compile the rules of a language; `ascii_only` omits those that no ASCII line matches."""
+def _punctuation_rules(lang: str) -> list[tuple[re.Pattern[str], str]]:
     rules = list(_COMMON_RULES)
     if lang == "en":
         rules += _ENGLISH_QUOTE_RULES
@@ -156,8 +154,4 @@ def _punctuation_rules(lang: str, ascii_only: bool) -> tuple[tuple[re.Pattern[st
         rules += _EUROPEAN_QUOTE_RULES
     rules.append(("(\\d)\u00a0(\\d)", r"\1,\2" if lang in _DECIMAL_COMMA else r"\1.\2"))
     # The script reads bytes, so its \d and \s match only ASCII.
-    return tuple(
-        (re.compile(pattern, re.ASCII), replacement)
-        for pattern, replacement in rules
-        if pattern.isascii() or not ascii_only
-    )
+    return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]

@@ -10,20 +10,9 @@ import re
 from collections.abc import Sequence
 from unicodedata import category
 
-_ENTITY = re.compile("&(bar|#124|lt|gt|bra|ket|quot|apos|#91|#93|amp);")
-_CHARACTERS = {
-    "bar": "|",
-    "#124": "|",
-    "lt": "<",
-    "gt": ">",
-    "bra": "[",
-    "ket": "]",
-    "quot": '"',
-    "apos": "'",
-    "#91": "[",
-    "#93": "]",
-    "amp": "&",
-}
+_NAMES = ["bar", "#124", "lt", "gt", "bra", "ket", "quot", "apos", "#91", "#93", "amp"]
+_ENTITY = re.compile(f"&({'|'.join(_NAMES)});")
+_CHARACTERS = dict(zip(_NAMES, "||<>[]\"'[]&", strict=True))
 _CLOSING = re.compile(r"[,.?!:;\\%}\])]+")
 _QUOTES = re.compile("['\"„“`]+")
 _SPACED_IN_FRENCH = frozenset(r"?!:;\%")
@@ -98,8 +87,7 @@ def _is_czech_dash(words: Sequence[str], i: int, lang: str) -> bool:
 def _sides_of_quote(quote: str, before: str, lang: str, open_quotes: set[str]) -> tuple[bool, bool]:
     """Return whether a quotation mark joins what precedes and what follows it.
 
-    Args:
-        open_quotes: the marks that were opened before and not closed; it is updated.
+    The marks that are open are updated.
     """
     kind = '"' if set(quote) <= set("„“”") else quote
     if lang == "cs" and quote == "„":  # it always opens

@@ -1,39 +1,11 @@
-"""tokenizer.perl as sacremoses implements it, several times faster: each word is tokenized once.
-
-A word is the text between two spaces. Only sacremoses decides its tokens, with the prefixes and the
-apostrophes of 2017 and with Perl's letters and digits; this file decides which of them may be
-cached. Nearly all rules act inside a word; the others leave these cases:
-
-- The rules for commas and apostrophes look at one character on either side. At the ends of a line
-  there is none, and the first of two apostrophes around a space may consume it. Such lines go to
-  sacremoses as a whole. So do lines with control characters, whose removal may leave two spaces,
-  and lines with the placeholder that sacremoses uses for runs of dots. (`.'` at the end of a line
-  has a rule of its own.)
-- The rule for a full stop at the end of a word looks at the first character of the next word, which
-  no rule changes: is it a lower-case letter, one of 0 to 9, or neither?
-
-A new word is mostly an old one with other letters, such as "house," and "tree,", or other digits.
-In a run of two or more letters, the individual letters matter only in a non-breaking prefix before
-a full stop and, in English, in "'s" after a numeral; a single letter may be between two
-apostrophes, where its being single matters. The same is true of digits. So all words of one shape,
-in which each run of letters or digits is replaced by one fixed pair, share the tokens of the shape.
-"""
+"""tokenizer.perl by sacremoses, with the prefixes and apostrophes of 2017 and Perl's classes."""
 
 import re
 import unicodedata
-from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from sacremoses import MosesTokenizer
-
-# A full cache of one language takes tens of MB; then it is cleared.
-_MAX_WORDS = 2**18
-_MAX_SHAPES = 2**14
-_MAX_CHARACTERS = 64  # longer words are not cached
-
-# They occur in no entity and in no list of prefixes.
-_LETTERS, _DIGITS = "QQ", "00"
 
 # Prefixes of sacremoses that the script of 2017 does not have. Those of Spanish, Italian, Dutch and
 # Slovak are in its lists, but with a space behind them that no word has; the others are newer.
@@ -65,69 +37,29 @@ a69e a802 a80b a8c5 a8ff a9e5 aa7b-aa7d 10376-1037a 10a01-10a03 10a05-10a06 10a0
 """
 _NO_LETTERS = "\u135f\u25cc"
 _RULES_WITH_CLASSES = (
-    "PAD_NOT_ISALNUM",
-    "AGGRESSIVE_HYPHEN_SPLIT",
-    "COMMA_SEPARATE_1",
-    "COMMA_SEPARATE_2",
-    "COMMA_SEPARATE_3",
+    *("PAD_NOT_ISALNUM", "AGGRESSIVE_HYPHEN_SPLIT"),
+    *("COMMA_SEPARATE_1", "COMMA_SEPARATE_2", "COMMA_SEPARATE_3"),
 )
-_APOSTROPHES = {
-    "en": ("ENGLISH_SPECIFIC_APOSTROPHE",),
-    "fr": ("FR_IT_SPECIFIC_APOSTROPHE",),
-    "it": ("FR_IT_SPECIFIC_APOSTROPHE",),
-}
+_APOSTROPHES = ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE")
 
 # Letters and digits are below the first number. Most text is below the second: with fewer ranges, a
-# class of a regular expression is ten times as fast.
+# class of a regular expression is much faster.
 _WIDE, _NARROW = 0x40000, 0x10000
 
-_CONTROL = re.compile("[\0-\x08\x0e-\x1f]")
 # To Perl, U+001C to U+001F are control characters, which it removes; to Python, they are spaces.
 _PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 
 
-@cache
-def moses_tokenizer(lang: str, aggressive_hyphens: bool) -> Callable[[str], str]:
-    """Load the tokenizer of a language: it turns a raw line into tokens separated by one space."""
-    tokens_of = _Words(lang, aggressive_hyphens).__getitem__
-
-    def tokenize(line: str) -> str:
-        words = line.split()
-        squeezed = " ".join(words)
-        if (
-            squeezed.startswith(("'", ","))
-            or squeezed.endswith(("'", ","))
-            or "' '" in squeezed
-            or "DOTMULTI" in squeezed
-            or (not line.isprintable() and _CONTROL.search(line))
-        ):
-            return plain_moses(lang, aggressive_hyphens, line)
-        if ". " in squeezed:
-            for i, following in enumerate(words[1:]):
-                if words[i][-1] == ".":
-                    if following[0].islower():
-                        words[i] += " x"
-                    elif following[0] in "0123456789":
-                        words[i] += " 0"
-        return " ".join(map(tokens_of, words))
-
-    return tokenize
-
-
-def plain_moses(lang: str, aggressive_hyphens: bool, line: str) -> str:
-    """Tokenize a line by sacremoses as it is corrected here, without any shortcut."""
+def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
+    """Turn a raw line into tokens separated by one space."""
     line = line.translate(_PERL_CONTROLS)
-    tokens = _moses(lang, line).tokenize(line, aggressive_dash_splits=aggressive_hyphens)
-    return " ".join(tokens)
-
-
-def _moses(lang: str, text: str) -> Any:
-    is_narrow = text.isascii() or ord(max(text)) < _NARROW
-    return _corrected(lang, _NARROW if is_narrow else _WIDE)
+    is_narrow = line.isascii() or ord(max(line)) < _NARROW
+    moses = _moses(lang, _NARROW if is_narrow else _WIDE)
+    return " ".join(moses.tokenize(line, aggressive_dash_splits=aggressive_hyphens))
 
 
 @cache
-def _corrected(lang: str, n_code_points: int) -> Any:
+def _moses(lang: str, n_code_points: int) -> Any:
     """Load the tokenizer of sacremoses with the prefixes and rules of 2017 and Perl's classes."""
     moses = MosesTokenizer(lang)
     newer = _NOT_IN_2017.get(lang, "").split()
@@ -139,7 +71,7 @@ def _corrected(lang: str, n_code_points: int) -> Any:
     classes = _perls_classes(n_code_points)
     for name in _RULES_WITH_CLASSES:
         setattr(moses, name, classes.put_in(getattr(MosesTokenizer, name)))
-    for name in _APOSTROPHES.get(moses.lang, ()):
+    for name in _APOSTROPHES:
         setattr(moses, name, [classes.put_in(rule) for rule in getattr(MosesTokenizer, name)])
     moses.islower = str.islower  # it is asked about single characters
     moses.isanyalpha = re.compile(f"[{classes.letters}]").search
@@ -152,7 +84,6 @@ class _Classes(NamedTuple):
     letters: str  # IsAlpha
     letters_and_digits: str  # IsAlnum
     numbers: str  # IsN, which has "²" and "Ⅷ" besides digits
-    letters_but_no_numbers: str
 
     def put_in(self, rule: tuple[re.Pattern[str], str]) -> tuple[re.Pattern[str], str]:
         """Return a rule of sacremoses with these classes in place of its own."""
@@ -177,50 +108,4 @@ def _perls_classes(n_code_points: int) -> _Classes:
         first, last = chr(int(span.split("-")[0], 16)), chr(int(span.split("-")[-1], 16))
         if ord(last) < n_code_points:
             letters += f"{first}-{last}"
-    return _Classes(letters + numerals, rf"{letters}{numerals}\d", numbers, letters)
-
-
-class _Words(dict[str, str]):
-    """The tokens of each word, computed on first use.
-
-    A key is a word, followed by " x" or " 0" if it ends in a full stop and the next word starts
-    with a lower-case letter or a digit.
-    """
-
-    def __init__(self, lang: str, aggressive_hyphens: bool) -> None:
-        self._lang = lang
-        self._aggressive_hyphens = aggressive_hyphens
-        self._template = lru_cache(_MAX_SHAPES)(self._make_template)
-        letter = _perls_classes(_NARROW).letters_but_no_numbers  # words with others need no runs
-        self._run = re.compile(f"([{letter}]{{2,}}|[0-9]{{2,}})")
-        self._s_after_numeral = re.compile(f"[^{letter}]'s")
-        prefixes = _corrected(lang, _NARROW).NONBREAKING_PREFIXES
-        self._prefix_runs = frozenset(self._run.findall(" ".join(prefixes)))
-
-    def __missing__(self, word: str) -> str:
-        if len(word) > _MAX_CHARACTERS:
-            return self._ask(word)
-        if len(self) >= _MAX_WORDS:
-            self.clear()
-        tokens = self[word] = word if word.isalpha() else self._tokenize(word)
-        return tokens
-
-    def _tokenize(self, word: str) -> str:
-        """Fill in the template of the word's shape, or ask if single letters may matter."""
-        pieces = self._run.split(word)  # every second piece is a run of letters or of digits
-        runs = pieces[1::2]
-        if "." in word and not self._prefix_runs.isdisjoint(runs):
-            return self._ask(word)
-        if "'s" in word and self._s_after_numeral.search(word):
-            return self._ask(word)
-        pieces[1::2] = [_DIGITS if run[0] <= "9" else _LETTERS for run in runs]
-        return self._template("".join(pieces)) % tuple(runs)
-
-    def _make_template(self, shape: str) -> str:
-        tokens = self._ask(shape).replace("%", "%%")
-        return tokens.replace(_LETTERS, "%s").replace(_DIGITS, "%s")
-
-    def _ask(self, word: str) -> str:
-        """Tokenize a word with sacremoses, as in the middle of a line."""
-        line = f"X {word}" if " " in word else f"X {word} X"
-        return plain_moses(self._lang, self._aggressive_hyphens, line)[2:-2]
+    return _Classes(letters + numerals, rf"{letters}{numerals}\d", numbers)

@@ -1,7 +1,7 @@
-"""A prepared corpus: the folder that `prepare` publishes. No other file spells the names in it.
+"""A prepared corpus: the folder that `prepare` publishes. No other module knows its file names.
 
-Training and dev pairs are token ids (`store`), dev pairs also the raw text that they were; beside
-them lie the subword model, the tokenization, counts, and samples to look at.
+Training and dev pairs are stored as token ids (`store`), dev pairs as raw text too; beside them lie
+the subword model, the tokenization, counts, and samples to look at.
 """
 
 from dataclasses import dataclass
@@ -59,23 +59,15 @@ class PreparedCorpus:
 
     @property
     def path(self) -> Path:
-        """The folder."""
         return self.artifact.path
 
     def ids(self, split: Split, side: Side) -> Ids:
-        """The token ids of one side.
-
-        Raises:
-            UserError: Its files are missing or do not fit each other.
-        """
         return Ids.open(_ids(self.path, split, side))
 
     def dev_lines(self, side: Side) -> list[str]:
-        """The raw text of the development set."""
         return list(read_lines(TextFile(self.artifact.file(_dev_text(side)))))
 
     def counts(self) -> Counts:
-        """How much was read, dropped and kept, verified."""
         return read_record(self._verified(COUNTS), Counts)
 
     def samples(self) -> dict[str, list[dict[str, Any]]]:
@@ -84,11 +76,9 @@ class PreparedCorpus:
         return samples
 
     def subword(self) -> Subword:
-        """The subword model."""
         return load_subword(self.artifact)
 
     def tokenizations(self) -> Tokenizations:
-        """How each side was tokenized."""
         return Tokenizations.load(self.artifact)
 
     def files_of_a_bundle(self) -> list[Path]:
@@ -113,12 +103,6 @@ def ids_writer(
     return IdsWriter(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
 
 
-def n_longer(folder: Path, max_tokens: int) -> int:
-    """Count the training pairs with a side of more than `max_tokens`, ids written."""
-    src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
-    return int(np.count_nonzero((src.lengths > max_tokens) | (tgt.lengths > max_tokens)))
-
-
 def n_unused_and_unknown(folder: Path, n_tokens: int) -> tuple[int, int]:
     """Count the subwords absent from the training text, and its unknown tokens, ids written."""
     src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
@@ -127,7 +111,6 @@ def n_unused_and_unknown(folder: Path, n_tokens: int) -> tuple[int, int]:
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:
-    """Write the raw text of the development set."""
     text = "".join(f"{line}\n" for line in lines)
     (folder / _dev_text(side)).write_text(text, encoding="utf-8", newline="\n")
 
@@ -138,9 +121,8 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     for split in SPLITS:
         src, tgt = (Ids.open(_ids(folder, split, side)) for side in SIDES)
         sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
-    counts = Counts(
-        train=tuple(CorpusCounts(**each) for each in train), vocabulary=vocabulary, sizes=sizes
-    )
+    of_corpora = tuple(CorpusCounts(**each) for each in train)
+    counts = Counts(train=of_corpora, vocabulary=vocabulary, sizes=sizes)
     write_json(folder / COUNTS, counts.model_dump())
 
 

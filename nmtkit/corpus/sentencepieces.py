@@ -87,25 +87,20 @@ class SentencePieceSubword:
 
     @property
     def n_tokens(self) -> int:
-        """Return the size of the vocabulary, with special symbols but without padding rows."""
         return int(self._processor.get_piece_size())
 
     def encode(self, tokens: str) -> list[int]:
-        """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = self._processor.encode(tokens, out_type=int)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the space-separated tokens of ids, without special symbols."""
         text: str = self._processor.decode([int(id_) for id_ in ids if id_ >= len(SPECIALS)])
         return " ".join(text.split())  # bytes may encode a line break; a translation is one line
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._processor.id_to_piece(int(id_)) for id_ in ids]
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
-        """Return the ids of each space-separated token."""
         words: list[list[int]] = []
         for id_, piece in zip(ids, self.pieces(ids), strict=True):
             if piece.startswith(SPACE) or not words:
@@ -121,11 +116,7 @@ class SentencePieceSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: the file is missing or damaged, or has other special symbols.
-        """
+        """Read what `save` wrote."""
         path = directory / MODEL_FILE
         model = read_bytes(path, MAX_BYTES)
         try:

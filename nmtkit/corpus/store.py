@@ -8,16 +8,18 @@ the other two.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from nmtkit.errors import UserError
+from nmtkit.files import Record, read_record
 
 IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 OffsetArray = npt.NDArray[np.int64]
@@ -47,11 +49,10 @@ def pack(sequences: Sequence[Sequence[int]], n_tokens: int) -> PackedIds:
     return PackedIds(ids.astype(id_dtype(n_tokens)), lengths)
 
 
-@dataclass(frozen=True)
-class _Header:
-    dtype: str
-    n_sentences: int
-    n_ids: int
+class _Header(Record):
+    dtype: Literal["<u2", "<u4"]
+    n_sentences: Annotated[int, Field(ge=0)]
+    n_ids: Annotated[int, Field(ge=0)]
 
 
 def reopen(path: Path, n_bytes: int) -> IO[bytes]:
@@ -76,26 +77,25 @@ class IdsWriter:
     ) -> None:
         self._prefix = prefix
         self._dtype = id_dtype(n_tokens)
-        self._n_sentences = n_sentences
-        self._n_ids = n_ids
+        self._written = {"n_sentences": n_sentences, "n_ids": n_ids}
 
     def __enter__(self) -> Self:
-        self._ids_file = reopen(_path(self._prefix, "ids"), self._n_ids * self._dtype.itemsize)
-        n_bytes = (self._n_sentences + 1) * OFFSET_DTYPE.itemsize if self._n_sentences else 0
+        n_sentences, n_ids = self._written.values()
+        self._ids_file = reopen(_path(self._prefix, "ids"), n_ids * self._dtype.itemsize)
+        n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
         self._offsets_file = reopen(_path(self._prefix, "offsets"), n_bytes)
         if n_bytes == 0:
             self._offsets_file.write(np.zeros(1, OFFSET_DTYPE).tobytes())
         return self
 
     def append(self, packed: PackedIds) -> None:
-        """Append sentences."""
         assert packed.ids.dtype == self._dtype
         assert len(packed.ids) == packed.lengths.sum()
         self._ids_file.write(packed.ids.tobytes())
-        ends = self._n_ids + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
+        ends = self._written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
         self._offsets_file.write(ends.tobytes())
-        self._n_ids += len(packed.ids)
-        self._n_sentences += len(packed.lengths)
+        self._written["n_ids"] += len(packed.ids)
+        self._written["n_sentences"] += len(packed.lengths)
 
     @property
     def files(self) -> tuple[Path, Path]:
@@ -106,7 +106,7 @@ class IdsWriter:
         """Flush the files, and return where another writer can continue."""
         self._ids_file.flush()
         self._offsets_file.flush()
-        return {"n_sentences": self._n_sentences, "n_ids": self._n_ids}
+        return dict(self._written)
 
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
@@ -114,8 +114,7 @@ class IdsWriter:
         self._ids_file.close()
         self._offsets_file.close()
         if kind is None:
-            header = _Header(self._dtype.str, self._n_sentences, self._n_ids)
-            text = json.dumps(asdict(header)) + "\n"
+            text = json.dumps({"dtype": self._dtype.str, **self._written}) + "\n"
             _path(self._prefix, "json").write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -136,7 +135,7 @@ class Ids:
         Raises:
             UserError: one of them is missing, truncated, or inconsistent with the others.
         """
-        header = _read_header(_path(prefix, "json"))
+        header = read_record(_path(prefix, "json"), _Header)
         ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
         ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)
         offsets = _map(offsets_path, OFFSET_DTYPE, header.n_sentences + 1)
@@ -148,7 +147,6 @@ class Ids:
         return len(self.offsets) - 1
 
     def __getitem__(self, i: int) -> IdArray:
-        """Return sentence i as a view of the mapped file."""
         assert 0 <= i < len(self)
         return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
@@ -168,20 +166,6 @@ class Ids:
 def _path(prefix: Path, suffix: str) -> Path:
     """Return a file of a side; `with_suffix` would remove the ".src" of "train.src"."""
     return prefix.with_name(f"{prefix.name}.{suffix}")
-
-
-def _read_header(path: Path) -> _Header:
-    try:
-        match json.loads(path.read_bytes()):
-            case {"dtype": "<u2" | "<u4" as dtype, "n_sentences": int(n), "n_ids": int(n_ids)} if (
-                n >= 0 and n_ids >= 0
-            ):
-                return _Header(dtype, n, n_ids)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError):  # not JSON, or not UTF-8
-        pass
-    raise UserError(f"{path} is damaged: it does not describe token ids; prepare the corpus again")
 
 
 def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:

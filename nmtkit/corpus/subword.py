@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
+from functools import lru_cache
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -18,12 +20,9 @@ from nmtkit.symbols import SPECIALS, UNK_ID
 CODES = "codes.bpe"
 VOCABULARY = "vocabulary.tsv"
 SUBWORD_FILES = (CODES, VOCABULARY, MODEL_FILE)  # the first two, or the last one
-MAX_CODES_BYTES = 2**23  # 32,000 merges take 300 kB
-MAX_VOCABULARY_BYTES = 2**23  # 37,000 pieces take 400 kB
+MAX_FILE_BYTES = 2**23  # of codes or a vocabulary; 37,000 pieces take 400 kB
 MAX_DIGITS = 18  # of a count
 MAX_UNUSED = 1_000  # pieces that the training text does not have
-# Of each of two generations, about 60 MB. When the newer one is full, it replaces the older one,
-# whose words are forgotten unless they occurred again: so frequent words stay in the cache.
 MAX_CACHED_WORDS = 2**18
 MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a gigabyte
 
@@ -64,65 +63,45 @@ class BpeSubword:
         self._bpe = _bpe(merges, pieces)
         self._pieces = [*SPECIALS, *pieces]
         self._id = {piece: id_ for id_, piece in enumerate(pieces, start=len(SPECIALS))}
-        self._cache: dict[str, tuple[int, ...]] = {}
-        self._older_cache: dict[str, tuple[int, ...]] = {}
+        self._cached = lru_cache(MAX_CACHED_WORDS)(self._encode_word)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Sequence[Pair], Mapping[str, int]]]:
+        return type(self), (self._merges, self._counts)  # a cache stays in its process
 
     @classmethod
     def of_words(cls, merges: Sequence[Pair], word_counts: Mapping[str, int]) -> Self:
         """Take the merges and the words of the training text, whose pieces are the vocabulary."""
         bpe = _bpe(merges)
         counts: Counter[str] = Counter()
-        cached: dict[str, list[str]] = {}
         for word, count in word_counts.items():
-            pieces = _split(bpe, word)
-            for piece in pieces:
+            for piece in _split(bpe, word):
                 counts[piece] += count
-            if len(word) <= MAX_CACHED_CHARACTERS and len(cached) < MAX_CACHED_WORDS:
-                cached[word] = pieces
-        subword = cls(
-            merges, _vocabulary(counts, {character for word in word_counts for character in word})
-        )
-        subword._older_cache = {
-            word: tuple(subword._id[piece] for piece in pieces) for word, pieces in cached.items()
-        }
-        return subword
+        characters = {character for word in word_counts for character in word}
+        return cls(merges, _vocabulary(counts, characters))
 
     @property
     def n_tokens(self) -> int:
-        """Return the size of the vocabulary, with special symbols but without padding rows."""
         return len(self._pieces)
 
     def encode(self, tokens: str) -> list[int]:
-        """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
-        cached = self._cache.get
         for word in tokens.strip("\r\n ").split(" "):
             if word:
-                ids.extend(cached(word) or self._encode_word(word))
+                is_long = len(word) > MAX_CACHED_CHARACTERS
+                ids.extend(self._encode_word(word) if is_long else self._cached(word))
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        ids = self._older_cache.get(word)
-        if ids is None:
-            ids = tuple(self._id.get(piece, UNK_ID) for piece in _split(self._bpe, word))
-        if len(word) > MAX_CACHED_CHARACTERS:
-            return ids
-        if len(self._cache) >= MAX_CACHED_WORDS:
-            self._older_cache, self._cache = self._cache, {}
-        self._cache[word] = ids
-        return ids
+        return tuple(self._id.get(piece, UNK_ID) for piece in _split(self._bpe, word))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the space-separated tokens of ids, without special symbols."""
         text = " ".join(self._pieces[id_] for id_ in ids if id_ >= len(SPECIALS))
         return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._pieces[id_] for id_ in ids]
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
-        """Return the ids of each space-separated token."""
         words: list[list[int]] = [[]]
         for id_, piece in zip(ids, self.pieces(ids), strict=True):
             words[-1].append(id_)
@@ -131,7 +110,6 @@ class BpeSubword:
         return [word for word in words if word]
 
     def save(self, directory: Path) -> list[Path]:
-        """Write the codes and the vocabulary, and return the two files."""
         codes, vocabulary = directory / CODES, directory / VOCABULARY
         codes.write_text(_codes(self._merges), encoding="utf-8", newline="\n")
         rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
@@ -141,11 +119,7 @@ class BpeSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: a file is missing or damaged.
-        """
+        """Read what `save` wrote."""
         return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
 
 
@@ -163,14 +137,9 @@ def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
     for piece, count in counts.items():
         for character in piece:
             frequency[character] += count
-    unused = [
-        piece
-        for character in sorted(
-            characters, key=lambda character: (-frequency[character], character)
-        )
-        for piece in (character, character + CONTINUES)
-        if piece not in counts
-    ]
+    by_frequency = sorted(characters, key=lambda each: (-frequency[each], each))
+    pieces = chain.from_iterable((each, each + CONTINUES) for each in by_frequency)
+    unused = [piece for piece in pieces if piece not in counts]
     all_counts = {**counts, **dict.fromkeys(unused[:MAX_UNUSED], 0)}
     return dict(sorted(all_counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -180,11 +149,7 @@ def _bpe(merges: Sequence[Pair], vocabulary: Container[str] = ()) -> apply_bpe.B
 
 
 def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
-    """Split a word into pieces, of which all but the last end in "@@".
-
-    Raises:
-        UserError: The codes are no learned ones: they take a piece apart in too many steps.
-    """
+    """Split a word into pieces, of which all but the last end in "@@"."""
     try:
         pieces: list[str] = bpe.segment_tokens([word])
     except RecursionError:
@@ -206,7 +171,7 @@ def read_codes(path: Path) -> list[Pair]:
     Raises:
         UserError: the file is missing, too large or malformed.
     """
-    header, *lines = read_utf8(path, MAX_CODES_BYTES).removesuffix("\n").split("\n")
+    header, *lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     if header.strip() != VERSION_LINE:
         raise UserError(f"{path} starts with {shown(header)}; BPE codes start with {VERSION_LINE}")
     merges = []
@@ -234,7 +199,7 @@ def load_subword(artifact: Artifact) -> Subword:
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
     """Read the pieces that follow the special symbols, and their counts."""
-    lines = read_utf8(path, MAX_VOCABULARY_BYTES).removesuffix("\n").split("\n")
+    lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     rows = [line.rsplit("\t", 1) for line in lines]
     for number, row in enumerate(rows, start=1):
         if len(row) != 2 or not row[1].isdecimal() or len(row[1]) > MAX_DIGITS:

@@ -22,9 +22,5 @@ class Tokenizations(Record):
 
     @classmethod
     def load(cls, artifact: Artifact) -> "Tokenizations":
-        """Read what `save` wrote.
-
-        Raises:
-            UserError: the manifest does not list it, or it is damaged.
-        """
+        """Read what `save` wrote."""
         return read_record(artifact.file(TOKENIZATION), cls)

@@ -7,7 +7,7 @@ from typing import Any
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.moses import Tokenization
 
-LINES_PER_CHUNK = 2_000  # tenths of a second of work: much more than sending them to a process
+LINES_PER_CHUNK = 2_000  # which take much more work than sending them to a process
 KEPT_AT_FIRST = 4  # samples of the first chunk of a corpus; then one of chunks 2, 4, 8, ...
 DROPPED_OF_A_REASON = 3  # samples
 
@@ -32,7 +32,6 @@ class Tokenized:
     pairs: list[Pair] = field(default_factory=list)
     words: Counter[str] = field(default_factory=Counter)  # of both sides
     reasons: Counter[str] = field(default_factory=Counter)
-    n_with_nul: int = 0  # pairs with a U+0000, dropped or not
     kept: list[dict[str, Any]] = field(default_factory=list)
     dropped: list[dict[str, Any]] = field(default_factory=list)
 
@@ -49,12 +48,10 @@ class Tokenize:
     held_out_tgt: frozenset[str]
 
     def __call__(self, chunk: RawChunk) -> Tokenized:
-        """Tokenize, clean and count."""
         result = Tokenized(chunk.corpus)
         wanted = _wanted_samples(chunk.index)
         first_line = chunk.index * LINES_PER_CHUNK + 1
         for place, raw in enumerate(chunk.pairs):
-            result.n_with_nul += has_nul(raw)
             pair = self.src.tokenize(raw[0]), self.tgt.tokenize(raw[1])
             reason = "duplicate" if place in chunk.duplicates else self._reason_to_drop(pair)
             sample = {
@@ -81,13 +78,7 @@ class Tokenize:
         return reason
 
 
-def has_nul(pair: Pair) -> bool:
-    """Return whether a side contains U+0000, as binary files and UTF-16 do, but no text."""
-    return "\0" in pair[0] or "\0" in pair[1]
-
-
 def words_of(pair: Pair) -> list[str]:
-    """Return the words of both sides."""
     return f"{pair[0]} {pair[1]}".split(" ")
 
 

@@ -24,15 +24,12 @@ class StepModel(Protocol):
     """A model that has encoded its source sentences, as the search needs it."""
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token of each beam.
-
-        Args:
-            tokens: Token ids (B, K), int64.
+        """Append the newest token (B, K), int64, of each beam.
 
         Returns:
             Log-probabilities of the next token, float32, none above 0: (b, K, V) of the first b
-            sentences, then of the next ones. Each may overwrite the one before, so that the
-            processor's cache holds it. A V that is a multiple of `BLOCK` saves a copy.
+            sentences, then of the next ones. Each may overwrite the one before, to stay in the
+            processor's cache. A V that is a multiple of `BLOCK` saves a copy.
         """
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
@@ -43,10 +40,7 @@ class StepModel(Protocol):
 
 
 def beam_search(
-    model: StepModel,
-    src_lengths: Tensor,
-    decoding: DecodingConfig,
-    n_best: int = 1,
+    model: StepModel, src_lengths: Tensor, decoding: DecodingConfig, n_best: int = 1
 ) -> list[list[Hypothesis]]:
     """Search for the `n_best` highest-scoring hypotheses of each sentence.
 
@@ -58,8 +52,9 @@ def beam_search(
     nothing is finished by then, the most probable hypothesis is returned as it is.
 
     Args:
-        src_lengths: Number of tokens of each source, without the EOS (B,), int64, on the model's
-            device.
+        model: What gives the next token's probabilities, with its sources encoded.
+        src_lengths: Tokens of each source, without the EOS (B,), int64, on the model's device.
+        decoding: The beam, the length penalty and the maximum length.
         n_best: Number of hypotheses to return, at most the size of the beam.
 
     Returns:
@@ -77,23 +72,20 @@ def beam_search(
     length = 0  # of all hypotheses in progress
     while len(state.sentences):
         must_end = state.max_lengths <= length if shortest <= length else None
-        candidates = _candidates(
-            state.live.log_probs, model.step(state.live.tokens), 2 * beam_size, must_end
-        )
+        log_probs = model.step(state.live.tokens)
+        candidates = _candidates(state.live.log_probs, log_probs, 2 * beam_size, must_end)
         ended = candidates.tokens == EOS_ID
-        penalty = penalties[length + 1]
-        state = state._replace(
-            live=_survivors(candidates, ended, beam_size),
-            finished=_finish(state.finished, candidates, ended, length, penalty),
-        )
-        trellis.add(length, state.sentences, state.live)
+        live = _survivors(candidates, ended, beam_size)
+        finished = _finish(state.finished, candidates, ended, length, penalties[length + 1])
+        state = state._replace(live=live, finished=finished)
+        trellis.add(length, state.sentences, live)
         # A log-probability is never above 0 and can only fall, and the penalty grows with the
         # length: this is the highest score that a beam can still reach.
         highest = state.live.log_probs[:, 0] / penalties[state.max_lengths + 1]
         goes_on = highest > state.finished.scores[:, -1]
         remaining = _remaining(goes_on)
         if len(remaining) < len(goes_on):
-            done = state.rows((~goes_on).nonzero().squeeze(1))
+            done = state.rows(~goes_on)
             best = trellis.hypotheses(done.sentences, done.finished)
             for sentence, hypotheses in zip(done.sentences.tolist(), best, strict=True):
                 results[sentence] = hypotheses
@@ -144,9 +136,8 @@ class _Trellis:
     def __init__(
         self, n_sentences: int, n_steps: int, beam_size: int, device: torch.device
     ) -> None:
-        shape = n_sentences, n_steps, beam_size
-        self._tokens = torch.zeros(shape, dtype=torch.int64, device=device)
-        self._parents = torch.zeros(shape, dtype=torch.int64, device=device)
+        shape = 2, n_sentences, n_steps, beam_size
+        self._tokens, self._parents = torch.zeros(shape, dtype=torch.int64, device=device)
 
     def add(self, step: int, sentences: Tensor, live: _Beams) -> None:
         """Add the beams of the `sentences` (B,) in progress after a step."""
@@ -211,10 +202,8 @@ def _candidates(
         log_probs: As `StepModel.step` yields them.
         must_end: Whether only the EOS may follow (B,); None if that is so of no sentence.
     """
-    parts = []
-    n_done = 0
+    parts, n_done = [], 0
     for part in log_probs:
-        assert part.dtype == torch.float32
         rows = slice(n_done, n_done := n_done + len(part))
         ends = None if must_end is None else must_end[rows]
         parts.append(_continuations(live[rows], part, n, ends))
@@ -227,9 +216,8 @@ def _continuations(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the most probable continuations of a few sentences.
 
-    They are in the n blocks of tokens with the greatest maxima. One pass over `log_probs` finds
-    these blocks, after which only n * BLOCK values of a sentence are compared. A continuation's
-    place is beam * n_blocks * BLOCK + token.
+    They are in the n blocks of tokens with the greatest maxima, so that only n * BLOCK values of a
+    sentence are compared. A continuation's place is beam * n_blocks * BLOCK + token.
     """
     if n_more := -log_probs.shape[2] % BLOCK:
         log_probs = pad(log_probs, (0, n_more), value=-torch.inf)
@@ -268,8 +256,7 @@ def _finish(
 ) -> _Finished:
     """Add the candidates that have `ended` (B, C) to the finished hypotheses and keep the N best.
 
-    N is the number of hypotheses the caller asked for. Keeping more would only delay the end of the
-    search, since finished hypotheses never return to the beams.
+    More than are asked for would only delay the end of the search.
     """
     new_scores = (candidates.log_probs / penalty).masked_fill(~ended, -torch.inf)
     lengths = torch.full_like(candidates.parents, length)
@@ -298,8 +285,7 @@ def _keys(values: Tensor, places: Tensor) -> Tensor:
     """Return integers that grow as `values` decrease, and where these are equal, with `places`.
 
     torch.topk breaks ties differently for different devices and shapes. `values` are float32, none
-    above 0. Without the sign, their bit patterns grow as the values decrease, and make the upper
-    half of each key. NaN comes last.
+    above 0: without the sign, their bit patterns grow as they decrease. NaN comes last.
     """
     return torch.add(places, values.abs().view(torch.int32), alpha=1 << 32)
 

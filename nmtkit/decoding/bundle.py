@@ -45,8 +45,7 @@ class Bundle:
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of all its files, wherever it lies."""
-        files = self.artifact.manifest.files
-        hashes = {name: file.sha256 for name, file in files.items()}
+        hashes = {name: file.sha256 for name, file in self.artifact.manifest.files.items()}
         return fingerprint_of("bundle", hashes)
 
     def reads_as(self, other: "Bundle") -> bool:
@@ -93,7 +92,7 @@ def open_bundle(folder: Path) -> Bundle:
     """Open the bundle in `folder`, which may come from a stranger.
 
     Raises:
-        UserError: it is none, or is damaged.
+        UserError: It is none, or is damaged.
     """
     artifact = open_directory(folder)
     for name in (WEIGHTS, MODEL, DECODING):

@@ -13,23 +13,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import ClassVar
 
 import ctranslate2
 
 from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import (
-    DIVERGED,
-    MAX_LINES,
-    Forced,
-    Hypothesis,
-    gnmt_length_penalty,
-    lines_per_minute,
-)
+from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, gnmt_length_penalty
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
 from nmtkit.files import DamagedError
@@ -48,45 +39,45 @@ BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
 N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
 
 
-@dataclass(frozen=True)
-class CTranslate2Engine:
+class UnableError(UserError):
+    """CTranslate2 can't run a model, or not in this precision; torch may."""
+
+    def __init__(self, reason: str, advice: str) -> None:
+        super().__init__(f"{reason}; {advice}")
+        self.reason = reason
+
+
+class CTranslate2Engine(Engine):
     """An `Engine` that runs CTranslate2."""
 
-    name: ClassVar[str] = "ctranslate2"
-    translator: ctranslate2.Translator
-    n_tokens: int  # of the vocabulary
-    n_rows: int  # of the embeddings; those beyond the vocabulary are never produced
-    n_weights: int  # of the model
+    name = "ctranslate2"
 
-    @property
-    def device(self) -> str:
-        """Return where it runs, as `Engine` says."""
-        return str(self.translator.device)
-
-    def lines_per_minute(self, beam_size: int) -> int:
-        """Estimate its speed, as `Engine` says."""
-        if self.device != "cpu":
-            return MAX_LINES
-        return lines_per_minute(self.n_weights, beam_size, _n_threads())
+    def __init__(
+        self, translator: ctranslate2.Translator, n_tokens: int, n_rows: int, n_weights: int
+    ) -> None:
+        """Take a model with `n_rows` embeddings, of which `n_tokens` are the vocabulary."""
+        self.device, self.n_weights, self.n_threads = translator.device, n_weights, _n_threads()
+        self._translator = translator
+        self._forbidden = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)]
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
-        """Load the model of `bundle`, converted before that if `cache` does not have it.
+        """Load the model of `bundle`, to compute on a `device` in one of `DTYPES`.
 
-        Args:
-            device: auto, cpu, cuda, cuda:1, ...
-            dtype: One of `DTYPES`.
+        It is converted before that if the folder `cache` does not have it.
 
         Raises:
-            UserError: The weights are damaged, CTranslate2 can't run this model, or this machine
-                has no such device, or it does not compute in this precision.
+            UnableError: CTranslate2 can't run this model, or does not compute in this precision.
+            UserError: The weights are damaged, or this machine has no such device.
             OSError: The converted model can't be written.
         """
-        kind, index = device_of(device)
+        description, (kind, index) = bundle.description, device_of(device)
         offered = ctranslate2.get_supported_compute_types(kind, index)
         if dtype not in offered:
             others = " or ".join(each for each in DTYPES if each in offered)
-            raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
+            raise UnableError(f"CTranslate2 has no {dtype} on this {kind}", f"use --dtype {others}")
+        if why := unsupported(description.config):
+            raise UnableError(why, "use --engine torch")
         # It changes the number of OpenMP threads of its caller, which torch would use.
         with ThreadPoolExecutor(1) as apart:
             loading = apart.submit(
@@ -98,7 +89,6 @@ class CTranslate2Engine:
                 inter_threads=_n_threads() if kind == "cpu" else 1,
                 intra_threads=1,
             )
-        description = bundle.description
         n_weights = count_parameters(description.config, description.n_rows).total
         return cls(loading.result(), bundle.text.subword.n_tokens, description.n_rows, n_weights)
 
@@ -115,14 +105,14 @@ class CTranslate2Engine:
         So forbidden tokens are allowed at first, and only sentences for which too little else is
         found are searched again without them.
         """
-        forbidden = {PAD_ID, BOS_ID, UNK_ID, *range(self.n_tokens, self.n_rows)}
+        allowed = set(self._forbidden).isdisjoint
         found = [
-            [each for each in of_one if forbidden.isdisjoint(each.tokens)]
+            [each for each in of_one if allowed(each.tokens)]
             for of_one in self._search(sources, decoding, [], progress)
         ]
         left = [i for i, of_one in enumerate(found) if len(of_one) < n_best]
         rest = [sources[i] for i in left]
-        again = self._search(rest, decoding, sorted(forbidden), lambda _: None)
+        again = self._search(rest, decoding, self._forbidden, lambda _: None)
         for i, of_one in zip(left, again, strict=True):
             found[i] = of_one
         return [of_one[:n_best] for of_one in found]
@@ -130,14 +120,10 @@ class CTranslate2Engine:
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
-        """Rate given translations, as `Engine` says; it finds no links.
-
-        Raises:
-            UserError: Links are asked for.
-        """
+        """Rate given translations, as `Engine` says; it finds no links."""
         if align:
             raise UserError("CTranslate2 links no tokens to the source; use --engine torch")
-        found = self.translator.score_batch(
+        found = self._translator.score_batch(
             [list(map(str, source)) for source in sources],
             [list(map(str, target)) for target in targets],
             max_batch_size=BATCH_TOKENS[self.device],
@@ -188,18 +174,20 @@ class CTranslate2Engine:
     ) -> Iterator[ctranslate2.TranslationResult]:
         """Yield what is found for each of the sentences, which are ordered by falling length.
 
-        Few batches are searched ahead, since what has begun can't be stopped.
+        Few batches are searched ahead, since what has begun can't be stopped. A search ends with
+        `patience` times `beam_size` finished hypotheses. A larger alpha lets a longer one win,
+        which is finished later; with one up to 1, more patience hardly finds other translations.
         """
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
-        patience = _patience(beam_size, alpha)
+        patience = 1.0 if beam_size == 1 else 1.5 if alpha <= 1 else 2.0
         begun: deque[list[ctranslate2.AsyncTranslationResult]] = deque()
         while sources:
             n = max(1, BATCH_TOKENS[self.device] // len(sources[0]))
             batch, sources = sources[:n], sources[n:]
-            if len(begun) > self.translator.num_translators:
+            if len(begun) > self._translator.num_translators:
                 yield from (each.result() for each in begun.popleft())
             begun.append(
-                self.translator.translate_batch(
+                self._translator.translate_batch(
                     [list(map(str, source)) for source in batch],
                     asynchronous=True,
                     beam_size=beam_size,
@@ -218,17 +206,6 @@ class CTranslate2Engine:
             yield from (each.result() for each in rest)
 
 
-def _patience(beam_size: int, alpha: float) -> float:
-    """Return how many times `beam_size` hypotheses are finished before a search ends.
-
-    A larger `alpha` lets a longer hypothesis win, which is finished later. With one up to 1, more
-    patience hardly finds other translations (`nmtkit/decoding/README.md` has figures).
-    """
-    if beam_size == 1:
-        return 1.0
-    return 1.5 if alpha <= 1 else 2.0
-
-
 def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
     """Return the hypothesis of `ids` without the EOS; `log_prob` counts it."""
     if isnan(log_prob):
@@ -242,31 +219,23 @@ def device_of(name: str) -> tuple[str, int]:
     Raises:
         UserError: This machine does not have it.
     """
-    n_cuda = ctranslate2.get_cuda_device_count()
-    if name == "auto":
-        return ("cuda" if n_cuda else "cpu"), 0
-    kind, _, number = name.partition(":")
-    index = int(number or 0) if number.isdecimal() or not number else n_cuda
-    if (kind == "cpu" and not number) or (kind == "cuda" and index < n_cuda):
-        return kind, index
-    raise UserError(
-        f"--device {name} is not available to CTranslate2 on this machine; use --device cpu, or "
-        "leave the option out"
-    )
-
-
-def unable(bundle: Bundle, dtype: str) -> str | None:
-    """Return why CTranslate2 can't run a bundle in `dtype` on this CPU, or None if it can."""
-    if dtype not in ctranslate2.get_supported_compute_types("cpu"):
-        return f"CTranslate2 has no {dtype} on this cpu"
-    return unsupported(bundle.description.config)
+    devices = {"cpu": ("cpu", 0)}
+    if n_cuda := ctranslate2.get_cuda_device_count():
+        devices["cuda"] = ("cuda", 0)
+    devices["auto"] = devices.get("cuda", devices["cpu"])
+    devices |= {f"cuda:{index}": ("cuda", index) for index in range(n_cuda)}
+    if name not in devices:
+        raise UserError(
+            f"--device {name} is not available to CTranslate2 on this machine; use --device cpu, "
+            "or leave the option out"
+        )
+    return devices[name]
 
 
 def _n_threads() -> int:
     """Return how many batches are searched at the same time, each by one thread."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    n_wanted = int(wanted) if wanted.isdecimal() else 0
-    return n_wanted or len(os.sched_getaffinity(0))
+    return (int(wanted) if wanted.isdecimal() else 0) or len(os.sched_getaffinity(0))
 
 
 def cache_folder() -> Path:
@@ -304,8 +273,8 @@ def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
 def _intact(store: Store, fingerprint: str) -> Path | None:
     """Return a conversion if it is there, every byte as it was written."""
     with suppress(DamagedError):
-        if found := store.find(KIND, fingerprint):
-            return verify(found).path
+        found = store.find(KIND, fingerprint)
+        return verify(found).path if found else None
     return None
 
 

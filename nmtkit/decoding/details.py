@@ -63,34 +63,37 @@ def details(
     found = []
     for src, tgt in translations:
         of_one = list(islice(ratings, len(src)))
-        found.append(
-            Detail(
-                [subword.pieces(ids) for ids in src],
-                [subword.pieces([*ids, EOS_ID]) for ids in tgt],
-                [rating.log_probs for rating in of_one],
-                _alignment(subword, (src, tgt), of_one) if align else None,
-            )
-        )
+        src_tokens = [subword.pieces(ids) for ids in src]
+        tgt_tokens = [subword.pieces([*ids, EOS_ID]) for ids in tgt]
+        log_probs = [rating.log_probs for rating in of_one]
+        alignment = _alignment(subword, src, tgt, of_one) if align else None
+        found.append(Detail(src_tokens, tgt_tokens, log_probs, alignment))
     return found
 
 
-def _alignment(subword: Subword, pieces: Pieces, ratings: Sequence[Forced]) -> Alignment:
+def _alignment(
+    subword: Subword,
+    src_pieces: Sequence[list[int]],
+    tgt_pieces: Sequence[list[int]],
+    ratings: Sequence[Forced],
+) -> Alignment:
     links: list[Link] = []
+    src_words: list[list[int]] = []
+    tgt_words: list[list[int]] = []
     src_start = tgt_start = 0
-    for src, tgt, rating in zip(*pieces, ratings, strict=True):
+    for src, tgt, rating in zip(src_pieces, tgt_pieces, ratings, strict=True):
         links += [(src_start + i, tgt_start + j) for i, j in rating.links]
+        src_words += subword.words(src[:-1])
+        tgt_words += subword.words(tgt)
         src_start += len(src) - 1
         tgt_start += len(tgt)
-    src_words = [word for ids in pieces[0] for word in subword.words(ids[:-1])]
-    tgt_words = [word for ids in pieces[1] for word in subword.words(ids)]
-    src_word, tgt_word = _word_of_each_token(src_words), _word_of_each_token(tgt_words)
+    src_word, tgt_word = (
+        [number for number, word in enumerate(words) for _ in word]
+        for words in (src_words, tgt_words)
+    )
     return Alignment(
         links,
         [subword.decode(word) for word in src_words],
         [subword.decode(word) for word in tgt_words],
         sorted({(src_word[i], tgt_word[j]) for i, j in links}),
     )
-
-
-def _word_of_each_token(words: Sequence[Sequence[int]]) -> list[int]:
-    return [number for number, word in enumerate(words) for _ in word]

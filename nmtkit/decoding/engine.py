@@ -1,8 +1,9 @@
 """Engines: what runs the model and the search, on token ids. No torch here."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 from nmtkit.recipe import DecodingConfig
 
@@ -10,19 +11,11 @@ DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "
     "learning_rate_scale and train again"
 )
-
-
 MAX_LINES = 16_384  # that are translated at a time
 # Weights times beams times lines that a core translates in a minute or so.
 WORK_PER_MINUTE = 100_000_000_000
 
-
-def lines_per_minute(n_weights: int, beam_size: int, n_cores: int) -> int:
-    """Estimate how many lines are translated in a minute, at least 1 and at most `MAX_LINES`.
-
-    No clock is read, so that the same machine always has the same batches.
-    """
-    return max(1, min(MAX_LINES, WORK_PER_MINUTE * n_cores // (n_weights * beam_size)))
+Link = tuple[int, int]  # a source token and a target token
 
 
 @dataclass(frozen=True)
@@ -32,9 +25,6 @@ class Hypothesis:
     tokens: list[int]  # without BOS and EOS
     score: float  # log_prob / gnmt_length_penalty
     log_prob: float
-
-
-Link = tuple[int, int]  # a source token and a target token
 
 
 @dataclass(frozen=True)
@@ -50,20 +40,25 @@ def gnmt_length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-class Engine(Protocol):
-    """Runs a model that is in memory."""
+class Engine(ABC):
+    """A model in memory, or an ensemble, and its search."""
 
-    @property
-    def name(self) -> str:
-        """Return the name that `--engine` has for it."""
-
-    @property
-    def device(self) -> str:
-        """Return the kind of device that it runs on, "cpu" or "cuda"."""
+    name: ClassVar[str]  # as `--engine` has it
+    device: str  # the kind of device that it runs on, "cpu" or "cuda"
+    n_weights: int  # of all models
+    n_threads: int  # that translate on a CPU
 
     def lines_per_minute(self, beam_size: int) -> int:
-        """Return about how many lines it translates in a minute, but at most `MAX_LINES`."""
+        """Estimate how many lines are translated in a minute, from 1 to `MAX_LINES`.
 
+        No clock is read, so the same machine always has the same batches.
+        """
+        if self.device != "cpu":
+            return MAX_LINES
+        lines = WORK_PER_MINUTE * self.n_threads // (self.n_weights * beam_size)
+        return max(1, min(MAX_LINES, lines))
+
+    @abstractmethod
     def translate(
         self,
         sources: Sequence[Sequence[int]],
@@ -77,24 +72,29 @@ class Engine(Protocol):
             sources: The token ids of each sentence, with the EOS.
             decoding: The beam, the length penalty and the maximum length.
             n_best: Number of hypotheses to return, at most the size of the beam.
-            progress: Called with the number of sentences that have been translated since the last
-                call.
+            progress: Called with the number of sentences translated since the last call.
 
         Returns:
             The hypotheses of each sentence, in input order, best first: at least one, and fewer
             than `n_best` only if the search found fewer with a probability above 0.
+
+        Raises:
+            DivergedError: The model does not produce probabilities.
+            UserError: A single sentence does not fit into memory.
         """
 
+    @abstractmethod
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
-        """Rate given translations.
+        """Rate given translations, and return the ratings in input order.
 
         Args:
             sources: The token ids of each sentence, with the EOS.
             targets: The token ids of each translation, without the EOS.
             align: Whether to find the source token of each target token.
 
-        Returns:
-            The ratings, in input order.
+        Raises:
+            DivergedError: The model does not produce probabilities.
+            UserError: The engine finds no links, and `align` asks for them.
         """

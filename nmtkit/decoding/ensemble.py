@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from threading import Event
 
 import torch
 from torch import Tensor
@@ -27,13 +29,15 @@ def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 class Ensemble:
-    """A `StepModel` of one or several, which read the same sentences."""
+    """A `StepModel` of one or several, which read the same sentences until they are stopped."""
 
-    def __init__(self, models: Sequence[StepModel]) -> None:
-        self._models = models
+    def __init__(self, models: Sequence[StepModel], stopping: Event) -> None:
+        self._models, self._stopping = models, stopping
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
         """Append the newest token (B, K) of each beam; return log-probabilities in parts."""
+        if self._stopping.is_set():
+            raise CancelledError
         parts = zip(*[model.step(tokens) for model in self._models], strict=True)
         return map(log_mean_probability, parts)
 

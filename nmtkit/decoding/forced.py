@@ -27,31 +27,24 @@ LOGIT_ROWS = 512  # tokens whose logits are in memory at a time
 
 @torch.inference_mode()
 def force_ids(
-    model: Transformer,
+    models: Sequence[Transformer],
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     *,
     align: bool,
-    others: Sequence[Transformer] = (),
 ) -> list[Forced]:
-    """Rate given translations, as `Engine.force` says, by `model` and the `others` of an ensemble.
-
-    Raises:
-        DivergedError: The model does not produce probabilities.
-    """
+    """Rate given translations by a model or an ensemble, as `Engine.force` says."""
     results: dict[int, Forced] = {}
     for numbers in _batches(sources, targets):
         src, tgt = [sources[i] for i in numbers], [targets[i] for i in numbers]
-        passes = [_run(each, src, tgt, watch=align) for each in (model, *others)]
+        passes = [_run(model, src, tgt, watch=align) for model in models]
         log_probs = log_mean_probability([of_tokens for of_tokens, _ in passes])
         if log_probs.isnan().any():
             raise DivergedError(DIVERGED)
-        links: list[list[Link]] = [[] for _ in numbers]
+        links: Iterable[list[Link]] = [[]] * len(numbers)
         if align:
             of_models = (masks[-1].of_sentences() for _, masks in passes)
-            links = [
-                _links(torch.stack(weights).mean(0)) for weights in zip(*of_models, strict=True)
-            ]
+            links = (_links(torch.stack(each).mean(0)) for each in zip(*of_models, strict=True))
         of_sentences = torch.split(log_probs, [len(ids) + 1 for ids in tgt])
         for i, of_tokens, of_sentence in zip(numbers, of_sentences, links, strict=True):
             results[i] = Forced(of_tokens.tolist(), of_sentence)
@@ -93,9 +86,10 @@ def _run(
     *,
     watch: bool,
 ) -> tuple[Tensor, list["_Watched"]]:
-    """Return the log-probabilities (T,) of the target tokens, and what `watch` asks to record.
+    """Return the log-probabilities (T,) of the target tokens.
 
-    That are the masks of the encoder, of the decoder, and of the decoder to the source.
+    To `watch` is to return the masks of encoder, decoder and decoder to source too, which have seen
+    all queries and keys.
     """
     device = model.eval().output_matrix.device
     masks: list[_Watched] = []
@@ -159,6 +153,5 @@ def _links(weights: Tensor) -> list[Link]:
     As in fairseq, neither EOS is linked.
     """
     weights = weights[:-1, :-1]
-    if not weights.numel():
-        return []
-    return [(src, tgt) for tgt, src in enumerate(weights.argmax(1).tolist())]
+    best = weights.argmax(1).tolist() if weights.numel() else []
+    return [(src, tgt) for tgt, src in enumerate(best)]

@@ -33,7 +33,7 @@ class Format(StrEnum):
 def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
     """Write an n-best list: number from 0, text, log-probability and score of each translation.
 
-    A bar in the text, which could be taken for the end of a column, is escaped as in Moses.
+    A bar in the text, which could be taken for the end of a column, is escaped as Moses does.
     """
     return [
         f"{number} ||| {translation.text.replace('|', '&#124;')} "
@@ -44,24 +44,22 @@ def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
 
 def as_json(source: str, translations: "Sequence[Translation]", details: "Sequence[Detail]") -> str:
     """Write an object: the source line, and its translations with the details of each."""
-    described = [_described(*each) for each in zip(translations, details, strict=True)]
+    described = []
+    for translation, detail in zip(translations, details, strict=True):
+        values: dict[str, object] = {
+            "text": translation.text,
+            "score": round(translation.score, 4),
+            "log_prob": round(translation.log_prob, 4),
+            "perplexity": round(detail.perplexity, 4),
+            "tokens": list(chain.from_iterable(detail.tgt_tokens)),
+            "token_log_probs": [round(each, 4) for each in chain.from_iterable(detail.log_probs)],
+        }
+        if detail.alignment is not None:
+            values["source_words"] = detail.alignment.src_words
+            values["words"] = detail.alignment.tgt_words
+            values["alignment"] = _pharaoh(detail.alignment.word_links)
+        described.append(values)
     return json.dumps({"source": source, "translations": described}, ensure_ascii=False)
-
-
-def _described(translation: "Translation", detail: "Detail") -> dict[str, object]:
-    described: dict[str, object] = {
-        "text": translation.text,
-        "score": round(translation.score, 4),
-        "log_prob": round(translation.log_prob, 4),
-        "perplexity": round(detail.perplexity, 4),
-        "tokens": list(chain.from_iterable(detail.tgt_tokens)),
-        "token_log_probs": [round(value, 4) for value in chain.from_iterable(detail.log_probs)],
-    }
-    if detail.alignment is not None:
-        described["source_words"] = detail.alignment.src_words
-        described["words"] = detail.alignment.tgt_words
-        described["alignment"] = _pharaoh(detail.alignment.word_links)
-    return described
 
 
 def as_fairseq(

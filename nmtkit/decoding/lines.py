@@ -34,12 +34,12 @@ class Translation:
 
     @property
     def n_tokens(self) -> int:
-        """Return the number of tokens of the translation."""
+        """The number of tokens of the translation."""
         return sum(map(len, self.tgt))
 
     @property
     def n_pieces(self) -> int:
-        """Return how many pieces it was translated in: 0 for an empty line, mostly 1."""
+        """How many pieces it was translated in: 0 for an empty line, mostly 1."""
         return len(self.src)
 
 
@@ -58,26 +58,22 @@ class Text:
         Raises:
             UserError: They are damaged, or belong to a larger model.
         """
-        subword = load_subword(artifact)
+        subword, sides = load_subword(artifact), Tokenizations.load(artifact)
         if subword.n_tokens > n_rows:
             raise UserError(
                 f"the vocabulary in {artifact.path} has {subword.n_tokens:,} tokens, and the model "
                 f"has {n_rows:,} rows; delete the folder and make it again"
             )
-        sides = Tokenizations.load(artifact)
         return cls(subword, sides.src, sides.tgt)
 
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line with the EOS, or nothing if it is blank."""
-        ids = self._ids(self.src, line)
+        ids = [] if is_blank(line) else self.subword.encode(self.src.tokenize(line))
         return [*ids, EOS_ID] if ids else []
 
     def encode_target(self, line: str) -> list[int]:
         """Return the ids of a raw translation without an EOS, or nothing if it is blank."""
-        return self._ids(self.tgt, line)
-
-    def _ids(self, side: Tokenization, line: str) -> list[int]:
-        return [] if is_blank(line) else self.subword.encode(side.tokenize(line))
+        return [] if is_blank(line) else self.subword.encode(self.tgt.tokenize(line))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the raw text of ids; a tree stays linearized."""
@@ -112,9 +108,11 @@ class Translator:
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
-        A line that is too long is translated in pieces, as if each were a line, and these are
-        joined with a space. `progress` is called with the number of pieces that have been
-        translated since the last call.
+        A line that is too long is translated in pieces, which are joined with a space.
+
+        Args:
+            lines: The lines.
+            progress: Called with the number of pieces translated since the last call.
 
         Raises:
             TypeError: `lines` is a single string.
@@ -135,19 +133,20 @@ class Translator:
         """
         if isinstance(lines, str):
             raise TypeError("lines is a string; give a list of lines")
-        lines = list(lines)
         if not 1 <= n <= self.decoding.beam_size:
             raise ValueError(f"n = {n} is not from 1 to beam_size = {self.decoding.beam_size}")
-        encode, max_subwords = self.text.encode, self.max_subwords
-        pieces = [list(encode_in_pieces(line, encode, max_subwords)) for line in lines]
-        sources = [ids for of_line in pieces for ids in of_line]
+        pieces = [
+            (line, list(encode_in_pieces(line, self.text.encode, self.max_subwords)))
+            for line in lines
+        ]
+        sources = [ids for _, of_line in pieces for ids in of_line]
         found = iter(self.engine.translate(sources, self.decoding, n, progress))
         return [
             [
-                self._translation(line, of_line, hypotheses)
-                for hypotheses in _best_combinations(list(islice(found, len(of_line))), n)
+                self._translation(line, src, hypotheses)
+                for hypotheses in _best_combinations(list(islice(found, len(src))), n)
             ]
-            for line, of_line in zip(lines, pieces, strict=True)
+            for line, src in pieces
         ]
 
     def _translation(
@@ -155,14 +154,9 @@ class Translator:
     ) -> Translation:
         tgt = [hypothesis.tokens for hypothesis in hypotheses]
         text, repairs = self.text.decode_line(line, tgt)
-        return Translation(
-            text,
-            sum((hypothesis.score for hypothesis in hypotheses), start=0.0),
-            sum((hypothesis.log_prob for hypothesis in hypotheses), start=0.0),
-            src,
-            tgt,
-            repairs,
-        )
+        score = sum((hypothesis.score for hypothesis in hypotheses), start=0.0)
+        log_prob = sum((hypothesis.log_prob for hypothesis in hypotheses), start=0.0)
+        return Translation(text, score, log_prob, src, tgt, repairs)
 
 
 def _best_combinations(
@@ -180,6 +174,6 @@ def _best_combinations(
 def max_subwords(config: ModelConfig) -> int:
     """Return the most subwords of a source, EOS included, that are translated at a time.
 
-    Training has seen no longer sentence, and both memory and time grow with the square of it.
+    Training has seen no longer sentence, and memory and time grow with the square of the length.
     """
     return min(config.max_positions, MAX_SUBWORDS)

@@ -1,63 +1,64 @@
 """Our own engine: the model and the search in torch."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from contextlib import closing
+from threading import Event
 
 import torch
 
+from nmtkit.decoding.batches import Waiting, searched
+from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import MAX_LINES, Forced, Hypothesis, lines_per_minute
+from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis
+from nmtkit.decoding.ensemble import Ensemble
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.lines import max_subwords
-from nmtkit.decoding.translator import translate_ids
+from nmtkit.errors import DivergedError
 from nmtkit.fast.accelerate import accelerate, cast
+from nmtkit.fast.packing import PackedLayout
+from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig
+from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
 
-@dataclass(frozen=True)
-class TorchEngine:
-    """An `Engine` that runs our model."""
+class TorchEngine(Engine):
+    """An `Engine` that runs our model, or an ensemble of several."""
 
-    name: ClassVar[str] = "torch"
-    model: Transformer
-    n_tokens: int  # of the vocabulary; rows of the output matrix beyond it are never produced
-    others: tuple[Transformer, ...] = ()  # of an ensemble
+    name = "torch"
+
+    def __init__(self, models: Sequence[Transformer], n_tokens: int) -> None:
+        """Take accelerated models on one device.
+
+        Rows of their output matrices beyond `n_tokens`, the vocabulary, are never produced.
+        """
+        self.models = [model.eval() for model in models]
+        self.n_threads = torch.get_num_threads()
+        self.n_weights = sum(
+            count_parameters(model.config, len(model.output_matrix)).total for model in models
+        )
+        self._device = models[0].output_matrix.device
+        self.device = self._device.type
+        # Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
+        self._forbidden = [
+            torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]).to(
+                self._device
+            )
+            for model in models
+        ]
 
     @classmethod
     def load(
-        cls,
-        bundle: Bundle,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-        others: Sequence[Bundle] = (),
+        cls, bundles: Sequence[Bundle], device: torch.device, dtype: torch.dtype = torch.float32
     ) -> "TorchEngine":
-        """Load the model of `bundle`, and those of the `others` of an ensemble.
-
-        They compute in `dtype`.
+        """Load the model of a bundle, or those of an ensemble, to compute in `dtype`.
 
         Raises:
             UserError: The weights of one are damaged, or are not those of its model.
         """
-        models = [cast(accelerate(load_model(each, device)), dtype) for each in (bundle, *others)]
-        return cls(models[0], bundle.text.subword.n_tokens, tuple(models[1:]))
-
-    @property
-    def device(self) -> str:
-        """Return where it runs, as `Engine` says."""
-        return self.model.output_matrix.device.type
-
-    def lines_per_minute(self, beam_size: int) -> int:
-        """Estimate its speed, as `Engine` says."""
-        if self.device != "cpu":
-            return MAX_LINES
-        n_weights = sum(
-            count_parameters(each.config, len(each.output_matrix)).total
-            for each in (self.model, *self.others)
-        )
-        return lines_per_minute(n_weights, beam_size, torch.get_num_threads())
+        models = [cast(accelerate(load_model(bundle, device)), dtype) for bundle in bundles]
+        return cls(models, bundles[0].text.subword.n_tokens)
 
     def translate(
         self,
@@ -66,22 +67,43 @@ class TorchEngine:
         n_best: int,
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        """Translate sentences, as `Engine` says."""
-        return translate_ids(
-            self.model,
-            sources,
-            decoding,
-            n_tokens=self.n_tokens,
-            n_best=n_best,
-            progress=progress,
-            others=self.others,
-        )
+        """Translate sentences, as `Engine` says. On a CPU, each core works on its own batch."""
+        waiting = Waiting([len(ids) for ids in sources], decoding.beam_size, self._device)
+
+        def search(numbers: list[int], stopping: Event) -> list[list[Hypothesis]]:
+            return self._search([sources[i] for i in numbers], decoding, n_best, stopping)
+
+        best: list[list[Hypothesis]] = [[]] * len(sources)
+        with closing(searched(search, waiting)) as batches:
+            for numbers, found in batches:
+                for i, hypotheses in zip(numbers, found, strict=True):
+                    if not hypotheses:
+                        raise DivergedError(DIVERGED)
+                    best[i] = hypotheses
+                progress(len(numbers))
+        return best
+
+    @torch.inference_mode()
+    def _search(
+        self,
+        sources: Sequence[Sequence[int]],
+        decoding: DecodingConfig,
+        n_best: int,
+        stopping: Event,
+    ) -> list[list[Hypothesis]]:
+        src = torch.tensor([token for ids in sources for token in ids], device=self._device)
+        layout = PackedLayout.of_lengths([len(ids) for ids in sources]).to(self._device)
+        decoders = [
+            IncrementalDecoder(model, model.encode(src, layout), layout, never)
+            for model, never in zip(self.models, self._forbidden, strict=True)
+        ]
+        return beam_search(Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
         """Rate given translations, as `Engine` says."""
-        return force_ids(self.model, sources, targets, align=align, others=self.others)
+        return force_ids(self.models, sources, targets, align=align)
 
 
 def load_model(bundle: Bundle, device: torch.device) -> Transformer:

@@ -18,8 +18,8 @@ and no number of errors ends the evaluation (11 in COLLINS.prm).
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
@@ -28,34 +28,52 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import seed
 
 N_BOOTSTRAP = 1000
+# COLLINS.prm
+DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
+SAME_LABELS = {"PRT": "ADVP"}
+MAX_SHORT = 40  # words of a sentence that EVALB counts among the short ones
 _NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What an EVALB parameter file says; the defaults are those of COLLINS.prm."""
+class Counts:
+    """What EVALB counts in a sentence, or the sums over sentences."""
 
-    deleted: frozenset[str] = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
-    deleted_for_length: frozenset[str] = frozenset(("-NONE-",))
-    same_labels: Mapping[str, str] = field(default_factory=lambda: {"PRT": "ADVP"})
-    same_words: Mapping[str, str] = field(default_factory=dict)
-    cutoff_length: int = 40
+    length: int = 0  # words of the reference, with punctuation
+    sentences: int = 1
+    errors: int = 0
+    skipped: int = 0
+    matched: int = 0  # brackets
+    n_gold: int = 0
+    n_test: int = 0
+    complete: int = 0
+    crossing: int = 0
+    no_crossing: int = 0
+    two_or_less_crossing: int = 0
+    n_words: int = 0  # without punctuation
+    correct_tags: int = 0
+
+    def described(self) -> dict[str, float]:
+        """Return numbers of sentences, and scores in percent, 0 where nothing counts."""
+        valid = self.sentences - self.errors - self.skipped
+        recall = _percent(self.matched, self.n_gold)
+        precision = _percent(self.matched, self.n_test)
+        return {
+            "recall": recall,
+            "precision": precision,
+            "f1": 2 * precision * recall / (precision + recall) if self.matched else 0.0,
+            "complete_match": _percent(self.complete, valid),
+            "average_crossing": self.crossing / valid if valid else 0.0,  # brackets
+            "no_crossing": _percent(self.no_crossing, valid),
+            "two_or_less_crossing": _percent(self.two_or_less_crossing, valid),
+            "tagging_accuracy": _percent(self.correct_tags, self.n_words),
+            "sentences": self.sentences,
+            "errors": self.errors,
+            "skipped": self.skipped,
+        }
 
 
-COLLINS = Parameters()
-
-
-class Sentence(NamedTuple):
-    """What EVALB prints of a sentence."""
-
-    length: int  # words of the reference, with punctuation
-    status: int  # 0, or 1 for an error, or 2 if it was skipped
-    matched: int  # brackets
-    n_gold: int
-    n_test: int
-    crossing: int
-    n_words: int  # without punctuation
-    correct_tags: int
+N_COUNTS = len(fields(Counts))
 
 
 class _Tree(NamedTuple):
@@ -65,15 +83,15 @@ class _Tree(NamedTuple):
     is_balanced: bool
 
 
-def compare_trees(gold: str, test: str, parameters: Parameters = COLLINS) -> Sentence:
+def compare_trees(gold: str, test: str) -> Counts:
     """Compare a tree with its reference, both in Penn Treebank brackets."""
-    gold_tree, test_tree = _read(gold, parameters), _read(test, parameters)
+    gold_tree, test_tree = _read(gold), _read(test)
     length = gold_tree.length
     if not test_tree.words:
-        return Sentence(length, 2, 0, 0, 0, 0, 0, 0)
+        return Counts(length, skipped=1)
     words = [[word for word, _ in tree.words] for tree in (gold_tree, test_tree)]
     if words[0] != words[1] or not (gold_tree.is_balanced and test_tree.is_balanced):
-        return Sentence(length, 1, 0, 0, 0, 0, 0, 0)
+        return Counts(length, errors=1)
     gold_brackets, test_brackets = Counter(gold_tree.brackets), Counter(test_tree.brackets)
     gold_spans = {(first, end) for _, first, end in gold_brackets}
     crossing = sum(
@@ -81,21 +99,22 @@ def compare_trees(gold: str, test: str, parameters: Parameters = COLLINS) -> Sen
         for _, first, end in test_tree.brackets
     )
     tags = zip(gold_tree.words, test_tree.words, strict=True)
-    return Sentence(
+    return Counts(
         length,
-        0,
-        (gold_brackets & test_brackets).total(),
-        gold_brackets.total(),
-        test_brackets.total(),
-        crossing,
-        len(words[0]),
-        sum(gold_tag == test_tag for (_, gold_tag), (_, test_tag) in tags),
+        matched=(gold_brackets & test_brackets).total(),
+        n_gold=gold_brackets.total(),
+        n_test=test_brackets.total(),
+        complete=gold_brackets == test_brackets,
+        crossing=crossing,
+        no_crossing=crossing == 0,
+        two_or_less_crossing=crossing <= 2,
+        n_words=len(words[0]),
+        correct_tags=sum(gold_tag == test_tag for (_, gold_tag), (_, test_tag) in tags),
     )
 
 
-def _read(line: str, parameters: Parameters) -> _Tree:
+def _read(line: str) -> _Tree:
     """Read what EVALB would, which is more than trees: its errors are part of the score."""
-    same = parameters.same_labels
     words: list[tuple[str, str]] = []
     found: list[tuple[str, int, int]] = []
     opened: list[tuple[int, str]] = []
@@ -104,13 +123,12 @@ def _read(line: str, parameters: Parameters) -> _Tree:
         is_balanced = is_balanced and not line[end : node.start()].strip()
         end = node.end()
         if (tag := node["tag"]) is not None:
-            length += tag not in parameters.deleted_for_length
-            if tag not in parameters.deleted:
-                word = node["word"]
-                words.append((parameters.same_words.get(word, word), same.get(tag, tag)))
+            length += tag != "-NONE-"
+            if tag not in DELETED:
+                words.append((node["word"], SAME_LABELS.get(tag, tag)))
         elif (label := node["label"]) is not None:
             label = re.split("[-=]", label, maxsplit=1)[0]
-            opened.append((len(found), same.get(label, label)))
+            opened.append((len(found), SAME_LABELS.get(label, label)))
             found.append(("", len(words), 0))
         elif opened:
             place, label = opened.pop()
@@ -118,73 +136,8 @@ def _read(line: str, parameters: Parameters) -> _Tree:
         else:
             is_balanced = False
     is_balanced = is_balanced and not opened and not line[end:].strip()
-    brackets = [
-        (label, first, last)
-        for label, first, last in found
-        if first < last and label not in parameters.deleted
-    ]
+    brackets = [each for each in found if each[1] < each[2] and each[0] not in DELETED]
     return _Tree(length, words, brackets, is_balanced)
-
-
-@dataclass
-class Counts:
-    """Sums over sentences."""
-
-    sentences: int = 0
-    errors: int = 0
-    skipped: int = 0
-    matched: int = 0
-    n_gold: int = 0
-    n_test: int = 0
-    complete: int = 0
-    crossing: int = 0
-    no_crossing: int = 0
-    two_or_less_crossing: int = 0
-    n_words: int = 0
-    correct_tags: int = 0
-
-    @classmethod
-    def of(cls, sentence: Sentence) -> "Counts":
-        """Return the counts of one sentence."""
-        if sentence.status:
-            return cls(1, errors=sentence.status == 1, skipped=sentence.status == 2)
-        matched, n_gold, n_test = sentence.matched, sentence.n_gold, sentence.n_test
-        return cls(
-            1,
-            matched=matched,
-            n_gold=n_gold,
-            n_test=n_test,
-            complete=matched == n_gold == n_test,
-            crossing=sentence.crossing,
-            no_crossing=sentence.crossing == 0,
-            two_or_less_crossing=sentence.crossing <= 2,
-            n_words=sentence.n_words,
-            correct_tags=sentence.correct_tags,
-        )
-
-    def scores(self) -> dict[str, float]:
-        """Return the scores in percent (average crossing in brackets), 0 where nothing counts."""
-        valid = self.sentences - self.errors - self.skipped
-        recall = _percent(self.matched, self.n_gold)
-        precision = _percent(self.matched, self.n_test)
-        return {
-            "recall": recall,
-            "precision": precision,
-            "f1": 2 * precision * recall / (precision + recall) if self.matched else 0.0,
-            "complete_match": _percent(self.complete, valid),
-            "average_crossing": self.crossing / valid if valid else 0.0,
-            "no_crossing": _percent(self.no_crossing, valid),
-            "two_or_less_crossing": _percent(self.two_or_less_crossing, valid),
-            "tagging_accuracy": _percent(self.correct_tags, self.n_words),
-        }
-
-    def described(self) -> dict[str, float]:
-        """Return scores and numbers of sentences."""
-        numbers = {"sentences": self.sentences, "errors": self.errors, "skipped": self.skipped}
-        return {**self.scores(), **numbers}
-
-
-N_COUNTS = len(asdict(Counts()))
 
 
 def _percent(part: int, whole: int) -> float:
@@ -192,11 +145,10 @@ def _percent(part: int, whole: int) -> float:
 
 
 class BracketScore(Score):
-    """F1 of all sentences, with everything else that EVALB prints of them and of short ones."""
+    """F1 of all sentences, with the sums over all of them and over the short ones."""
 
     def __init__(self, everything: Counts, short: Counts) -> None:
-        """Take the sums over all sentences, and over those up to the cut-off length."""
-        super().__init__("bracket F1", everything.scores()["f1"])
+        super().__init__("bracket F1", everything.described()["f1"])
         self.everything, self.short = everything, short
 
 
@@ -205,10 +157,8 @@ class BracketF1(Metric):
 
     _SIGNATURE_TYPE = Signature
 
-    def __init__(self, parameters: Parameters = COLLINS) -> None:
-        """Count with the rules of `parameters`."""
+    def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.parameters = parameters
 
     def _preprocess_segment(self, sent: str) -> str:
         return sent
@@ -217,10 +167,9 @@ class BracketF1(Metric):
         return {"gold": refs[0]}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        sentence = compare_trees(ref_kwargs["gold"], hypothesis, self.parameters)
-        counts = list(map(int, asdict(Counts.of(sentence)).values()))
-        is_short = sentence.length <= self.parameters.cutoff_length
-        return [*counts, *(counts if is_short else [0] * N_COUNTS)]
+        found = compare_trees(ref_kwargs["gold"], hypothesis)
+        counts = list(map(int, astuple(found)))
+        return [*counts, *(counts if found.length <= MAX_SHORT else [0] * N_COUNTS)]
 
     def _compute_score_from_stats(self, stats: Sequence[int]) -> BracketScore:
         counts = list(map(int, stats))
@@ -259,5 +208,5 @@ def bracket_f1(
         "signature": str(metric.get_signature()),
         "confidence_interval": [score._mean - score._ci, score._mean + score._ci],
         **{key: value for key, value in score.everything.described().items() if key != "f1"},
-        f"up_to_{COLLINS.cutoff_length}_words": score.short.described(),
+        f"up_to_{MAX_SHORT}_words": score.short.described(),
     }

@@ -1,6 +1,6 @@
-"""What tells that translations are not the plain text that scores are of.
+"""Signs that translations are not plain text, which scores are defined on.
 
-Their score is printed nonetheless, with a warning: it is comparable with nothing.
+They are scored nevertheless, with a warning: no other score can be compared with theirs.
 """
 
 import re

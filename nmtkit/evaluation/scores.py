@@ -1,4 +1,4 @@
-"""Scores of the test sets: the file that `score` publishes. No other file spells its name."""
+"""Scores of the test sets: the file that `score` publishes. No other module knows its name."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether systems differ by more than chance: the paired tests of sacreBLEU, but for ties.
+"""Whether systems differ by more than chance: the paired tests of sacreBLEU, except for ties.
 
 sacreBLEU counts the samples that differ by more than the systems do, so that its p-values are far
 too low where samples differ by as much: systems of equal scores, or with few different lines. Here,
@@ -30,13 +30,7 @@ def paired_test(
     *references: Sequence[str],
     metrics: Sequence[Metric],
 ) -> list[dict[str, Any]]:
-    """Compare systems with the first one by a two-sided test.
-
-    Args:
-        test: one of `TESTS`.
-        systems: the output of each.
-        references: one or more.
-        metrics: what they are scored by.
+    """Compare systems with the first one by a two-sided test, one of `TESTS`.
 
     Returns:
         Of each system and metric: score, signature, and what the test found.
@@ -58,11 +52,11 @@ def paired_test(
 
 
 def p_value(differences: NDArray[Any], difference: float) -> float:
-    """Return how likely chance alone makes two systems differ by as much as they do.
+    """Return how likely chance alone makes two systems differ by `difference`.
 
     Args:
-        differences: of the samples of chance.
-        difference: of the systems.
+        differences: (n_samples,) those of the samples of chance.
+        difference: That of the systems.
     """
     n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
     return float((n_larger + 1) / (len(differences) + 1))

@@ -1,4 +1,4 @@
-"""Translated test sets: what `translate` publishes. No other file spells the names in its folder.
+"""Translated test sets: what `translate` publishes. No other module knows its file names.
 
 Each set is a folder of its own name: the source and the references that were used (none, or one,
 `reference.txt`, or several, `reference.1.txt` and so on), the hypotheses in the order of the
@@ -29,7 +29,6 @@ class TranslatedSet:
     ratings: Path
 
     def repairs(self) -> list[list[str]]:
-        """Return how each output of a parser had to be repaired."""
         return [rating.get("repairs", []) for rating in read_json(self.ratings)]
 
     def read(self) -> tuple[list[str], list[str], list[list[str]]]:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -9,14 +10,14 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional as F  # noqa: N812
 
-# oneDNN compiles a product in 16 bits for each number of rows, with 0.3 MB of code, and by default
-# keeps the last 1,024. A layer needs fewer than 64.
+# oneDNN compiles a product in 16 bits for each number of rows, and by default keeps the last 1,024.
+# A layer needs fewer than 64.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # read at the first product
 
 # Multiplications from which a product is worth that oneDNN compiles it.
 MIN_WORK = 2**26
-# How many times as fast oneDNN has to be in float32. It is twice as fast where MKL leaves half of
-# the processor's vectors unused, and as fast elsewhere, so that the choice is always the same.
+# How many times as fast oneDNN has to be in float32: it is where MKL leaves half of the processor's
+# vectors unused, and nowhere else, so that the choice is always the same.
 MIN_GAIN = 1.5
 
 
@@ -35,9 +36,10 @@ def onednn_is_faster() -> bool:
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     x, weight = torch.ones(2, 512, 512)
+    products: tuple[Callable[..., Tensor], ...] = (F.linear, _onednn)
     fastest = [float("inf")] * 2
     for _ in range(9):  # in turn, and the fastest counts: other programs are running
-        for i, product in enumerate((_mkl, _onednn)):
+        for i, product in enumerate(products):
             begin = time.perf_counter()
             product(x, weight, None)
             fastest[i] = min(fastest[i], time.perf_counter() - begin)
@@ -58,10 +60,6 @@ class _OneDNNLinear(torch.autograd.Function):
         grad_bias = rows.sum(0) if ctx.needs_input_grad[2] else None  # type: ignore[attr-defined]
         # The gradient of the weight is as fast with MKL.
         return _onednn(grad, weight.t(), None), rows.t() @ x.flatten(0, -2), grad_bias
-
-
-def _mkl(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return F.linear(x, weight, bias)
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

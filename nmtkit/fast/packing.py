@@ -24,8 +24,7 @@ MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 class Capacity:
     """The constant shape of all packed rows on a device that compiles for static shapes.
 
-    The sentences of a row are followed by `n_fillers` filler sentences of at least one token, and
-    then by empty sentences.
+    After its sentences, a row has `n_fillers` sentences of at least one token, then empty ones.
     """
 
     n_tokens: int
@@ -83,8 +82,8 @@ class PackedLayout(Layout):
 
     def to(self, device: torch.device) -> "PackedLayout":
         """Return a copy on `device`."""
-        cu_seqlens, positions = send(self.cu_seqlens, device), send(self.positions, device)
-        return PackedLayout(cu_seqlens, positions, self.max_seqlen, self.cuts, self.n_empty)
+        tensors = send(self.cu_seqlens, device), send(self.positions, device)
+        return PackedLayout(*tensors, self.max_seqlen, self.cuts, self.n_empty)
 
     @property
     def n_tokens(self) -> int:
@@ -98,14 +97,10 @@ class PackedLayout(Layout):
         return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
     def bands(self, before: int, after: int) -> "Bands":
-        """Return rectangles of queries, each with the keys that its queries see.
+        """Return rectangles of queries, each with the `before` + 1 + `after` keys around a query.
 
         Long sentences are cut into blocks of queries, each with only the keys near it. The cost of
         attention is then proportional to the length.
-
-        Args:
-            before: Number of keys that a query sees before its own.
-            after: Number of keys that a query sees after its own.
         """
         if (before, after) not in self._bands:
             block = max(MIN_BLOCK, before + after)
@@ -190,8 +185,8 @@ class Rectangle:
         """Return the padded position (t H,) of each head of each token."""
         if (heads,) not in self._indices:
             n, longest = self.rows.shape
-            numbers = torch.arange(n * heads * longest, device=self.rows.device)
-            by_token = numbers.view(n, heads, longest).transpose(1, 2)
+            places = torch.arange(n * heads * longest, device=self.rows.device)
+            by_token = places.view(n, heads, longest).mT
             self._indices[heads,] = by_token[self.mask].flatten()
         return self._indices[heads,]
 

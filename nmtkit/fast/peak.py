@@ -11,9 +11,7 @@ from nmtkit.fast.cpu import linear
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
-    """Multiply matrices for about `seconds`, and return the FLOP/s of the fastest time.
-
-    They are of `peak_dtype`, whatever a model on `device` computes in.
+    """Multiply matrices of `peak_dtype` for about `seconds`; return the FLOP/s of the fastest time.
 
     On a CPU, products of several sizes are timed. Only small ones end before another program gets
     the core, and only large ones keep many cores busy.

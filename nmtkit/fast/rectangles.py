@@ -17,22 +17,14 @@ def attend_in_rectangles(
     q: Tensor, k: Tensor, v: Tensor, mask: PackedMask, dropout: float
 ) -> Tensor:
     """Compute equation 1 for queries (T, H, K), keys (S, H, K) and values (S, H, U): (T, H, U)."""
-    dtype = _faster_dtype(q, mask)
+    dtype = q.dtype
+    if q.is_cpu and mask.queries.cuts:
+        # oneDNN compiles and keeps code for each new shape of a batched product in 16 bits. That
+        # pays for the one large rectangle of a batch of like length, but not for many small ones.
+        dtype = torch.promote_types(dtype, torch.float32)
     wide = (each.to(dtype) for each in (q, k, v))
     attended: Tensor = _InRectangles.apply(*wide, mask, dropout)  # type: ignore[no-untyped-call]
     return attended.to(q.dtype)
-
-
-def _faster_dtype(rows: Tensor, mask: PackedMask) -> torch.dtype:
-    """Return the precision in which rectangles are processed.
-
-    On a CPU, oneDNN compiles and keeps code for each new shape of a batched product in 16 bits.
-    That pays for the one large rectangle of a batch of like length, but not for the many small ones
-    of other batches, which are processed in float32.
-    """
-    if rows.is_cpu and mask.queries.cuts:
-        return torch.promote_types(rows.dtype, torch.float32)
-    return rows.dtype
 
 
 class _InRectangles(torch.autograd.Function):
@@ -44,12 +36,7 @@ class _InRectangles(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        mask: "PackedMask",
-        dropout: float,
+        ctx: FunctionCtx, q: Tensor, k: Tensor, v: Tensor, mask: PackedMask, dropout: float
     ) -> Tensor:
         out = q.new_empty(*q.shape[:2], v.shape[-1])
         rectangles = mask.rectangles
@@ -104,20 +91,16 @@ def _hide(scores: Tensor, keys: Rectangle, window: Window) -> None:
     -inf would make weights of 0 / 0 of padding that sees nothing at all.
     """
     before, after = window
-    lowest = torch.finfo(scores.dtype).min
+    lowest, ones = torch.finfo(scores.dtype).min, torch.ones_like(scores[0], dtype=torch.bool)
     if after is not None:
-        scores.masked_fill_(_ones_like(scores[0]).triu(keys.n_before + after + 1), lowest)
+        scores.masked_fill_(ones.triu(keys.n_before + after + 1), lowest)
     if before is not None:
-        scores.masked_fill_(_ones_like(scores[0]).tril(keys.n_before - before - 1), lowest)
+        scores.masked_fill_(ones.tril(keys.n_before - before - 1), lowest)
     # Padding comes after all tokens of a sentence, so a causal mask hides it too.
     is_hidden = after == 0 and keys.n_before == 0
     if not keys.is_full and not is_hidden:
         of_sentences = scores.view(len(keys.mask), -1, *scores.shape[1:])
         of_sentences.masked_fill_(~keys.mask[:, None, None, :], lowest)
-
-
-def _ones_like(tensor: Tensor) -> Tensor:
-    return torch.ones_like(tensor, dtype=torch.bool)
 
 
 def _zero_padding(padded: Tensor, rectangle: Rectangle) -> None:

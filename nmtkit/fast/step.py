@@ -22,11 +22,10 @@ LOGIT_ROWS = {"cpu": 128, "cuda": 4_096}
 class IncrementalDecoder:
     """Computes what `Transformer.decode` computes, one target token at a time.
 
-    All beams of a sentence share one cache. A step appends the keys and values of each beam's
-    newest token, and `_seen` tells which entries belong to a beam's own history. To reorder beams
-    is to reorder this table: no keys and values are copied. Before the cache grows, the entries
-    that no beam sees any more are removed. Beams have most of their history in common, so that the
-    cache is hardly longer than a single hypothesis.
+    All beams of a sentence share one cache, and `_seen` tells which entries belong to a beam's own
+    history: to reorder beams is to reorder this table. Before the cache grows, the entries that no
+    beam sees any more are removed. Beams have most of their history in common, so the cache is
+    hardly longer than a single hypothesis.
     """
 
     def __init__(
@@ -38,8 +37,7 @@ class IncrementalDecoder:
             model: An accelerated model.
             memory: Encoder output (S, D) of B source sentences.
             src_layout: Layout of the source sentences, in one rectangle.
-            forbidden: Token ids that are never produced, such as special symbols and the rows
-                beyond the vocabulary.
+            forbidden: Token ids that are never produced.
         """
         self._model, self._forbidden = model, forbidden
         self._matrix = model.output_matrix.to(memory.dtype)
@@ -52,14 +50,11 @@ class IncrementalDecoder:
         self._logits = memory.new_empty(0)  # to overwrite
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token of each beam.
-
-        Args:
-            tokens: Token ids (B, W).
+        """Append the newest token (B, W) of each beam, even if nobody reads what follows.
 
         Returns:
             Log-probabilities of the next token, float32: (b, W, V) of the first b sentences, then
-            of the next ones. The tokens are appended even if nobody reads them.
+            of the next ones.
         """
         n_beams = tokens.shape[1]
         self._forget(n_beams)
@@ -73,8 +68,9 @@ class IncrementalDecoder:
         self._length += 1
         x = self._model.tgt_embedding(tokens, position, self._length)  # (B, W, D)
         heads = self._model.config.n_heads
-        seen = _bias(self._seen, heads, n_beams, x.dtype)
-        sources = _bias(self._is_source, heads, n_beams, x.dtype)
+        seen, sources = (
+            _bias(each, heads, n_beams, x.dtype) for each in (self._seen, self._is_source)
+        )
         for layer, cache in zip(self._model.decoder, self._caches, strict=True):
             x = layer(x, _Newest(cache, seen), (cache.src_keys, cache.src_values), _Whole(sources))
         return self._next_token(self._model.decoder_norm(x))
@@ -92,8 +88,7 @@ class IncrementalDecoder:
     def _next_token(self, x: Tensor) -> Iterator[Tensor]:
         """Yield log-probabilities (b, W, V) for the decoder output `x` (B, W, D).
 
-        Those of all beams would not fit into the processor's cache. For the same reason, the logits
-        of some beams overwrite those of others.
+        They come in parts that overwrite each other, to stay in the processor's cache.
         """
         n = max(1, LOGIT_ROWS[x.device.type] // x.shape[1])
         for few in torch.split(x, n):

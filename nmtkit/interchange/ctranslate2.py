@@ -15,11 +15,7 @@ from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 
 
 def write_model(
-    folder: Path,
-    model: Transformer,
-    vocabulary: Sequence[str],
-    dtype: str,
-    n_positions: int,
+    folder: Path, model: Transformer, vocabulary: Sequence[str], dtype: str, n_positions: int
 ) -> None:
     """Write what `ctranslate2.Translator` loads.
 
@@ -40,8 +36,8 @@ def write_model(
     _set_embedding(spec.encoder, spec.encoder.embeddings[0], model.src_embedding, n_positions)
     _set_embedding(spec.decoder, spec.decoder.embeddings, model.tgt_embedding, n_positions)
     if model.config.norm == "pre":
-        _set_norm(spec.encoder.layer_norm, model.encoder_norm)
-        _set_norm(spec.decoder.layer_norm, model.decoder_norm)
+        _set(spec.encoder.layer_norm, model.encoder_norm, "gamma", "beta")
+        _set(spec.decoder.layer_norm, model.decoder_norm, "gamma", "beta")
     layer_specs = [*spec.encoder.layer, *spec.decoder.layer]
     for layer_spec, layer in zip(layer_specs, [*model.encoder, *model.decoder], strict=True):
         _set_layer(layer_spec, layer)
@@ -75,15 +71,14 @@ def _set_layer(spec: Any, layer: Any) -> None:
         sublayers.insert(1, (spec.attention, spec.attention.linear, linears))
     for (sublayer, linear_specs, linears), residual in zip(sublayers, layer.residuals, strict=True):
         for linear_spec, linear in zip(linear_specs, linears, strict=True):
-            linear_spec.weight = _array(linear.weight)
-            if linear.bias is not None:
-                linear_spec.bias = _array(linear.bias)
-        _set_norm(sublayer.layer_norm, residual.norm)
+            _set(linear_spec, linear, "weight", "bias")
+        _set(sublayer.layer_norm, residual.norm, "gamma", "beta")
 
 
-def _set_norm(spec: Any, norm: Any) -> None:
-    spec.gamma = _array(norm.weight)
-    spec.beta = _array(norm.bias)
+def _set(spec: Any, module: Any, weight: str, bias: str) -> None:
+    setattr(spec, weight, _array(module.weight))
+    if module.bias is not None:
+        setattr(spec, bias, _array(module.bias))
 
 
 def _array(tensor: Tensor) -> Any:

@@ -20,6 +20,7 @@ from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.subword import VERSION_LINE, read_codes
 from nmtkit.errors import UserError, shown
 from nmtkit.files import DamagedError, first_problem, read_utf8
+from nmtkit.interchange.names import NORMS, parts_of
 from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
@@ -45,8 +46,11 @@ PACKAGES = ("omegaconf.", "fairseq.")
 
 # In a dictionary, these four precede the lines of the file. Ours are in another order.
 SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
-ROWS = (1, 0, 2, 3)  # of <pad>, <s>, </s> and <unk> in fairseq's matrices
-ROWS_OF_DECODER = (1, 2, 2, 3)  # the same, but <s> is read as </s>
+ROWS = {  # of our <pad>, <s>, </s> and <unk> in fairseq's matrices
+    "src_embedding.weight": (1, 0, 2, 3),
+    "tgt_embedding.weight": (1, 2, 2, 3),  # <s> is read as </s>
+    "_output": (1, 0, 2, 3),
+}
 FILLER = re.compile(r"madeupword\d{4}")  # fills the dictionary up to a multiple of 8
 
 # Settings that our model has only one value of: what they must be, if they are there.
@@ -62,30 +66,8 @@ FIXED: dict[str, Any] = {
 }
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
 
-# The norms of a layer, in the order of its sublayers.
-NORMS = {
-    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
-    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
-}
-EMBEDDINGS = {
-    "src_embedding.weight": ("encoder.embed_tokens.weight", ROWS),
-    "tgt_embedding.weight": ("decoder.embed_tokens.weight", ROWS_OF_DECODER),
-    "_output": ("decoder.output_projection.weight", ROWS),
-}
-POSITIONS = {
-    "src_embedding.positions": "encoder.embed_positions.weight",
-    "tgt_embedding.positions": "decoder.embed_positions.weight",
-}
+SIDES = "encoder", "decoder"
 FIRST_POSITION = 2  # the first two rows are never read
-SUBLAYERS = {
-    "self_attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attention.out": ("self_attn.out_proj",),
-    "cross_attention.q": ("encoder_attn.q_proj",),
-    "cross_attention.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross_attention.out": ("encoder_attn.out_proj",),
-    "feed_forward.w1": ("fc1",),
-    "feed_forward.w2": ("fc2",),
-}
 MAX_DIGITS = 18  # of a count
 
 # Keys of `model` that hold no weights of ours.
@@ -94,7 +76,7 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 
 @dataclass(frozen=True)
 class Model:
-    """A model in our own terms."""
+    """A model in our terms."""
 
     config: ModelConfig
     n_rows: int
@@ -120,11 +102,13 @@ def read_model(path: Path, langs: Sequence[str]) -> Model:
         state = load(path, NAMES, PACKAGES)
         state = state if type(state) is dict else {}
         model, settings = state.get("model"), _settings(state)
-        if not isinstance(model, dict) or not all(type(key) is str for key in model):
-            raise UserError(f"{path} is not a checkpoint of fairseq: it has no model")
-        if settings is None:
+        if (
+            not isinstance(model, dict)
+            or not all(type(key) is str for key in model)
+            or not settings
+        ):
             raise UserError(
-                f"{path} has no settings of a model; give a checkpoint of fairseq-train"
+                f"{path} is not a checkpoint of fairseq-train: it has no model or no settings"
             )
         _check_settings(path, settings, langs)
         named = dict(_renamed(path, model))
@@ -133,20 +117,18 @@ def read_model(path: Path, langs: Sequence[str]) -> Model:
         weights = {
             name: _weight(path, named, name, shape) for name, shape in shapes(config, n_rows)
         }
-        for key in sorted(named):
-            if not NO_WEIGHTS.fullmatch(key):
-                raise UserError(f"{path} has {shown(key)}, which our model has not")
-        return Model(config, n_rows, weights)
+    for key in sorted(named):
+        if not NO_WEIGHTS.fullmatch(key):
+            raise UserError(f"{path} has {shown(key)}, which our model has not")
+    return Model(config, n_rows, weights)
 
 
-def _settings(state: Mapping[str, Any]) -> dict[str, Any] | None:
+def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the flat settings of the model: a Namespace or, since 2020, a part of `cfg`."""
     found = _plain(state.get("args"))
     if found is None and type(cfg := _plain(state.get("cfg"))) is dict:
         found = _plain(cfg.get("model"))
-    if type(found) is not dict:
-        return None
-    return {key: _plain(value) for key, value in found.items()}
+    return {key: _plain(value) for key, value in found.items()} if type(found) is dict else {}
 
 
 def _plain(value: Any) -> Any:
@@ -164,7 +146,7 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
                 "be imported"
             )
     for key in BOTH_SIDES:
-        sides = [settings.get(f"{side}_{key}", False) for side in ("encoder", "decoder")]
+        sides = [settings.get(f"{side}_{key}", False) for side in SIDES]
         if sides[0] != sides[1]:
             raise UserError(
                 f"{path} has a model with encoder_{key} = {shown(sides[0])} and decoder_{key} = "
@@ -208,24 +190,26 @@ def _config(
             "one dictionary for both sides (--joined-dictionary) can be imported"
         )
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
-    layers = {
-        side: next(n for n in count() if f"{side}.layers.{n}.fc1.weight" not in named)
-        for side in ("encoder", "decoder")
-    }
-    if layers["encoder"] != layers["decoder"]:
+    n_layers, n_decoder_layers = (
+        next(n for n in count() if f"{side}.layers.{n}.fc1.weight" not in named) for side in SIDES
+    )
+    if n_layers != n_decoder_layers:
         raise UserError(
-            f"{path} has {layers['encoder']:,} encoder layers and {layers['decoder']:,} decoder "
-            "layers; only a model with as many on both sides can be imported"
+            f"{path} has {n_layers:,} encoder layers and {n_decoder_layers:,} decoder layers; only "
+            "a model with as many on both sides can be imported"
         )
     learned = bool(settings.get("encoder_learned_pos", False))
     max_positions = [settings.get(f"max_{side}_positions", 1024) for side in ("source", "target")]
     if learned:
-        max_positions = [_shape(path, named, key)[0] - FIRST_POSITION for key in POSITIONS.values()]
+        max_positions = [
+            _shape(path, named, f"{side}.embed_positions.weight")[0] - FIRST_POSITION
+            for side in SIDES
+        ]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
         raise UserError(f"{path} has {shown(n_heads)} attention heads for d_model = {d_model:,}")
     values = {
-        "n_layers": layers["encoder"],
+        "n_layers": n_layers,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_heads": n_heads,
@@ -256,14 +240,13 @@ def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> tuple[int, int]
 
 def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
     """Take the parts of our weight `name` out of fairseq's, and join them."""
-    missing = [key for key in _keys(name) if key not in named]
-    if missing:
+    names = parts_of(name)
+    if missing := [part for part in names if part not in named]:
         raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
-    parts = [named.pop(key) for key in _keys(name)]
-    if name in EMBEDDINGS:  # the rows of the symbols in our order
-        (matrix,), (_, rows) = parts, EMBEDDINGS[name]
-        parts = [*(matrix[row : row + 1] for row in rows), matrix[len(rows) :]]
-    elif name in POSITIONS:
+    parts = [named.pop(part) for part in names]
+    if name in ROWS:
+        parts = [*(parts[0][row : row + 1] for row in ROWS[name]), parts[0][len(SYMBOLS) :]]
+    elif name.endswith(".positions"):
         parts = [parts[0][FIRST_POSITION:]]
     if {part.shape[1:] for part in parts} != {shape[1:]} or sum(map(len, parts)) != shape[0]:
         found = " and ".join(str(tuple(part.shape)) for part in parts)
@@ -272,23 +255,6 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
             f"{shape}"
         )
     return torch.cat(parts).float()
-
-
-def _keys(name: str) -> list[str]:
-    """Return fairseq's names of the parts of our weight `name`."""
-    if name in EMBEDDINGS:
-        return [EMBEDDINGS[name][0]]
-    if name in POSITIONS:
-        return [POSITIONS[name]]
-    match name.split("."):
-        case [norm, kind]:
-            return [f"{norm.replace('_', '.layer_')}.{kind}"]
-        case [side, layer, "residuals", number, _, kind]:
-            return [f"{side}.layers.{layer}.{NORMS[side][int(number)]}.{kind}"]
-        case [side, layer, *sublayer, kind]:
-            parts = SUBLAYERS[".".join(sublayer)]
-            return [f"{side}.layers.{layer}.{part}.{kind}" for part in parts]
-    raise AssertionError(name)
 
 
 def _read_text(path: Path, option: str) -> str:
@@ -330,8 +296,7 @@ def read_merges(path: Path) -> list[Pair]:
     if text.startswith("#version"):
         return read_codes(path)
     merges = []
-    lines = text.removesuffix("\n").split("\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         match line.strip("\r\n ").split(" "):
             case [one, other, count] if one and other and count.isdecimal():
                 merges.append((one, other))

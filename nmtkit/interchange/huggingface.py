@@ -6,6 +6,7 @@ are divided by s, and the model computes the same, but for rounding. An imported
 has this epsilon already: s = 1.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,18 +16,17 @@ from torch import Tensor
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.errors import UserError
 from nmtkit.files import share_file, write_json
+from nmtkit.interchange.names import parts_of
 from nmtkit.model.transformer import Transformer
+from nmtkit.model.weights import shapes
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
 MARIAN_EPSILON = 1e-5
-NORMS = {  # of a layer, in the order of its sublayers
-    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
-    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
-}
-
-Named = Iterator[tuple[str, Tensor]]
+SYMBOLS = {"bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID, "unk": UNK_ID}
+READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$|^_output$")  # of vectors between sublayers
+UNSCALED = re.compile(r"(qkv|\.q|\.kv|w1)\.bias$")
 
 
 def _check_supported(config: ModelConfig) -> None:
@@ -60,23 +60,13 @@ def write_model(
     """
     _check_supported(model.config)
     config, n_rows = model.config, len(model.output_matrix)
-    symbols = {
-        "bos_token_id": BOS_ID,
-        "decoder_start_token_id": BOS_ID,
-        "eos_token_id": EOS_ID,
-        "pad_token_id": PAD_ID,
-    }
+    symbols = {f"{name}_token_id": id_ for name, id_ in SYMBOLS.items() if name != "unk"}
+    symbols["decoder_start_token_id"] = BOS_ID
     described = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "activation_function": "relu",
         "d_model": config.d_model,
-        "encoder_layers": config.n_layers,
-        "decoder_layers": config.n_layers,
-        "encoder_ffn_dim": config.d_ff,
-        "decoder_ffn_dim": config.d_ff,
-        "encoder_attention_heads": config.n_heads,
-        "decoder_attention_heads": config.n_heads,
         "dropout": config.dropout,
         "forced_eos_token_id": None,
         "max_position_embeddings": n_positions,
@@ -86,6 +76,10 @@ def write_model(
         "vocab_size": n_rows,
         **symbols,
     }
+    for side in ("encoder", "decoder"):
+        described[f"{side}_layers"] = config.n_layers
+        described[f"{side}_ffn_dim"] = config.d_ff
+        described[f"{side}_attention_heads"] = config.n_heads
     write_json(folder / "config.json", described)
     generation = {
         "length_penalty": decoding.length_penalty,
@@ -116,67 +110,40 @@ def write_tokenizer(
         "source_lang": langs[0],
         "target_lang": langs[1],
         "model_max_length": max_subwords,
-        "bos_token": SPECIALS[BOS_ID],
-        "eos_token": SPECIALS[EOS_ID],
-        "pad_token": SPECIALS[PAD_ID],
-        "unk_token": SPECIALS[UNK_ID],
+        **{f"{name}_token": SPECIALS[id_] for name, id_ in SYMBOLS.items()},
     }
     write_json(folder / "tokenizer_config.json", described)
 
 
 @torch.no_grad()
-def _weights(model: Transformer, n_positions: int) -> Named:
-    """Yield the weights under their names in MarianMTModel."""
-    ours = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    scale = (MARIAN_EPSILON / model.config.layer_norm_epsilon) ** 0.5
-    is_tied = model.config.tie_embeddings
-    if is_tied:
-        yield "model.shared.weight", model.output_matrix.detach() * scale
-    else:
-        yield "model.encoder.embed_tokens.weight", model.src_embedding.weight.detach() * scale
-        yield "model.decoder.embed_tokens.weight", model.tgt_embedding.weight.detach() * scale
-        yield "lm_head.weight", model.output_matrix.detach() / scale
-    yield "final_logits_bias", torch.zeros(1, len(model.output_matrix))
+def _weights(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor]]:
+    """Yield the weights under their names in MarianMTModel, which has biases everywhere."""
+    config, n_rows = model.config, len(model.output_matrix)
+    scale = (MARIAN_EPSILON / config.layer_norm_epsilon) ** 0.5
+    yield "final_logits_bias", torch.zeros(1, n_rows)
     positions = torch.arange(n_positions)
     for side, embedding in (("encoder", model.src_embedding), ("decoder", model.tgt_embedding)):
         table = embedding.position(positions, n_positions)
-        yield f"model.{side}.embed_positions.weight", table.detach() * scale
+        yield f"model.{side}.embed_positions.weight", table * scale
+    ours = dict(model.named_parameters())
     # The last norm is read by the output matrix, which is `scale` times ours if it is tied.
-    last = f"decoder.{model.config.n_layers - 1}.residuals.2.norm" if is_tied else ""
-    for side, norms in NORMS.items():
-        for number in range(model.config.n_layers):
-            place, layer = f"model.{side}.layers.{number}", f"{side}.{number}"
-            yield from _attention(ours, f"{layer}.self_attention", f"{place}.self_attn", scale)
-            if side == "decoder":
-                cross = f"{layer}.cross_attention"
-                yield from _attention(ours, cross, f"{place}.encoder_attn", scale)
-            yield from _feed_forward(ours, layer, place, scale)
-            for i, norm in enumerate(norms):
-                name = f"{layer}.residuals.{i}.norm"
-                factor = 1 / scale if name == last else scale
-                yield f"{place}.{norm}.weight", ours[f"{name}.weight"] * factor
-                yield f"{place}.{norm}.bias", ours[f"{name}.bias"] * factor
+    last = f"decoder.{config.n_layers - 1}.residuals.2." if config.tie_embeddings else "none"
+    biased = config.model_copy(update={"attention_bias": True, "positions": "sinusoid"})
+    for name, shape in shapes(biased, n_rows):
+        weight = ours.get(name, torch.zeros(shape))
+        is_reader = READERS.search(name) or name.startswith(last)
+        weight = (
+            weight / scale if is_reader else weight if UNSCALED.search(name) else weight * scale
+        )
+        parts = parts_of(name)
+        for part, chunk in zip(parts, weight.chunk(len(parts)), strict=True):
+            yield _marians(part, is_tied=config.tie_embeddings), chunk
 
 
-def _attention(ours: dict[str, Tensor], name: str, place: str, scale: float) -> Named:
-    merged = ("qkv",) if f"{name}.qkv.weight" in ours else ("q", "kv")
-    n_heads_width = ours[f"{name}.out.weight"].shape[1]
-    for kind, factor in (("weight", 1 / scale), ("bias", 1.0)):
-        if f"{name}.out.{kind}" in ours:
-            whole = torch.cat([ours[f"{name}.{part}.{kind}"] for part in merged])
-        else:
-            whole = torch.zeros(3 * n_heads_width)
-        for letter, part in zip("qkv", whole.chunk(3), strict=True):
-            yield f"{place}.{letter}_proj.{kind}", part * factor
-    out = ours[f"{name}.out.weight"]
-    yield f"{place}.out_proj.weight", out * scale
-    bias = ours.get(f"{name}.out.bias", torch.zeros(len(out)))
-    yield f"{place}.out_proj.bias", bias * scale
-
-
-def _feed_forward(ours: dict[str, Tensor], layer: str, place: str, scale: float) -> Named:
-    name = f"{layer}.feed_forward"
-    yield f"{place}.fc1.weight", ours[f"{name}.w1.weight"] / scale
-    yield f"{place}.fc1.bias", ours[f"{name}.w1.bias"]
-    yield f"{place}.fc2.weight", ours[f"{name}.w2.weight"] * scale
-    yield f"{place}.fc2.bias", ours[f"{name}.w2.bias"] * scale
+def _marians(name: str, *, is_tied: bool) -> str:
+    """Return Marian's name of a weight that has this one in fairseq."""
+    if name == "decoder.output_projection.weight":
+        return "lm_head.weight"
+    if is_tied and name == "decoder.embed_tokens.weight":
+        return "model.shared.weight"
+    return f"model.{name}"

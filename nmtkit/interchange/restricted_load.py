@@ -40,7 +40,7 @@ class Inert:
 
 @contextmanager
 def limited_memory(path: Path) -> Iterator[None]:
-    """Limit what this process takes on Linux: 8 times the size of the file and 2 GiB more.
+    """Let this process take 8 times the size of the file and 2 GiB more, on Linux.
 
     Raises:
         UserError: What is done with the file needs more.
@@ -104,20 +104,19 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        said = str(error).rpartition("WeightsUnpickler error:")[2]
-        said = shortened(" ".join(said.split()), 200)
+        said = " ".join(str(error).rpartition("WeightsUnpickler error:")[2].split())
         raise UserError(
             f"{path} is damaged, or not a file of torch.save that torch {torch.__version__} reads "
-            f"({type(error).__name__}: {said}); get it again from where it was published"
+            f"({type(error).__name__}: {shortened(said, 200)}); get it again from where it was "
+            "published"
         ) from error
 
 
 def _names_in_zip(path: Path) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             raise ValueError("a part is compressed, as torch never does")
-        pickles = [member for member in members if member.filename.endswith("/data.pkl")]
+        pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise ValueError(f"a zip archive with {len(pickles)} data.pkl")
         with archive.open(pickles[0]) as stream:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from markupsafe import Markup
 
 from nmtkit.files import Record
@@ -78,12 +79,7 @@ def render_page(picture: AttentionPicture) -> str:
     script = SCRIPT.read_text(encoding="utf-8")
     views = [finding.view.model_dump() for finding in picture.findings]
     words = {kind: [list(map(visible, each)) for each in picture.words(kind)] for kind in NAMES}
-    weights = {
-        kind: [
-            [[[round(w, DIGITS) for w in row] for row in head] for head in layer] for layer in of
-        ]
-        for kind, of in picture.weights.items()
-    }
+    weights = {kind: np.round(of, DIGITS).tolist() for kind, of in picture.weights.items()}
     data = json.dumps(
         {"views": views, "words": words, "weights": weights},
         ensure_ascii=False,

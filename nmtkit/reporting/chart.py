@@ -29,72 +29,47 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 @dataclass(frozen=True)
 class Axis:
-    """One of the two axes of a chart.
+    """One of the two axes of a chart; where it ends is taken from the values by default."""
 
-    Attributes:
-        name: What it counts; "" where the title says it.
-        is_log: Whether it is logarithmic; all values are positive then.
-        low: Where it begins; None: at the lowest value, or at a round one below it.
-        high: Where it ends; None: at the highest value, or at a round one above it.
-        ticks: Values and their names; by default, a few round values.
-        unit: What follows the round values, such as " %".
-    """
-
-    name: str = ""
-    is_log: bool = False
+    name: str = ""  # what it counts; "" where the title says it
+    is_log: bool = False  # all values are positive then
     low: float | None = None
     high: float | None = None
-    ticks: Sequence[tuple[float, str]] = ()
-    unit: str = ""
+    ticks: Sequence[tuple[float, str]] = ()  # values and their names; by default, round values
+    unit: str = ""  # what follows the round values, such as " %"
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together.
+    """Points that belong together: places on the horizontal axis and values.
 
-    Attributes:
-        name: What the legend calls them.
-        points: Places on the horizontal axis and values. A bar or a step reaches to the place of
-            the next point; the last point only ends them.
-        kind: How they are drawn.
-        colour: The number of their colour; None: their place among the series of the chart.
-        labels: The names of dots, written beside them; none, or one for each point.
-        notes: What is shown where a point is pointed at; by default, its place and its value.
+    A bar or a step reaches to the place of the next point; the last point only ends them.
     """
 
-    name: str
+    name: str  # in the legend
     points: Sequence[Point]
     kind: Kind = "line"
-    colour: int | None = None
-    labels: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    colour: int | None = None  # its number; None: the place among the series of the chart
+    labels: Sequence[str] = ()  # the names of dots, written beside them
+    notes: Sequence[str] = ()  # shown where a point is pointed at; by default, place and value
 
 
 @dataclass(frozen=True)
 class Chart:
     """Series over a horizontal and a vertical axis; a template prints it as SVG.
 
-    Attributes:
-        key: Its id on the page, of letters, digits and hyphens.
-        title: What it shows; a page writes it above, and screen readers say it.
-        series: What is drawn. If there are two or more, a legend below the plot names them.
-        x: The horizontal axis.
-        y: The vertical axis.
-        marks: Places on the horizontal axis that are singled out, with their names.
-        description: For screen readers; by default, the first and the last point of each series.
-        width: In pixels, as drawn on a large screen.
-        plot: The height of the plot in pixels; axes, legend and marks come on top.
+    A legend below the plot names two or more series.
     """
 
-    key: str
-    title: str
+    key: str  # its id on the page, of letters, digits and hyphens
+    title: str  # a page writes it above, and screen readers say it
     series: Sequence[Series]
     x: Axis = Axis()
     y: Axis = Axis()
-    marks: Sequence[tuple[float, str]] = ()
-    description: str = ""
-    width: float = 420.0
-    plot: float = 160.0
+    marks: Sequence[tuple[float, str]] = ()  # places that are singled out, and their names
+    description: str = ""  # for screen readers; by default, the ends of each series
+    width: float = 420.0  # in pixels, as drawn on a large screen
+    plot: float = 160.0  # the height of the plot; axes, legend and marks come on top
 
     def __html__(self) -> Markup:
         """Return it as SVG for a page whose style includes chart.css."""
@@ -328,15 +303,9 @@ class _Scale:
 def _scale(
     axis: Axis, values: Sequence[float], start: float, end: float, *, n_ticks: int, is_round: bool
 ) -> _Scale:
-    """Return the scale of an axis, with at most about `n_ticks` values.
+    """Return the scale of an axis with about `n_ticks` values.
 
-    Args:
-        axis: The axis.
-        values: What is drawn on it.
-        start: Where it begins, in pixels.
-        end: Where it ends, in pixels.
-        n_ticks: How many values are written.
-        is_round: Whether an end that is not given is a round value; a logarithmic one is not.
+    If `is_round`, a linear axis ends at round values where its ends are not given.
     """
     low = min(values, default=1.0) if axis.low is None else axis.low
     high = max(values, default=1.0) if axis.high is None else axis.high

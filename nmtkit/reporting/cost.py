@@ -19,29 +19,33 @@ if TYPE_CHECKING:
 BY_TIME = "cost as in Table 2 (time x devices x rate)"
 COUNTED = "matrix products, counted"
 
-# By the beginning of CUDA's name of a device, a regular expression: FLOP/s.
-OF_PAPER = {
-    r"(NVIDIA )?Tesla K80\b": 2.8e12,
-    r"(NVIDIA )?Tesla K40": 3.7e12,
-    r"(NVIDIA )?Tesla M40\b": 6.0e12,
-    r"(NVIDIA )?Tesla P100\b": 9.5e12,
-}
-# Cores, MHz, and who says so.
-OF_DATA_SHEETS = {
-    r"(NVIDIA )?Tesla V100-SXM2\b": (5_120, 1_530, "Tesla V100 data sheet"),
-    r"(NVIDIA )?Tesla V100-PCIE\b": (5_120, 1_380, "Tesla V100 data sheet"),
-    r"(NVIDIA |Tesla )T4\b": (2_560, 1_590, "T4 data sheet"),
-    r"NVIDIA A100\b": (6_912, 1_410, "A100 data sheet"),
-    r"NVIDIA A40\b": (10_752, 1_740, "A40 data sheet"),
-    r"NVIDIA A10\b": (9_216, 1_695, "A10 data sheet"),
-    r"NVIDIA RTX A6000\b": (10_752, 1_800, "RTX A6000 data sheet"),
-    r"NVIDIA GeForce RTX 3090$": (10_496, 1_695, "Ampere GA102 whitepaper"),
-    r"NVIDIA GeForce RTX 4090$": (16_384, 2_520, "Ada whitepaper"),
-    r"NVIDIA L4\b": (7_424, 2_040, "L4 data sheet"),
-    r"NVIDIA L40S\b": (18_176, 2_520, "L40S data sheet"),
-    r"NVIDIA H100 PCIe\b": (14_592, 1_755, "H100 data sheet"),
-    r"NVIDIA H100 80GB HBM3\b": (16_896, 1_980, "H100 data sheet"),
-    r"NVIDIA H200\b": (16_896, 1_980, "H200 data sheet"),
+PAPER = "the paper, section 6.1"
+
+
+def _of_sheet(n_cores: int, mhz: int, source: str) -> tuple[float, str]:
+    return 2.0 * n_cores * mhz * 1e6, f"NVIDIA {source}: {n_cores:,} cores, {mhz:,} MHz"
+
+
+# FLOP/s and who says so, by the beginning of CUDA's name of a device, a regular expression.
+RATES = {
+    r"(NVIDIA )?Tesla K80\b": (2.8e12, PAPER),
+    r"(NVIDIA )?Tesla K40": (3.7e12, PAPER),
+    r"(NVIDIA )?Tesla M40\b": (6.0e12, PAPER),
+    r"(NVIDIA )?Tesla P100\b": (9.5e12, PAPER),
+    r"(NVIDIA )?Tesla V100-SXM2\b": _of_sheet(5_120, 1_530, "Tesla V100 data sheet"),
+    r"(NVIDIA )?Tesla V100-PCIE\b": _of_sheet(5_120, 1_380, "Tesla V100 data sheet"),
+    r"(NVIDIA |Tesla )T4\b": _of_sheet(2_560, 1_590, "T4 data sheet"),
+    r"NVIDIA A100\b": _of_sheet(6_912, 1_410, "A100 data sheet"),
+    r"NVIDIA A40\b": _of_sheet(10_752, 1_740, "A40 data sheet"),
+    r"NVIDIA A10\b": _of_sheet(9_216, 1_695, "A10 data sheet"),
+    r"NVIDIA RTX A6000\b": _of_sheet(10_752, 1_800, "RTX A6000 data sheet"),
+    r"NVIDIA GeForce RTX 3090$": _of_sheet(10_496, 1_695, "Ampere GA102 whitepaper"),
+    r"NVIDIA GeForce RTX 4090$": _of_sheet(16_384, 2_520, "Ada whitepaper"),
+    r"NVIDIA L4\b": _of_sheet(7_424, 2_040, "L4 data sheet"),
+    r"NVIDIA L40S\b": _of_sheet(18_176, 2_520, "L40S data sheet"),
+    r"NVIDIA H100 PCIe\b": _of_sheet(14_592, 1_755, "H100 data sheet"),
+    r"NVIDIA H100 80GB HBM3\b": _of_sheet(16_896, 1_980, "H100 data sheet"),
+    r"NVIDIA H200\b": _of_sheet(16_896, 1_980, "H200 data sheet"),
 }
 
 
@@ -76,21 +80,10 @@ def training_cost(
         device: the name of each.
         product_flops: of the matrix products of all steps.
     """
-    rate, source = _rate(device)
+    nobody = (None, f"no rate of {device} is listed")
+    rate, source = next((rate for name, rate in RATES.items() if re.match(name, device)), nobody)
     by_time = None if rate is None else seconds * n_devices * rate
     return TrainingCost(seconds, n_devices, device, rate, source, by_time, product_flops)
-
-
-def _rate(device: str) -> tuple[float | None, str]:
-    """Return the FLOP/s of a device, and who says so or that nobody does."""
-    for name, rate in OF_PAPER.items():
-        if re.match(name, device):
-            return rate, "the paper, section 6.1"
-    for name, (n_cores, mhz, source) in OF_DATA_SHEETS.items():
-        if re.match(name, device):
-            rate = 2.0 * n_cores * mhz * 1e6
-            return rate, f"NVIDIA {source}: {n_cores:,} cores, {mhz:,} MHz"
-    return None, f"no rate of {device} is listed"
 
 
 def by_time(cost: TrainingCost) -> str:

@@ -42,13 +42,6 @@ class _Steps:
         return total / n if n else None
 
 
-@dataclass(frozen=True)
-class _Evaluation:
-    step: int
-    perplexity: float
-    score: float
-
-
 class Curves:
     """The metrics of a training, so few of them that the page stays small.
 
@@ -70,7 +63,7 @@ class Curves:
         self.samples: Sequence[Sample] = ()
         self._width = 1  # steps of a point
         self._points: list[_Steps] = []
-        self._dev: list[_Evaluation] = []
+        self._dev: list[tuple[int, float, float]] = []  # step, perplexity, score
         self._score_name = "sacreBLEU"
         self._written = -math.inf
 
@@ -94,7 +87,7 @@ class Curves:
         score = bleu if f1 is None else f1
         if perplexity is not None and perplexity > 0 and score is not None:
             self._score_name = "sacreBLEU" if f1 is None else "bracket F1"
-            self._dev.append(_Evaluation(metrics["step"], perplexity, score))
+            self._dev.append((metrics["step"], perplexity, score))
 
     def _append(self, point: _Steps) -> None:
         number = (point.last - 1) // self._width
@@ -104,7 +97,7 @@ class Curves:
 
     def write_sometimes(self) -> None:
         """Write the page if the last step was evaluated, or the page is some seconds old."""
-        evaluated = self._dev and self._dev[-1].step == self._points[-1].last
+        evaluated = self._dev and self._dev[-1][0] == self._points[-1].last
         if evaluated or time.monotonic() - self._written >= EVERY_S:
             self.write("running")
 
@@ -139,16 +132,16 @@ class Curves:
                 ("step", "loss", "perplexity", self._score_name),
                 [
                     (
-                        f"{each.step:,}",
-                        f"{math.log(each.perplexity):.3f}",
-                        f"{each.perplexity:.2f}",
-                        f"{each.score:.2f}",
+                        f"{step:,}",
+                        f"{math.log(perplexity):.3f}",
+                        f"{perplexity:.2f}",
+                        f"{score:.2f}",
                     )
-                    for each in self._dev[: -MAX_ROWS - 1 : -1]
+                    for step, perplexity, score in self._dev[: -MAX_ROWS - 1 : -1]
                 ],
                 n_labels=1,
             ),
-            sampled=self._dev[-1].step if self._dev else 0,
+            sampled=self._dev[-1][0] if self._dev else 0,
             samples=[
                 list(zip(("source", "reference", "translation"), sample, strict=True))
                 for sample in self.samples[:: 1 + len(self.samples) // MAX_SAMPLES]
@@ -159,15 +152,18 @@ class Curves:
         """Return the name, the value and the note of each."""
         loss, rate = newest.mean("nll"), newest.mean("learning_rate") or 0.0
         tokens, seconds = newest.sums["tgt_tokens"][0], newest.sums["seconds"][0]
-        dev = self._dev[-1] if self._dev else None
-        best = min(self._dev, key=lambda each: each.perplexity, default=None)
-        at = f"step {dev.step:,}" if dev else "no evaluation yet"
-        of_best = f"best {best.perplexity:.2f}, step {best.step:,}" if best else at
+        perplexity = score = "-"
+        at = best = "no evaluation yet"
+        if self._dev:
+            step, *of_dev = self._dev[-1]
+            at, (perplexity, score) = f"step {step:,}", (f"{value:.2f}" for value in of_dev)
+            lowest = min(self._dev, key=lambda each: each[1])
+            best = f"best {lowest[1]:.2f}, step {lowest[0]:,}"
         return [
             ("Step", f"{newest.last:,}", f"of {self._max_steps:,}"),
             ("Training loss", "-" if loss is None else f"{loss:.4g}", "nats per subword"),
-            ("Dev perplexity", f"{dev.perplexity:.2f}" if dev else "-", of_best),
-            (f"Dev {self._score_name}", f"{dev.score:.2f}" if dev else "-", at),
+            ("Dev perplexity", perplexity, best),
+            (f"Dev {self._score_name}", score, at),
             ("Learning rate", f"{rate:.2e}", ""),
             ("Target tokens/s", f"{tokens / max(seconds, 1e-9):,.0f}", left),
         ]
@@ -180,8 +176,8 @@ class Curves:
             means = ((each.last, each.mean(name)) for each in self._points)
             return [(step, mean) for step, mean in means if mean is not None]
 
-        losses = [(each.step, math.log(each.perplexity)) for each in self._dev]
-        scores = [(each.step, each.score) for each in self._dev]
+        losses = [(step, math.log(perplexity)) for step, perplexity, _ in self._dev]
+        scores = [(step, score) for step, _, score in self._dev]
         norms = [(step, norm) for step, norm in measured("gradient_norm") if norm > 0]
         seconds = dict(measured("seconds"))
         speeds = [

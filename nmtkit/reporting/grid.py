@@ -49,6 +49,14 @@ class Grid:
         groups = [[others(row) for row in group] for group in self.groups]
         return replace(self, columns=others(self.columns), n_labels=n_labels, groups=groups)
 
+    def filled(self) -> "Grid":
+        """Return the table without the columns of numbers where all cells are empty."""
+        filled = self
+        for column in reversed(range(self.n_labels, len(self.columns))):
+            if not any(row[column] for group in self.groups for row in group):
+                filled = filled.without(column)
+        return filled
+
     def rows(self) -> list[list[Row]]:
         """Return the groups as they are shown: nothing unseen, no first cell twice."""
         return [

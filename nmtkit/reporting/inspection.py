@@ -1,16 +1,14 @@
 """What a prepared corpus contains: facts, their tables and charts, and a page of them."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nmtkit.reporting.chart import Axis, Chart, Kind, Series
+from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES
 
 RATIO_TICKS = ((0.25, "1/4"), (0.5, "1/2"), (1, "1"), (2, "2"), (4, "4"))
-BLOCKS, MAX_BLOCKS = " ▁▂▃▄▅▆▇█", 17
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class TrainingCorpus:
 
 @dataclass(frozen=True)
 class Counted:
-    """A word or a piece, and how often it occurs."""
+    """A word, and how often it occurs."""
 
     text: str
     count: int
@@ -75,7 +73,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The subwords, and how often they occur on both sides of train; special symbols left out."""
+    """The subwords, and how many hardly occur on both sides of train."""
 
     method: str
     n_tokens: int  # special symbols counted
@@ -84,8 +82,6 @@ class Vocabulary:
     n_never: int
     n_under_10: int  # those that never occur counted
     n_under_100: int
-    most_frequent: list[Counted]
-    rarest: list[Counted]  # of those that occur
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,7 @@ def spoken(reason: str) -> str:
 
 
 def notes(inspection: Inspection) -> list[str]:
-    """What training leaves out of the pairs that were kept, and what Moses loses of dev."""
+    """What training leaves out, what Moses loses of dev, and the words that are unknown."""
     train = inspection.splits[0]
     limit = f"max_positions = {inspection.max_positions:,} tokens"
     found = [f"Training reads every pair that was kept: none is longer than {limit}."]
@@ -201,13 +197,15 @@ def notes(inspection: Inspection) -> list[str]:
             f"dev scores {inspection.round_trip:.2f} sacreBLEU against itself; no translation of "
             "it can be expected to score more."
         )
+    for side in inspection.splits[1].sides:
+        if words := "  ".join(f"{word.text} {word.count:,}" for word in side.unknown_words):
+            found.append(f"Words of dev, {side.lang}, with an unknown token: {words}")
     return [*found, *filter(None, [code_note(inspection.other_code)])]
 
 
 def grids(inspection: Inspection) -> list[Grid]:
     """What a person checks before training."""
-    tables = (corpora_grid, lengths_grid, vocabulary_grid, words_grid)
-    return [table(inspection) for table in tables]
+    return [table(inspection) for table in (corpora_grid, lengths_grid, vocabulary_grid)]
 
 
 def corpora_grid(inspection: Inspection) -> Grid:
@@ -247,26 +245,16 @@ def lengths_grid(inspection: Inspection) -> Grid:
                 f"{side.n_tokens:,}",
                 f"{side.n_unknown:,}",
                 share(side.n_unknown, side.n_tokens),
-                _blocks(side.histogram.counts),
             )
             for side in split.sides
         ]
         ratios = (f"{value:,.2f}" for value in vars(split.ratios).values())
-        blocks = _blocks(split.ratio_histogram.counts)
-        groups.append([*rows, (name, _ratio(split), *ratios, "", "", "", "", blocks)])
-    longest = inspection.splits[0].sides[0].histogram.starts[-1]
-    columns = (
-        *("split", "", "median", "95 %", "99 %", "longest", "mean", "tokens", "unknown", "share"),
-        f"1 to {longest:,.0f} and more; ratios 1/4 to 4",
+        groups.append([*rows, (name, _ratio(split), *ratios, "", "", "", "")])
+    quantiles, counts = (
+        ("median", "95 %", "99 %", "longest"),
+        ("mean", "tokens", "unknown", "share"),
     )
-    return Grid("lengths in subword tokens", columns, 2, groups)
-
-
-def _blocks(counts: Sequence[int]) -> str:
-    """A histogram on a short line, of few bins together; what is not empty is seen."""
-    few = -(-len(counts) // MAX_BLOCKS)
-    sums = [sum(counts[i : i + few]) for i in range(0, len(counts), few)]
-    return "".join(BLOCKS[-(-each * (len(BLOCKS) - 1) // max(sums))] for each in sums)
+    return Grid("lengths in subword tokens", ("split", "", *quantiles, *counts), 2, groups)
 
 
 def _ratio(split: Split) -> str:
@@ -298,24 +286,6 @@ def vocabulary_grid(inspection: Inspection) -> Grid:
     return Grid.of(f"vocabulary ({vocabulary.method})", ("", "number", "share"), rows, 1)
 
 
-def words_grid(inspection: Inspection) -> Grid:
-    """Subwords and words to look at."""
-
-    def counted(words: Sequence[Counted]) -> str:
-        return " · ".join(f"{word.text} {word.count:,}" for word in words)
-
-    rows = [
-        ("most frequent subwords of train", counted(inspection.vocabulary.most_frequent)),
-        ("rarest that occur in train", counted(inspection.vocabulary.rarest)),
-        *(
-            (f"{side.lang} words of dev with an unknown token", counted(side.unknown_words))
-            for side in inspection.splits[1].sides
-            if side.unknown_words
-        ),
-    ]
-    return Grid.of("subwords and words", ("", "each with its count"), rows, 2)
-
-
 def sample_grids(inspection: Inspection) -> list[Grid]:
     """The first sample of each corpus, step by step, and the first dropped pair of each reason."""
     samples = {pair.corpus: pair for pair in reversed(inspection.samples)}.values()
@@ -329,12 +299,8 @@ def sample_grids(inspection: Inspection) -> list[Grid]:
         grids.append(Grid(f"{pair.corpus}, line {pair.line:,}", ("", "", ""), 3, groups))
     dropped = {pair.reason: pair for pair in reversed(inspection.dropped)}.values()
     rows = [
-        (
-            pair.reason.replace("_", " "),
-            f"{pair.corpus}, line {pair.line:,}",
-            f"{pair.src}\n{pair.tgt}",
-        )
-        for pair in reversed(dropped)
+        (spoken(each.reason), f"{each.corpus}, line {each.line:,}", f"{each.src}\n{each.tgt}")
+        for each in reversed(dropped)
     ]
     if rows:
         grids.append(Grid.of("a dropped pair of each reason", ("reason", "where", ""), rows, 3))
@@ -346,91 +312,49 @@ def sample_grids(inspection: Inspection) -> list[Grid]:
 
 def render_page(inspection: Inspection) -> str:
     """The page as text: a function of `inspection` alone."""
-    lengths = lengths_grid(inspection)
     return TEMPLATES.get_template("inspection.html.j2").render(
         inspection=inspection,
         notes=notes(inspection),
-        key_figures=_key_figures(inspection),
         corpora=corpora_grid(inspection),
-        lengths=lengths.without(len(lengths.columns) - 1),  # histograms, which the charts show
+        lengths=lengths_grid(inspection),
         vocabulary=vocabulary_grid(inspection),
-        words=words_grid(inspection),
         charts=charts(inspection),
         spoken=spoken,
     )
 
 
-def _key_figures(inspection: Inspection) -> list[tuple[str, str, str]]:
-    """Return the name, the value and the note of each."""
-    (train, dev), vocabulary = inspection.splits, inspection.vocabulary
-    n_read = sum(corpus.pairs for corpus in inspection.corpora)
-    n_unknown, n_tokens = (
-        sum(getattr(side, key) for side in dev.sides) for key in ("n_unknown", "n_tokens")
-    )
-    tokens = [
-        (f"{side.lang} tokens", f"{side.n_tokens:,}", f"{side.n_tokens / train.n_pairs:.1f} a pair")
-        for side in train.sides
-    ]
-    trip = inspection.round_trip
-    return [
-        ("Pairs to train on", f"{train.n_pairs - train.n_too_long:,}", f"of {n_read:,} read"),
-        *tokens,
-        ("Vocabulary", f"{vocabulary.n_tokens:,}", f"{vocabulary.n_rows:,} rows"),
-        ("Unknown", share(n_unknown, n_tokens), "of dev"),
-        *([] if trip is None else [("Round trip", f"{trip:.1f}", "sacreBLEU of dev")]),
-    ]
-
-
 def charts(inspection: Inspection) -> list[Chart]:
     """Histograms of the lengths of both sides, and of their ratio."""
     (train, dev), limit = inspection.splits, inspection.max_positions
-    percent, found = Axis(low=0, unit=" %"), []
+    found = []
     for number, (of_train, of_dev) in enumerate(zip(train.sides, dev.sides, strict=True)):
-        bins, lengths = of_train.histogram.starts, of_train.lengths
+        bins, median = of_train.histogram.starts, of_train.lengths.median
         end = bins[-1] + (bins[1] - bins[0] if len(bins) > 1 else 1)
-        marks = [(lengths.median, f"median {lengths.median:,.0f}")]
+        marks = [(median, f"median {median:,.0f}")]
         if limit < bins[-1]:
             marks.append((limit + 1.0, f"max_positions {limit:,}"))
-        found.append(
-            Chart(
-                f"length-{number}",
-                f"{of_train.lang} tokens a sentence, share of sentences",
-                _histograms(of_train.histogram, of_dev.histogram, end),
-                y=percent,
-                marks=marks,
-                description=f"Of train, {_said(lengths, 0)} tokens.",
-            )
-        )
-    bins = train.ratio_histogram.starts
-    ratio = Chart(
-        "ratio",
-        f"{_ratio(train)} ratio of lengths, share of pairs",
-        _histograms(train.ratio_histogram, dev.ratio_histogram, bins[-1] ** 2 / bins[-2]),
-        Axis(is_log=True, ticks=RATIO_TICKS),
-        percent,
-        [(train.ratios.median, f"median {train.ratios.median:.2f}")],
-        f"Of train, {_said(train.ratios, 2)}.",
-    )
-    return [*found, ratio]
+        title = f"{of_train.lang} tokens a sentence, share of sentences"
+        series = _histograms(of_train.histogram, of_dev.histogram, end)
+        found.append(_shares(f"length-{number}", title, series, Axis(), marks))
+    bins, median = train.ratio_histogram.starts, train.ratios.median
+    title = f"{_ratio(train)} ratio of lengths, share of pairs"
+    series = _histograms(train.ratio_histogram, dev.ratio_histogram, bins[-1] ** 2 / bins[-2])
+    octaves = Axis(is_log=True, ticks=RATIO_TICKS)
+    return [*found, _shares("ratio", title, series, octaves, [(median, f"median {median:.2f}")])]
 
 
-def _said(quantiles: Quantiles, digits: int) -> str:
-    median, p95, p99, longest = (f"{value:,.{digits}f}" for value in vars(quantiles).values())
-    return f"half have at most {median}, 95 % at most {p95}, 99 % at most {p99}; all {longest}"
+def _shares(
+    key: str, title: str, series: list[Series], x: Axis, marks: list[tuple[float, str]]
+) -> Chart:
+    said = f"Train and dev: {', '.join(name for _, name in marks)}; the table has the quantiles."
+    return Chart(key, title, series, x, Axis(low=0, unit=" %"), marks, said)
 
 
 def _histograms(train: Histogram, dev: Histogram, end: float) -> list[Series]:
     """Return train as bars and dev as steps, in percent; `end` is that of the last, open bin."""
-    found = []
-    kinds: tuple[tuple[str, Kind, int], ...] = (("train", "bars", 0), ("dev", "steps", 7))
-    for one, (name, kind, colour) in zip((train, dev), kinds, strict=True):
-        total = sum(one.counts)
-        shares = [100 * count / max(1, total) for count in one.counts]
-        below = [*(f", below {start:,.4g}" for start in one.starts[1:]), ""]
-        notes = [
-            f"{start:,.4g} and more{limit}: {count:,}, {share(count, total)}"
-            for start, limit, count in zip(one.starts, below, one.counts, strict=True)
-        ]
-        points = [*zip(one.starts, shares, strict=True), (end, 0.0)]
-        found.append(Series(name, points, kind, colour, notes=notes))
-    return found
+    bars, steps = (
+        [*zip(one.starts, [100 * n / max(1, sum(one.counts)) for n in one.counts], strict=True)]
+        for one in (train, dev)
+    )
+    last = (end, 0.0)
+    return [Series("train", [*bars, last], "bars"), Series("dev", [*steps, last], "steps", 7)]

@@ -108,7 +108,7 @@ class Report:
 def document(report: Report) -> Part:
     """Return the whole report."""
     results = [
-        *(_study_part(report, study) for study in report.studies),
+        *(_study_part(report, number) for number in range(len(report.studies))),
         _published_part("table-2", "Table 2", table_2(report), [*_cost_charts(report)], NOTES),
         _published_part("reproductions", "Reproductions", reproductions_grid(report)),
         _published_part("table-4", "Table 4", table_4(report)),
@@ -134,7 +134,8 @@ def document(report: Report) -> Part:
         "nmtkit report",
         text=f"Scored runs in {report.runs_dir}: {len(report.runs):,}. A row of ours leads to its "
         "run, and there to the recipe, the hashes, the code and the library versions that made "
-        f"it, and to the command that makes it again. Written {report.written} by {made_by}.",
+        "it, and to the command that makes it again.",
+        notes=[f"Written {report.written} by nmtkit report, {made_by}."],
         parts=[
             _runs_part(report),
             *(each for each in results if not each.is_folded),
@@ -177,7 +178,7 @@ def runs_grid(report: Report) -> Grid:
     ]
     names = (SCORE_NAMES[kind] for kind in kinds)
     columns = ("run", "test set", *names, "params, 10^6", f"FLOPs, {BY_TIME}", f"FLOPs, {COUNTED}")
-    return Grid.of("all scored runs", columns, rows, 2)
+    return Grid.of("all scored runs", columns, rows, 2).filled()
 
 
 def _link(run: RunFacts, before: str = "") -> Link:
@@ -235,34 +236,34 @@ def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
     return [*notes, f"figures of dev: {NOT_VERIFIED}"] if any(run.dev for run in runs) else []
 
 
-def _study_part(report: Report, study: StudyTable) -> Part:
+def _study_part(report: Report, number: int) -> Part:
+    study = report.studies[number]
+    n_before = sum(each.name == study.name for each in report.studies[:number])
+    key = f"study-{study.name}" + (f"-{n_before + 1}" if n_before else "")
     rows = {row.scored: row.name for row in study.rows}
     runs = [replace(run, label=rows[run.id]) for run in report.runs if run.id in rows]
     links = {run.label: _link(run) for run in runs}
     begun = [each for each in study.variants if each.state != "not run"]
     rest = [each for each in study.variants if each.state == "not run"]
-    grid, costs, chart = study_grid(study, begun or rest), cost_grid(study), study_chart(study)
+    grid, costs, chart = study_grid(study, begun or rest), cost_grid(study), study_chart(study, key)
     groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
-    not_run = f"{study.name}-not-run"
+    not_run = Part(
+        f"{key}-not-run",
+        "Rows that were not run",
+        tables={f"{key}-not-run": study_grid(study, rest)},
+        is_folded=True,
+    )
     return Part(
-        study.name,
+        key,
         study.name,
         text=study.description,
         tables={
-            study.name: replace(grid, groups=groups),
-            **({f"{study.name}-cost": costs} if costs.groups else {}),
+            key: replace(grid, groups=groups),
+            **({f"{key}-cost": costs} if costs.groups else {}),
         },
-        charts=[*([chart] if chart else []), *_charts(runs, f"{study.name}-")],
+        charts=[*([chart] if chart else []), *_charts(runs, f"{key}-")],
         notes=[*study_notes(study), *_dev_notes(runs)],
-        parts=[
-            Part(
-                part,
-                "Rows that were not run",
-                tables={part: study_grid(study, rest)},
-                is_folded=True,
-            )
-            for part in ([not_run] if begun and rest else [])
-        ],
+        parts=[not_run] if begun and rest else [],
         is_folded=not begun,
     )
 

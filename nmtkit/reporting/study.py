@@ -54,10 +54,13 @@ class Spread:
         deviation = stdev(known) if len(known) > 1 else 0.0
         return cls(fmean(known), deviation, len(known)) if known else None
 
-    def __str__(self) -> str:
-        """Return it as a cell of a table."""
-        several = f" ± {self.deviation:.2f} ({self.n:,})" if self.n > 1 else ""
-        return f"{self.mean:.2f}{several}"
+    def cell(self, base: "Spread | None") -> str:
+        """Return it as a cell of a table, with its difference from the one of the base."""
+        beside = [f"n={self.n:,}"] if self.n > 1 else []
+        if base is not None and base is not self:
+            beside.append(f"{self.mean - base.mean:+.2f}")
+        deviation = f" ± {self.deviation:.2f}" if self.n > 1 else ""
+        return f"{self.mean:.2f}{deviation}" + (f" ({', '.join(beside)})" if beside else "")
 
 
 @dataclass(frozen=True)
@@ -111,36 +114,24 @@ def study_grid(table: StudyTable, variants: Sequence[Variant] | None = None) -> 
     """Return one row a variant, all by default; what is published is beside what was reached."""
     base = table.variants[0]
     is_scored = {row.name for row in table.rows if row.scores}
-    rows = [
-        (
-            each.rows[0],
-            each.change,
-            str(each.dev_perplexity or ""),
-            _difference(each.dev_perplexity, base.dev_perplexity),
+    rows = []
+    for each in table.variants if variants is None else variants:
+        perplexity, score, published = each.dev_perplexity, each.score, each.published
+        missing = NOT_AVAILABLE if is_scored & {*each.rows} else ""
+        cells = (
+            perplexity.cell(base.dev_perplexity) if perplexity else "",
             _published(each, base, "perplexity", 2),
-            str(each.score or (NOT_AVAILABLE if is_scored & {*each.rows} else "")),
-            _difference(each.score, base.score),
+            score.cell(base.score) if score else missing,
             _published(each, base, "bleu", 1),
             f"{each.n_parameters / 1e6:.2f}",
-            f"{each.published['parameters']:.0f}" if "parameters" in each.published else "",
-            each.state,
+            f"{published['parameters']:.0f}" if "parameters" in published else "",
         )
-        for each in (table.variants if variants is None else variants)
-    ]
+        rows.append((each.rows[0], each.change, *cells, each.state))
     columns = (
-        *("row", "change", "dev perplexity, not verified", "perplexity from base"),
-        *("perplexity, published", SCORE_NAMES[table.bleu], "BLEU from base", "BLEU, published"),
-        *("params, 10^6", "params, published", "state"),
+        *("row", "change", "dev perplexity, not verified", "perplexity, published"),
+        *(SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published", "state"),
     )
-    grid = Grid.of(f"rows of {table.name}", columns, rows, CHANGE + 1)
-    for number in reversed(range(CHANGE + 1, len(columns))):
-        if not any(row[number] for row in rows):
-            grid = grid.without(number)
-    return grid
-
-
-def _difference(one: Spread | None, base: Spread | None) -> str:
-    return f"{one.mean - base.mean:+.2f}" if one and base and one is not base else ""
+    return Grid.of(f"rows of {table.name}", columns, rows, CHANGE + 1).filled()
 
 
 def _published(one: Variant, base: Variant, name: str, n_digits: int) -> str:
@@ -169,7 +160,7 @@ def cost_grid(table: StudyTable) -> Grid:
     return Grid.of(f"what the rows of {table.name} cost", columns, rows, 1)
 
 
-def study_chart(table: StudyTable) -> Chart | None:
+def study_chart(table: StudyTable, key: str) -> Chart | None:
     """Return the score of each row, and the mean of rows that differ in the seed alone."""
     name = next((set_name for row in table.rows for set_name in row.scores), "")
     places = {row: i for i, each in enumerate(table.variants) for row in each.rows}
@@ -183,7 +174,7 @@ def study_chart(table: StudyTable) -> Chart | None:
         points = [(place, score) for place, score in singles if score is not None]
         series.append(Series("each seed", points, "dots"))
     return Chart(
-        f"{table.name}-scores",
+        f"{key}-scores",
         f"{SCORE_NAMES[table.bleu]} of {name} by row",
         series,
         Axis(low=-0.5, high=len(table.variants) - 0.5, ticks=[(-0.5, "")]),
@@ -201,12 +192,12 @@ def study_notes(table: StudyTable) -> list[str]:
     notes = []
     if any(each.score and each.score.n > 1 for each in table.variants):
         notes.append(
-            "mean ± standard deviation (number) of rows that differ in the seed alone; another "
-            "difference of this size is chance"
+            "mean ± standard deviation of n rows that differ in the seed alone; another difference "
+            "of this size is chance"
         )
     if any(row.state == "finished" for row in table.rows):
         notes += [
-            "from base: the difference from the first row, or from the mean of its seeds",
+            "in brackets: the difference from the first row, or from the mean of its seeds",
             "dev perplexity: per subword of the development set, end symbols counted; "
             + NOT_VERIFIED,
         ]

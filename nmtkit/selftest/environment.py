@@ -36,8 +36,16 @@ def examine(machine: Machine) -> Iterator[Check]:
     yield Check("nmtkit", "held", f"{__version__}, {where}")
     yield _versions()
     yield from _devices(machine)
-    yield _memory()
-    yield from _disk(machine.runs_dir)
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    yield Check("memory", "held", gigabytes(total))
+    runs = machine.runs_dir
+    there = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(there).free
+    seen = f"{gigabytes(free)} free in {there}"
+    yield Check("disk", "held" if free >= LEAST_FREE else "noted", seen)
+    with tempfile.TemporaryDirectory(dir=there, prefix=".nmtkit-selftest-") as name:
+        yield _commits(Path(name))
+        yield _locks(Path(name))
 
 
 def gigabytes(n_bytes: float) -> str:
@@ -65,9 +73,8 @@ def _versions() -> Check:
         if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
             others.append(f"{name} {version} (tested: {pinned})")
     if others:
-        return Check(
-            "versions", "noted", f"not those that nmtkit is tested with: {', '.join(others)}"
-        )
+        seen = f"not those that nmtkit is tested with: {', '.join(others)}"
+        return Check("versions", "noted", seen)
     return Check("versions", "held", f"those of {CONSTRAINTS}")
 
 
@@ -80,28 +87,10 @@ def _devices(machine: Machine) -> Iterator[Check]:
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
         precision = "bfloat16" if found.major >= 8 else "float32"
-        yield Check(
-            f"GPU {index}",
-            "held",
-            f"{found.name}, {gigabytes(found.total_memory)}, computes in {precision}",
-        )
+        seen = f"{found.name}, {gigabytes(found.total_memory)}, computes in {precision}"
+        yield Check(f"GPU {index}", "held", seen)
     version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     yield Check("NCCL", "held", version)
-
-
-def _memory() -> Check:
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return Check("memory", "held", gigabytes(total))
-
-
-def _disk(runs_dir: Path) -> Iterator[Check]:
-    there = next(path for path in (runs_dir, *runs_dir.absolute().parents) if path.is_dir())
-    free = shutil.disk_usage(there).free
-    seen = f"{gigabytes(free)} free in {there}"
-    yield Check("disk", "held" if free >= LEAST_FREE else "noted", seen)
-    with tempfile.TemporaryDirectory(dir=there, prefix=".nmtkit-selftest-") as name:
-        yield _commits(Path(name))
-        yield _locks(Path(name))
 
 
 def _commits(folder: Path) -> Check:
@@ -130,9 +119,6 @@ def _locks(folder: Path) -> Check:
         return Check("locks", "failed", str(error))
     if while_held and not freed:
         return Check("locks", "held", "a second process sees them")
-    return Check(
-        "locks",
-        "failed",
-        f"the file system of {folder.parent} does not lock files for other processes (flock); "
-        "run one nmtkit at a time there, or choose another --runs-dir",
-    )
+    advice = "run one nmtkit at a time there, or choose another --runs-dir"
+    seen = f"files in {folder.parent} are not locked for other processes (flock); {advice}"
+    return Check("locks", "failed", seen)

@@ -1,46 +1,35 @@
-"""Lines as they arrive, and in parts that grow: the first translation is out early."""
+"""Lines as they arrive, in growing parts, so that the first translation is out early."""
 
 import os
-import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
-from select import select
 from typing import TypeVar
 
 from nmtkit.errors import UserError
-from nmtkit.sources.text import BYTE_ORDER_MARK, whole_lines
+from nmtkit.sources.text import decode, whole_lines
 
 Item = TypeVar("Item")
 
 BLOCK_BYTES = 2**16  # what a pipe holds
-ARRIVED_BYTES = 2**20  # more are left to the next part
-# A program that writes to a pipe needs a moment to fill it again, and may write without an end.
-PAUSE_SECONDS, ARRIVING_SECONDS = 0.001, 0.01
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
-    """Yield the lines that have arrived, at least one, without waiting for more.
-
-    Args:
-        descriptor: That of standard input.
+    """Yield the lines of standard input that have arrived, at least one, without waiting for more.
 
     Raises:
         UserError: A line is too long or not UTF-8. The lines before it have been yielded.
     """
+    blocks = iter(partial(os.read, descriptor, BLOCK_BYTES), b"")
     n_before = 0
-    for arrived in whole_lines(_arriving_blocks(descriptor), "standard input"):
+    for arrived in whole_lines(blocks, "standard input"):
         lines: list[str] = []
         for line in arrived.split(b"\n"):
             try:
-                text = line.decode("utf-8").removesuffix("\r")
-            except UnicodeDecodeError as error:
+                lines += decode(line, n_before + len(lines), "standard input")
+            except UserError:
                 yield lines
-                raise UserError(
-                    f"standard input, line {n_before + len(lines) + 1:,}: byte {error.start + 1} "
-                    "is not valid UTF-8; convert the text to UTF-8"
-                ) from None
-            is_first = n_before + len(lines) == 0
-            lines.append(text.removeprefix(BYTE_ORDER_MARK) if is_first else text)
+                raise
         yield lines
         n_before += len(lines)
 
@@ -58,18 +47,3 @@ def in_growing_parts(
         while part := list(islice(items, min(n_done + 1, most))):
             yield part
             n_done += len(part)
-
-
-def _arriving_blocks(descriptor: int) -> Iterator[bytes]:
-    while block := os.read(descriptor, BLOCK_BYTES):
-        end = time.monotonic() + ARRIVING_SECONDS
-        blocks = [block]
-        while (
-            block
-            and sum(map(len, blocks)) < ARRIVED_BYTES
-            and time.monotonic() < end
-            and select([descriptor], [], [], PAUSE_SECONDS)[0]
-        ):
-            block = os.read(descriptor, BLOCK_BYTES)
-            blocks.append(block)
-        yield b"".join(blocks)

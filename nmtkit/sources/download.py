@@ -35,13 +35,15 @@ def obtain(
     """Return the path of the verified file, which is downloaded unless it is here already.
 
     Args:
-        mirror: a folder that holds files as HOST/PATH of their URLs, in place of the network.
-        progress: called with the number of bytes that are present or arrive; the number is
+        file: What was published about it.
+        downloads_dir: Where downloads are kept.
+        mirror: A folder that holds files as HOST/PATH of their URLs, in place of the network.
+        progress: Called with the number of bytes that are present or arrive; the number is
             negative if some have to be discarded.
-        say: told why and when it will be tried again, and what is waited for, a sentence each time.
+        say: Told why and when it will be tried again, and what is waited for, a sentence each time.
 
     Raises:
-        UserError: the file is not available, has other bytes than expected, or does not fit on
+        UserError: The file is not available, has other bytes than expected, or does not fit on
             the disk.
     """
     if mirror is not None and not mirror.is_dir():
@@ -111,7 +113,7 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
-    """Return what the file at `path` has instead of what was published, if it differs."""
+    """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
@@ -128,15 +130,16 @@ def _download(
     file: RemoteFile, path: Path, progress: Callable[[int], None], say: Callable[[str], None]
 ) -> None:
     """Fetch the file, verify it, and only then move it to `path`."""
-    part = _Part(path, progress)
-    failures, most_bytes = 0, part.n_bytes
+    part = path.with_name(f"{path.name}.part")
+    progress(_size(part))
+    failures, most_bytes = 0, _size(part)
     while True:
         try:
-            _complete(file, part)
+            _complete(file, part, progress)
             break
         except _TransientError as reason:
-            failures = 0 if part.n_bytes > most_bytes else failures + 1
-            most_bytes = max(most_bytes, part.n_bytes)
+            failures = 0 if _size(part) > most_bytes else failures + 1
+            most_bytes = max(most_bytes, _size(part))
             if failures == MAX_ATTEMPTS:
                 raise UserError(
                     f"cannot download {file.url} ({reason}); try again later, or {_by_hand(file)}"
@@ -145,50 +148,17 @@ def _download(
             attempt = f"attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s"
             say(f"download {file.url}: {reason}; {attempt}")
             sleep(pause)
-    part.version_path.unlink(missing_ok=True)  # first: nothing would clean it up afterwards
-    move(part.path, path)
+    move(part, path)
 
 
 def _by_hand(file: RemoteFile) -> str:
     return f"save it as DIR/{'/'.join(_host_and_path(file))} and give --mirror DIR"
 
 
-class _Part:
-    """The part of a file that has arrived, and the server's name for its version.
-
-    The version, an ETag or a date, lets a later attempt request the rest of the same bytes.
-    """
-
-    def __init__(self, path: Path, progress: Callable[[int], None]) -> None:
-        self.path = path.with_name(f"{path.name}.part")
-        self.version_path = path.with_name(f"{path.name}.version")
-        self._progress = progress
-        progress(self.n_bytes)
-
-    @property
-    def n_bytes(self) -> int:
-        return _size(self.path)
-
-    def append(self, blocks: Iterator[bytes], n_total: int | None) -> None:
-        """Append blocks, and stop after the first one that exceeds the expected length."""
-        with self.path.open("ab") as stream:
-            for block in blocks:
-                stream.write(block)
-                self._progress(len(block))
-                if n_total is not None and stream.tell() > n_total:
-                    break
-
-    def discard(self) -> None:
-        self._progress(-self.n_bytes)
-        self.path.unlink(missing_ok=True)
-        self.version_path.unlink(missing_ok=True)
-
-
-def _complete(file: RemoteFile, part: _Part) -> None:
-    """Fetch what is missing, and verify the whole."""
-    in_one = part.n_bytes != file.n_bytes and _fetch(file, part)
-    if wrong := _difference(part.path, file):
-        part.discard()
+def _complete(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> None:
+    in_one = _size(part) != file.n_bytes and _fetch(file, part, progress)
+    if wrong := _difference(part, file):
+        _discard(part, progress)
         if not in_one:
             raise _TransientError("the parts of the download do not fit together")
         raise UserError(
@@ -197,62 +167,72 @@ def _complete(file: RemoteFile, part: _Part) -> None:
         )
 
 
-def _fetch(file: RemoteFile, part: _Part) -> bool:
+def _fetch(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> bool:
     """Request what is missing once, keep what arrives, and return whether it is the whole file."""
-    with _ask(file, part) as response:
-        headers = response.headers
-        if headers.get_content_type() == "text/html":
+    with _ask(file, part, progress) as response:
+        if response.headers.get_content_type() == "text/html":
             raise UserError(
                 f"{file.url} sends a web page instead of the file; look at what it says, or "
                 f"{_by_hand(file)}"
             )
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        told = headers["Content-Range" if resumed else "Content-Length"] or ""
-        n_total = _announced(told, file, part, resumed=resumed)
+        n_total = _announced(response, file, part, progress)
         if n_total is None and not response.chunked:
             raise UserError(
                 f"{file.url} comes without its length, which was not published either, so that it "
                 f"may never end; {_by_hand(file)}"
             )
         if not resumed:
-            part.discard()
-            # A strong ETag, or the date of the last change (RFC 9110, section 13.1.5)
-            etag = headers.get("ETag", "")
-            version = etag if etag.startswith('"') else headers.get("Last-Modified", "")
-            part.version_path.write_text(version, encoding="latin-1")
-        check_room(part.path.parent, (n_total or 0) - part.n_bytes, file.url)
-        part.append(_blocks(response), n_total)
-    if part.n_bytes < (n_total or 1):
+            _discard(part, progress)
+        check_room(part.parent, (n_total or 0) - _size(part), file.url)
+        with part.open("ab") as stream:
+            for block in _blocks(response):
+                stream.write(block)
+                progress(len(block))
+                if n_total is not None and stream.tell() > n_total:
+                    break
+    if _size(part) < (n_total or 1):
         of_total = f" of {n_total:,}" if n_total else ""
-        raise _TransientError(f"cut off after {part.n_bytes:,}{of_total} bytes")
+        raise _TransientError(f"cut off after {_size(part):,}{of_total} bytes")
     return not resumed
 
 
-def _announced(told: str, file: RemoteFile, part: _Part, *, resumed: bool) -> int | None:
-    """Return the length of the whole file, if it was published or `told` by the server."""
+def _discard(part: Path, progress: Callable[[int], None]) -> None:
+    progress(-_size(part))
+    part.unlink(missing_ok=True)
+
+
+def _announced(
+    response: http.client.HTTPResponse,
+    file: RemoteFile,
+    part: Path,
+    progress: Callable[[int], None],
+) -> int | None:
+    """Return the length of the whole file, if it was published or the server tells it."""
+    resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+    told = response.headers["Content-Range" if resumed else "Content-Length"] or ""
     start, _, n_bytes = told.rpartition("/")
-    if resumed and not start.startswith(f"bytes {part.n_bytes}-"):
-        part.discard()
-        raise _TransientError("the server sent another range than requested")
-    announced = int(n_bytes) if n_bytes.isdecimal() else None
+    announced = int(n_bytes) if n_bytes.isdecimal() else file.n_bytes
+    is_known = file.n_bytes in (None, announced)
     if announced == 0:
         raise _TransientError("an empty response")
-    if announced is None or file.n_bytes in (None, announced):
-        return announced or file.n_bytes
-    part.discard()
-    if resumed:
-        raise _TransientError("the file changed between two attempts")
-    raise UserError(
-        f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is another "
-        "file now, or a page that explains why there is none: look at it"
-    )
+    if resumed and not (is_known and start.startswith(f"bytes {_size(part)}-")):
+        _discard(part, progress)
+        raise _TransientError("the server does not go on with the same file")
+    if not is_known:
+        _discard(part, progress)
+        raise UserError(
+            f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is "
+            "another file now, or a page that explains why there is none: look at it"
+        )
+    return announced
 
 
-def _ask(file: RemoteFile, part: _Part) -> http.client.HTTPResponse:
+def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:
+    """Request what is missing; only the hash tells whether it fits what is already here."""
     headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
-    path = part.version_path
-    if part.n_bytes and (version := path.read_text(encoding="latin-1") if path.exists() else ""):
-        headers |= {"Range": f"bytes={part.n_bytes}-", "If-Range": version}
+    if n_bytes := _size(part):
+        headers["Range"] = f"bytes={n_bytes}-"
     request = Request(file.url, headers=headers)  # noqa: S310 - a catalog has only http and https
     try:
         response: http.client.HTTPResponse = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
@@ -262,7 +242,7 @@ def _ask(file: RemoteFile, part: _Part) -> http.client.HTTPResponse:
         if error.code not in TRANSIENT:
             raise UserError(f"{file.url} is not available: {reason}; {_by_hand(file)}") from None
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.discard()  # the server has no such range: it has another file
+            _discard(part, progress)  # the server has no such range: it has another file
         raise _TransientError(reason) from None
     except (OSError, http.client.HTTPException) as error:
         raise _TransientError(_reason(error)) from None
@@ -279,6 +259,6 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _reason(error: Exception) -> str:
-    """Shorten what a server or the network said to fit into a sentence."""
+    """Shorten the message of a server or the network to fit into a sentence."""
     said = " ".join(str(getattr(error, "reason", error)).split())
     return said[:MAX_QUOTED] or type(error).__name__

@@ -36,20 +36,16 @@ class FilePair(Source):
 
     @property
     def has_reference(self) -> bool:
-        """Return whether there is a translation."""
         return bool(self.tgt)
 
     def own_name(self) -> str:
-        """Return one name for two files: "test.en-de" for test.en and test.de."""
         src, *tgts = (Path(path).name for path in self._paths())
         return _of_both(src, tgts[0]) if tgts else src
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return what determines the bytes of its files, and nothing else."""
         return list(hashes)
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Refuse a file that is on both sides, and files that are called as the other side."""
         if isinstance(self.tgt, str):
             named = self.languages(Path(self.src), Path(self.tgt))
             first, second = map(Language.of, named) if named else (src, tgt)
@@ -72,7 +68,6 @@ class FilePair(Source):
         texts: Sequence[TextFile],
         variants: Variants,  # noqa: ARG002 - each file is in one language
     ) -> Iterator[Row]:
-        """Yield the lines that belong together."""
         return read_rows(self.own_name() if self.name is None else self.name, *texts)
 
     @staticmethod
@@ -99,11 +94,8 @@ def _is_language(part: str) -> bool:
 
 
 def _of_both(src: str, tgt: str) -> str:
-    names = src.split("."), tgt.split(".")
-    if len(names[0]) != len(names[1]):
-        return f"{src}-{tgt}"
-    parts = list(zip(*names, strict=True))
-    if sum(one != other for one, other in parts) > 1:
+    parts = list(zip_longest(src.split("."), tgt.split("."), fillvalue=""))
+    if sum(one != other for one, other in parts) > 1 or src.count(".") != tgt.count("."):
         return f"{src}-{tgt}"
     return ".".join(one if one == other else f"{one}-{other}" for one, other in parts)
 
@@ -122,11 +114,7 @@ def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
 
 
 def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
-    """Yield the lines of texts that belong together, in bounded memory.
-
-    Args:
-        name: How messages name the texts together.
-        texts: A text and its translations.
+    """Yield the lines of a text and its translations that belong together, in bounded memory.
 
     Raises:
         UserError: A file is missing, damaged, unsafe, changed or not UTF-8. If they differ in

@@ -38,11 +38,9 @@ class HubSource(OfColumns):
     revision: Annotated[str, Field(pattern=COMMIT)]
 
     def own_name(self) -> str:
-        """Return the names of repository, subset and split."""
         return f"{self.huggingface}-{self.subset}-{self.split}"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return the repository and its commit."""
         place = [self.huggingface, self.subset, self.split, self.revision]
         return super().identity([*place, *hashes])
 
@@ -51,7 +49,6 @@ class HubSource(OfColumns):
         texts: Sequence[TextFile],  # noqa: ARG002 - it has none
         variants: Variants,
     ) -> Iterator[Row]:
-        """Yield the texts of two columns; a line feed becomes a space."""
         datasets = _import_datasets()
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
         with _errors(datasets, where):
@@ -72,18 +69,15 @@ class Dataset(OfColumns):
     split: str = "train"  # of a folder that has several
 
     def files(self) -> list[TextFile]:
-        """Return the file, or all files of the folder."""
         place = own_path(self.dataset)
         if not place.is_dir():
             return [TextFile(place)]
         return [TextFile(path) for path in sorted(place.rglob("*")) if path.is_file()]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return what is read of it, and one hash of all its files."""
         return super().identity([self.split, combined(hashes)])
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield the texts of two columns; a line feed becomes a space."""
         datasets = _import_datasets()
         place = own_path(self.dataset)
         with _errors(datasets, self.dataset):
@@ -157,7 +151,6 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
 
 
 def _rows(builder: Any, split: str, where: str) -> Any:
-    """Return the rows of a split as Arrow tables, downloaded if necessary."""
     splits = list(builder.info.splits or builder.config.data_files or ())
     if split not in splits:
         raise UserError(f"{where} has no split {split}; it has {listed(splits)}")
@@ -168,7 +161,6 @@ def _rows(builder: Any, split: str, where: str) -> Any:
 def _texts(
     rows: Any, columns: tuple[str, str] | None, variants: Variants, where: str
 ) -> Iterator[Row]:
-    """Yield the texts of two columns, which are memory-mapped or read in parts."""
     number = 0
     for batch in rows.iter(ROWS_PER_BATCH):
         table = batch.flatten()

@@ -24,7 +24,6 @@ class Jsonl(OfColumns):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether each line is an object."""
         lines = [line for line in head.split("\n")[:_SHOWN_LINES] if line.strip()]
         try:
             return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
@@ -53,11 +52,6 @@ class Jsonl(OfColumns):
 
 
 def _texts(line: str, where: str) -> dict[str, str]:
-    """Return all texts of an object in JSON, by their keys.
-
-    Raises:
-        UserError: It is none, or a text is no Unicode.
-    """
     try:
         values = json.loads(line)
         if not isinstance(values, dict):
@@ -70,7 +64,6 @@ def _texts(line: str, where: str) -> dict[str, str]:
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return all texts of an object, and of the objects in it."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The kinds of sources, and which of them a table of a recipe or a file is."""
+"""The kinds of sources, and which of them a table of a recipe is, or a file by its first bytes."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ from pydantic import PlainValidator, SerializeAsAny
 
 from nmtkit.errors import UserError
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.forms import BINARY, HEAD_BYTES, PLAIN, decoded, form_of, head_of
 from nmtkit.sources.hub import Dataset, HubSource
 from nmtkit.sources.jsonl import Jsonl
 from nmtkit.sources.opus_zip import OpusZip
@@ -22,18 +21,30 @@ from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.wmt_xml import WmtXml
 
 KINDS: tuple[type[Source], ...] = (
-    FilePair,
-    Tsv,
-    Csv,
-    Jsonl,
-    Tmx,
-    WmtXml,
-    OpusZip,
-    Dataset,
-    HubSource,
-    Treebank,
+    *(FilePair, Tsv, Csv, Jsonl, Tmx, WmtXml, OpusZip, Dataset, HubSource, Treebank),
 )
 OF_LIBRARIES = ("zip", "Parquet")  # forms of files, which those libraries check that read them
+PLAIN = "plain text"
+HEAD_BYTES = 2**16
+_BINARY = {
+    b"\x1f\x8b": ("gzip", "add .gz to its name"),
+    b"BZh": ("bzip2", "add .bz2 to its name"),
+    b"\xfd7zXZ\x00": ("xz", "add .xz to its name"),
+    b"\x28\xb5\x2f\xfd": ("zstd", "add .zst to its name"),
+    b"PK\x03\x04": ("zip", "unpack it"),
+    b"PAR1": ("Parquet", "name it as a dataset in a recipe"),
+    b"ARROW1": ("Arrow", "name the folder that it is in as a dataset in a recipe"),
+    b"%PDF": ("PDF", "extract its text"),
+    b"\xff\xfe": ("UTF-16", "convert it to UTF-8"),
+    b"\xfe\xff": ("UTF-16", "convert it to UTF-8"),
+}
+_BINARY_FORMS = frozenset(form for form, _ in _BINARY.values())
+_MIN_NULS = 0.2  # of the bytes of UTF-16: Latin letters have one each
+_SGML = re.compile(r"<(srcset|refset|tstset)\b|^\s*<(doc|seg)\b[^<>]*>", re.IGNORECASE)
+_XML = re.compile(r"\s*<(\?xml|!DOCTYPE)\b", re.IGNORECASE)
+_TAG = re.compile(r"\s*</?[A-Za-z!?][^<>]*>")
+_MIN_TAGGED = 0.8  # of the lines of XML without a declaration begin with a tag
+_JSON = re.compile(r'\s*(\{\s*"|\[\s*[{"]|[\[{]\s*\n)')
 
 
 def _source(value: object) -> str | Source:
@@ -60,7 +71,7 @@ def name_of(source: str | Source) -> str:
 
 
 def check_form(text: TextFile, source: Source | None = None) -> None:
-    """Refuse a text that looks like something else than it is read as.
+    """Refuse a text that looks like anything other than what it is read as.
 
     Args:
         text: The file.
@@ -71,14 +82,14 @@ def check_form(text: TextFile, source: Source | None = None) -> None:
     """
     if source is not None and source.form in OF_LIBRARIES:
         return
-    _check_form(head_of(text), text, source)
+    _check_form(next(text.blocks(), b"")[:HEAD_BYTES], text, source)
 
 
 def _check_form(head: bytes, text: TextFile, source: Source | None) -> None:
-    form, way_out = form_of(head)
+    form, way_out = _form_of(head)
     expected = PLAIN if source is None else source.form
-    kind = next((kind for kind in KINDS if kind.recognizes(decoded(head))), None)
-    if form not in BINARY and kind is not None and not isinstance(source, kind):
+    kind = next((kind for kind in KINDS if kind.recognizes(_decoded(head))), None)
+    if form not in _BINARY_FORMS and kind is not None and not isinstance(source, kind):
         raise UserError(
             f"{text} looks like {kind.title}; name it as {kind.key} in a recipe, or extract the "
             "lines of each language"
@@ -99,3 +110,28 @@ def read_plain(path: Path) -> Iterator[str]:
     first = next(blocks, b"")  # of a stream, which can be read once
     _check_form(first[:HEAD_BYTES], text, None)
     return read_lines(text, chain([first], blocks))
+
+
+def _form_of(head: bytes) -> tuple[str, str]:
+    """Return the form of a text that begins with `head`, and how to make it usable."""
+    for magic, form in _BINARY.items():
+        if head.startswith(magic):
+            return form
+    if head.count(0) > _MIN_NULS * len(head):
+        return "UTF-16", "convert it to UTF-8"
+    text = _decoded(head)
+    if _SGML.search(text[:2_000]):
+        return "SGML", "add .sgm to its name"
+    lines = [line for line in text.split("\n")[:100] if line.strip()]
+    n_tagged = sum(bool(_TAG.match(line)) for line in lines)
+    if _XML.match(text) or n_tagged > _MIN_TAGGED * len(lines):
+        return "XML", "extract its text"
+    if _JSON.match(text):
+        return "JSON", "name it as jsonl in a recipe if each line is an object"
+    return PLAIN, ""
+
+
+def _decoded(head: bytes) -> str:
+    """Return the whole lines of a head as text."""
+    text = head.decode("utf-8", errors="replace").removeprefix("\ufeff")
+    return text.rpartition("\n")[0] if len(head) == HEAD_BYTES else text

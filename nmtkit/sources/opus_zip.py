@@ -23,7 +23,6 @@ class OpusZip(Source):
     opus_zip: str
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield the lines of its two texts that belong together."""
         [archive] = texts
         try:
             names = list_zip(archive.path)

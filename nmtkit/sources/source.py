@@ -23,12 +23,12 @@ Row = tuple[str, ...]  # a sentence, and its translation if there is one, or sev
 
 
 class Source(Section, ABC):
-    """Text from outside the catalog, called by the names of its files unless `name` is given."""
+    """Text from outside the catalog; without a `name` it is called by the names of its files."""
 
     key: ClassVar[str]  # that tables of this kind have, and of no other
     path_keys: ClassVar[tuple[str, ...]]  # whose values are paths
     title: ClassVar[str]  # what messages call a text of this kind
-    form: ClassVar[str] = "plain text"  # as `sources.forms` calls it
+    form: ClassVar[str] = "plain text"  # as `sources.kinds` calls it
     trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them
 
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
@@ -41,13 +41,7 @@ class Source(Section, ABC):
         tgt: Language,  # noqa: ARG003
         columns: Sequence[str],
     ) -> "Source":
-        """Return the source that a user's file is.
-
-        Args:
-            path: The file or folder.
-            src: The language of the sentences.
-            tgt: That of their translations.
-            columns: The names of its columns, if the user gave any.
+        """Return the source that a user's file or folder is, with the columns that the user named.
 
         Raises:
             UserError: It cannot be read, or does not say what its columns are.
@@ -67,19 +61,19 @@ class Source(Section, ABC):
         return True
 
     def own_name(self) -> str:
-        """Return what it is called if the user gave it no name."""
+        """Return the name to use if the user gave none."""
         return Path(self._paths()[0]).name
 
     def files(self) -> list[TextFile]:
-        """Return the user's files that it consists of."""
+        """Return the files it is read from."""
         return [TextFile(own_path(path)) for path in self._paths()]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return what determines its text, given what determines the bytes of its files."""
+        """Return what identifies its text, given the hashes of its files."""
         return [self.key, *hashes]
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Compare its keys with the languages of the recipe.
+        """Check that its keys agree with the languages of the recipe.
 
         Raises:
             ValueError: They do not agree.
@@ -89,24 +83,16 @@ class Source(Section, ABC):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield its sentences with their translations, in order and in bounded memory.
 
-        No text of a row contains a line feed.
-
-        Args:
-            texts: Its files, or the downloads of a corpus of the catalog.
-            variants: Chooses between the languages of the text, and counts what is left out.
+        No text of a row contains a line feed. `texts` are its files, or the downloads of a corpus
+        of the catalog.
 
         Raises:
             UserError: A text is missing, damaged, unsafe, changed or malformed.
         """
 
     def _paths(self) -> list[str]:
-        values = (getattr(self, key) for key in self.path_keys)
-        return [
-            path
-            for value in values
-            if value is not None
-            for path in ([value] if isinstance(value, str) else value)
-        ]
+        values = [getattr(self, key) or () for key in self.path_keys]
+        return [path for each in values for path in ([each] if isinstance(each, str) else each)]
 
 
 class OfColumns(Source):
@@ -118,7 +104,6 @@ class OfColumns(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
-        """Take the two columns that the user named, if any."""
         if len(columns) not in (0, 2):
             raise UserError(
                 f"--columns names {len(columns)} columns of {path}; name that of {src} and that of "
@@ -127,7 +112,6 @@ class OfColumns(Source):
         return cls.model_validate({cls.key: path, "columns": tuple(columns) or None})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Add the columns that are read."""
         return [*super().identity(hashes), *(self.columns or ())]
 
 

@@ -27,7 +27,6 @@ class _Table(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        """Take the names of the columns from the first line, if it has any and none were given."""
         first = next(cls._table(path, ("", ""))._cells(TextFile(own_path(path))), (0, []))[1]
         if len(columns) == 1:
             raise UserError(
@@ -48,12 +47,10 @@ class _Table(Source):
         return source
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return its kind, the hash of its bytes, and the names of its columns."""
         kind = f"{self.key} with header" if self.header else self.key
         return [kind, *hashes, *self.columns]
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Require one column a language."""
         try:
             Variants(src, tgt).choose_names(self.columns, f"columns of {self._paths()[0]}")
         except UserError as error:
@@ -63,7 +60,6 @@ class _Table(Source):
                 raise ValueError(f"columns of {self._paths()[0]} has {column} more than once")
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield the cells of the two languages."""
         [text] = texts
         names = variants.choose_names(self.columns, f"columns of {text}")
         sides = tuple(map(self.columns.index, names))
@@ -82,11 +78,7 @@ class _Table(Source):
     def _check_header(
         self, cells: Sequence[str], text: TextFile, langs: tuple[Language, Language]
     ) -> None:
-        """Refuse to train on the names of columns, or to swap what they name.
-
-        Raises:
-            UserError: The first line does not agree with the recipe.
-        """
+        """Refuse to train on the names of columns, or to swap what they name."""
         named = [Language.hinted(cell) for cell in cells]
         expected = [Language.hinted(column) for column in self.columns]
         differ = any(
@@ -138,14 +130,17 @@ def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[st
     return [sides.get(cell.strip().lower(), cell) for cell in cells]
 
 
-def _names(cells: Sequence[str], src: Language, tgt: Language) -> bool:
-    """Return whether a first line names columns: two languages, of which one is ours, or sides."""
+def _names(cells: Sequence[str], *langs: Language) -> bool:
+    """Return whether a first line names columns: the two sides, or two languages, one of `langs`.
+
+    Names may hint at a language ("text_en") where both of `langs` are among them.
+    """
     named = {language for cell in cells if (language := Language.named(cell))}
-    hints = {language for cell in cells if (language := Language.hinted(cell))}
+    hints = {language.code for cell in cells if (language := Language.hinted(cell))}
     words = {cell.strip().lower() for cell in cells}
-    ours = {src.code, tgt.code}
-    is_named = len(named) > 1 and any(language.code in ours for language in named)
-    is_hinted = len(hints) > 1 and ours <= {language.code for language in hints}
+    ours = {lang.code for lang in langs}
+    is_named = len(named) > 1 and (not ours or any(each.code in ours for each in named))
+    is_hinted = bool(ours) and len(hints) > 1 and ours <= hints
     has_spaces = any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
     return is_named or (is_hinted and not has_spaces) or all(words & side for side in _SIDES)
 
@@ -162,18 +157,16 @@ class Tsv(_Table):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether the first line names columns, or all lines have the same tabs."""
         lines = head.split("\n")[:100]
         n_tabs = {line.count("\t") for line in lines if line}
         is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
-        return is_even or _is_header(lines[0].removesuffix("\r").split("\t"))
+        return is_even or _names(lines[0].removesuffix("\r").split("\t"))
 
     @property
     def _separator(self) -> str:
         return "\t"
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Say also whether cells are quoted."""
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
 
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
@@ -195,11 +188,10 @@ class Csv(_Table):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether the first line names columns, or all cells are quoted."""
         lines = [line.removesuffix("\r") for line in head.split("\n")[:100]]
         n_quoted = sum(bool(_QUOTED.fullmatch(line)) for line in lines)
         return n_quoted >= max(_FEWEST_LINES, len(lines) - 2) or any(
-            _is_header(lines[0].split(delimiter)) for delimiter in (",", ";")
+            _names(lines[0].split(delimiter)) for delimiter in (",", ";")
         )
 
     @classmethod
@@ -210,10 +202,3 @@ class Csv(_Table):
     @property
     def _separator(self) -> str:
         return self.delimiter
-
-
-def _is_header(cells: Sequence[str]) -> bool:
-    """Return whether cells name two languages, or the two sides."""
-    named = {language for cell in cells if (language := Language.named(cell))}
-    words = {cell.strip().lower() for cell in cells}
-    return len(cells) > 1 and (len(named) > 1 or all(words & side for side in _SIDES))

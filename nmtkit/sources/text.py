@@ -1,15 +1,18 @@
 """One text: a file or a member of an archive, and its lines."""
 
+import html
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from nmtkit.errors import UserError
 from nmtkit.sources.archives import PackedError, read_blocks, text_suffix
-from nmtkit.sources.sgm import read_segments
 
 MAX_LINE_BYTES = 2**24  # 16 MiB; anything longer is not text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"
+MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
+_BEGIN, _START, _END = (re.compile(tag, re.IGNORECASE) for tag in ("<seg", "<seg[^<>]*>", "</seg>"))
 
 
 @dataclass(frozen=True)
@@ -38,11 +41,7 @@ class TextFile:
         return f"{self.member} in {self.path}" if self.member else str(self.path)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the decompressed bytes of the text.
-
-        Raises:
-            UserError: the file is missing, damaged, unsafe, or was changed.
-        """
+        """Yield the decompressed bytes of the text."""
         try:
             yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
@@ -52,14 +51,10 @@ class TextFile:
 
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
-    """Yield the lines of a text, without their line ends, in bounded memory.
-
-    Args:
-        file: The text.
-        blocks: Its bytes, if they are read already.
+    """Yield the lines of a text without line ends, in bounded memory; its bytes may be given.
 
     Raises:
-        UserError: the file is missing, damaged, unsafe or not UTF-8.
+        UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
     """
     lines = _lines(file, file.blocks() if blocks is None else blocks)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
@@ -68,55 +63,77 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
     """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds.
 
-    Args:
-        blocks: The bytes of a text.
-        source: Where they are from, for messages.
-
     Raises:
         UserError: A line is too long. The lines before it have been yielded.
     """
-    n_lines = 0
-    unended: list[bytes] = []  # the start of a line whose end has not been read yet
-    n_unended = 0
+    n_lines, rest = 0, b""
     for block in blocks:
-        first_end = block.find(b"\n")
-        n_unended += len(block) if first_end < 0 else first_end
-        if n_unended > MAX_LINE_BYTES:
+        rest += block
+        first_end = rest.find(b"\n")
+        if (first_end if first_end >= 0 else len(rest)) > MAX_LINE_BYTES:
             raise UserError(
                 f"{source}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes; split it, "
                 "or leave it out"
             )
-        if first_end < 0:
-            unended.append(block)
-            continue
-        head, _, tail = block.rpartition(b"\n")
-        lines = b"".join((*unended, head))
-        unended, n_unended = [tail], len(tail)
-        n_lines += lines.count(b"\n") + 1
-        yield lines
-    if n_unended:
-        yield b"".join(unended)
+        lines, ended, rest = rest.rpartition(b"\n")
+        if ended:
+            n_lines += lines.count(b"\n") + 1
+            yield lines
+    if rest:
+        yield rest
 
 
 def _lines(file: TextFile, blocks: Iterable[bytes]) -> Iterator[str]:
     n_lines = 0
     for content in whole_lines(blocks, file):
-        lines = _decode(content, n_lines, file)
+        lines = decode(content, n_lines, file)
         n_lines += len(lines)
         yield from lines
 
 
-def _decode(content: bytes, n_before: int, file: TextFile) -> list[str]:
-    """Return the lines of `content`, which follow `n_before` others."""
+def decode(content: bytes, n_before: int, file: object) -> list[str]:
+    """Return the lines of `content`, which follow `n_before` others of `file`."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         number = n_before + content.count(b"\n", 0, error.start) + 1
         byte = error.start - content.rfind(b"\n", 0, error.start)
         raise UserError(
-            f"{file}, line {number:,}: byte {byte} is not valid UTF-8; convert the file to UTF-8"
+            f"{file}, line {number:,}: byte {byte} is not valid UTF-8; convert it to UTF-8"
         ) from None
     if n_before == 0:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
+
+
+def read_segments(lines: Iterable[str], where: str) -> Iterator[str]:
+    """Yield the text of every <seg> of an SGML file, in time linear in the size of the file.
+
+    Whitespace is collapsed to single spaces and character references are resolved.
+
+    Raises:
+        UserError: A segment is too long or never ends.
+    """
+    waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
+    n_waiting = 0
+    for line in lines:
+        n_waiting += len(line) + 1  # with the space that joins it to the next
+        if n_waiting > MAX_SEGMENT_CHARACTERS:
+            raise UserError(f"{where}: a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
+        *ended, rest = _END.split(line)
+        for part in ended:
+            _, *segment = _START.split(" ".join((*waiting, part)), maxsplit=1)
+            if segment:
+                yield _plain(segment[0], where)
+            waiting, n_waiting = [], len(rest) + 1
+        waiting.append(rest)
+    if any(_BEGIN.search(line) for line in waiting):
+        raise UserError(f"{where} is cut short: its last segment has no end")
+
+
+def _plain(segment: str, where: str) -> str:
+    try:
+        return html.unescape(" ".join(segment.split())).replace("\n", " ")
+    except ValueError:  # Python parses no number of more than 4,300 digits
+        raise UserError(f"{where}: a character reference, &#...;, of too many digits") from None

@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from xml.etree.ElementTree import Element
 
-from nmtkit.sources.source import Pair, Row, Source
+from nmtkit.sources.source import Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants
-from nmtkit.sources.xml_stream import Handler, RefusedError, parse
+from nmtkit.sources.xml_stream import elements
 
 # Inline elements. The content of codes, which belong to the format of the original document, is not
 # text, but a sub-flow in them, such as a footnote or a title, is.
-TEXT = {"seg", "hi", "sub"}
+TEXT = {"hi", "sub"}
 CODES = {"bpt", "ept", "it", "ph", "ut"}
 
 
@@ -26,49 +27,30 @@ class Tmx(Source):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        """Return whether the outermost tag is that of TMX."""
         return re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head) is not None
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield the units in both languages, whitespace collapsed."""
         [text] = texts
-        return parse(text.blocks(), str(text), _Units(variants, str(text)))
+        for unit in elements(text.blocks(), str(text), "tu", root="tmx"):
+            segments = [
+                (_language(variant), " ".join("".join(_text(segment)).split()))
+                for variant in unit.iter("tuv")
+                for segment in variant.iter("seg")
+            ]
+            if segments and (pair := variants.choose(segments, str(text))):
+                yield pair
 
 
-class _Units(Handler[Pair]):
-    """Collects the segments of a unit."""
+def _language(variant: Element) -> str:
+    return variant.get("xml:lang", "") or variant.get("lang", "")  # TMX 1.1 has no "xml:"
 
-    def __init__(self, variants: Variants, where: str) -> None:
-        super().__init__()
-        self._variants, self._where = variants, where
-        self._unit: list[tuple[str, str]] = []  # languages and segments
-        self._lang = ""
-        self._is_text = [False]  # of each element that is open
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        if self.depth == 0 and tag != "tmx":
-            raise RefusedError(f"not a translation memory: it starts with <{tag[:80]}>, not <tmx>")
-        self._is_text.append(tag in TEXT or (tag not in CODES and self._is_text[-1]))
-        if tag == "tu":
-            self._unit = []
-        elif tag == "tuv":  # TMX 1.1 has no "xml:"
-            self._lang = attributes.get("xml:lang") or attributes.get("lang", "")
-        elif tag == "seg":
-            self.begin_segment()
-        elif tag == "sub":
-            self.add(" ")
-
-    def end(self, tag: str) -> None:
-        self._is_text.pop()
-        if tag == "tu":
-            if self._unit and (pair := self._variants.choose(self._unit, self._where)):
-                self.finished.append(pair)
-            self._unit = []
-        elif tag == "seg":
-            self._unit.append((self._lang, self.segment()))
-        elif tag == "sub":
-            self.add(" ")
-
-    def text(self, characters: str) -> None:
-        if self._is_text[-1]:
-            self.add(characters)
+def _text(element: Element, is_text: bool = True) -> Iterator[str]:
+    """Yield the text of an element; a sub-flow has a space on either side."""
+    if is_text:
+        yield element.text or ""
+    for child in element:
+        space = " " if child.tag == "sub" else ""
+        yield space
+        yield from _text(child, child.tag in TEXT or (is_text and child.tag not in CODES))
+        yield space + (child.tail or "") * is_text

@@ -35,11 +35,7 @@ MAX_DEPTH = 200  # of its brackets; the deepest has some 40
 
 
 class Treebank(Source):
-    """Trees in Penn Treebank brackets: a folder of files, a .zip, or one file.
-
-    A path that begins with a variable of the environment, such as "$PENN_TREEBANK/wsj", lets a
-    recipe name a corpus that everybody keeps elsewhere.
-    """
+    """Trees in Penn Treebank brackets: a folder of files, a .zip, or one file."""
 
     key = "treebank"
     path_keys = ("treebank",)
@@ -54,15 +50,12 @@ class Treebank(Source):
     ] = ()
 
     def own_name(self) -> str:
-        """Return its name and those of its sections."""
         return "-".join((Path(self.treebank).name, *self.sections))
 
     def files(self) -> list[TextFile]:
-        """Return the files that hold trees."""
         return files_of(own_path(self.treebank), self.sections)
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
-        """Return its sections, and one hash of the user's files or that of the catalog's."""
         files = [combined(hashes)] if self.treebank else hashes
         return ["treebank", *self.sections, *files]
 
@@ -71,31 +64,20 @@ class Treebank(Source):
         texts: Sequence[TextFile],
         variants: Variants,  # noqa: ARG002 - trees are in one language
     ) -> Iterator[Row]:
-        """Yield the words of each tree, and the tree."""
         if not self.treebank:
             texts = files_of(texts[0].path, self.sections)
         return chain.from_iterable(map(read_trees, texts))
 
 
 def read_trees(file: TextFile) -> Iterator[Pair]:
-    """Yield the words and the normalized tree of each sentence.
-
-    A tree may take several lines, and a line may hold several trees.
-
-    Raises:
-        UserError: a bracket is missing, or what stands in brackets is no tree.
-    """
+    """Yield the words and the normalized tree of each sentence."""
     for number, text in _split(file):
         yield normalize(text, f"{file}, line {number:,}")
 
 
 def normalize(text: str, where: str) -> Pair:
-    """Return the words and the normalized form of one tree.
-
-    Raises:
-        UserError: it is not a tree, or has no word.
-    """
-    from nltk.tree import Tree  # takes 0.3 s, which a translation does not need
+    """Return the words and the normalized form of one tree; there is at least one word."""
+    from nltk.tree import Tree  # slow to import, and a translation does not need it
 
     try:
         tree = _plain(Tree.fromstring(text), is_outer=True)
@@ -136,41 +118,34 @@ def _without_function(label: str) -> str:
 
 def _split(file: TextFile) -> Iterator[tuple[int, str]]:
     """Yield each outer pair of brackets with what it holds, and the number of its first line."""
-    held: list[str] = []  # the lines of a tree that is open
-    n_held = 0  # characters of them, with line ends
-    first = depth = 0
+    held: list[str] = []  # the parts of a tree that is open
+    n_held = first = depth = 0
     for number, line in enumerate(read_lines(file), 1):
-        start = 0
-        for bracket in re.finditer(r"[()]", line):
-            if bracket[0] == "(":
-                if depth == 0:
-                    first, start = number, bracket.start()
-                depth += 1
-                if depth > MAX_DEPTH:
+        where = f"{file}, line {number:,}"
+        for part in (found[0] for found in re.finditer(r"[()]|[^()]+", f"{line}\n")):
+            if part not in ("(", ")") and depth == 0:
+                if part.strip():
                     raise UserError(
-                        f"{file}, line {number:,}: brackets in brackets, {depth} deep; the limit "
-                        f"is {MAX_DEPTH}"
+                        f"{where}: {shortened(part.strip())} is outside of all brackets; give a "
+                        "file of trees in Penn Treebank brackets"
                     )
                 continue
-            depth -= 1
-            if depth < 0:
-                raise UserError(
-                    f"{file}, line {number:,}: a closing bracket without an opening one; remove it"
-                )
             if depth == 0:
-                yield first, "\n".join((*held, line[start : bracket.end()]))
-                held, n_held, start = [], 0, bracket.end()
-        rest = line[start:]
-        if depth == 0 and rest.strip():
-            raise UserError(
-                f"{file}, line {number:,}: {shortened(rest.strip())} is outside of all brackets; "
-                "give a file of trees in Penn Treebank brackets"
-            )
-        if depth:
-            held.append(rest)
-            n_held += len(rest) + 1
-            if n_held > MAX_CHARACTERS:
-                break
+                first, n_held = number, 0
+            depth += (part == "(") - (part == ")")
+            if depth < 0:
+                raise UserError(f"{where}: a closing bracket without an opening one; remove it")
+            if depth > MAX_DEPTH:
+                raise UserError(
+                    f"{where}: brackets in brackets, {depth} deep; the limit is {MAX_DEPTH}"
+                )
+            held.append(part)
+            n_held += len(part)
+            if depth == 0:
+                yield first, "".join(held)
+                held = []
+        if n_held > MAX_CHARACTERS:
+            break
     if depth:
         raise UserError(
             f"{file}, line {first:,}: the tree that begins here is never closed; it lacks a "
@@ -179,17 +154,7 @@ def _split(file: TextFile) -> Iterator[tuple[int, str]]:
 
 
 def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
-    """Return the files of trees in a folder or a zip archive, or the one file that `place` is.
-
-    Args:
-        place: a folder, such as parsed/mrg/wsj of the Penn Treebank; a .zip; or a file of trees.
-        sections: which files, by the number in their names: "02-21" is wsj_0200.mrg to
-            wsj_2199.mrg, "00" is wsj_0001.mrg to wsj_0099.mrg, and "0001-0049" a part of them. All
-            files if there is none.
-
-    Raises:
-        UserError: `place` does not exist, or it has no file of one of the sections.
-    """
+    """Return the files of trees in a folder or a zip archive, or the one file that `place` is."""
     if place.is_dir():
         paths = sorted(path for path in place.rglob("*") if _has_trees(path.name))
         found = [TextFile(path) for path in paths]

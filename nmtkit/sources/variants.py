@@ -1,29 +1,17 @@
 """Which of several languages and variants in a text are its two sides.
 
-The tag that the user named comes first. If the user named no variant, a variant of the language
-will do, unless there are several to choose from. None serves both sides, and what is empty does not
-count.
+The tag that the user named comes first. If the user named no variant, any variant of the language
+is taken, unless there are several. No variant serves as both sides, and empty texts are ignored.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 
 N_SHOWN = 12
-MAX_PLANS = 10_000  # combinations of languages in a unit
-
-
-@dataclass
-class _Plan:
-    """What becomes of all units that have the same tags with text."""
-
-    sides: tuple[int, int] | None  # which texts of a unit
-    languages: tuple[Language, ...] = ()
-    why_not: str = ""
-    n_units: int = 0
+MAX_KNOWN = 10_000  # combinations of tags, or tags, that are remembered
 
 
 class Variants:
@@ -31,8 +19,11 @@ class Variants:
 
     def __init__(self, src: Language, tgt: Language) -> None:
         self.langs = src, tgt
-        self.left_out = Counter[str]()  # units that the kind of source itself skips, by reason
-        self._plans: dict[tuple[tuple[str, bool], ...], _Plan] = {}
+        self.skipped = Counter[str]()  # units, by reason; kinds of sources add their own
+        self._taken = Counter[tuple[Language, Language]]()
+        self._tags = Counter[str]()  # of units that were skipped before any was taken
+        # By tags, and whether they have text: the numbers of both texts, or why one is missing.
+        self._plans: dict[tuple[tuple[str, bool], ...], dict[Language, int] | str] = {}
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
         """Return the two texts of a unit, or None if it has not both, which is counted.
@@ -44,25 +35,27 @@ class Variants:
         Raises:
             UserError: It has several variants of a language of which the user named none.
         """
-        key = tuple((tag, bool(text) and not text.isspace()) for tag, text in unit)
-        plan = self._plans.get(key)
-        if plan is None and len(self._plans) >= MAX_PLANS:
-            ours = [part for part in unit if self._is_ours(part[0])]
-            if len(ours) < len(unit):
-                return self.choose(ours, where)
-            plan = self._plan(key, where)  # which is not counted
-        elif plan is None:
-            plan = self._plans[key] = self._plan(key, where)
-        plan.n_units += 1
-        if plan.sides is None:
+        ours = [part for part in unit if self._is_ours(part[0])]
+        key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
+        if key not in self._plans:
+            if len(self._plans) >= MAX_KNOWN:
+                self._plans.clear()
+            self._plans[key] = self._plan(key, where)
+        plan = self._plans[key]
+        if isinstance(plan, str):
+            self.skipped[plan] += 1
+            if not self._taken and len(self._tags) < MAX_KNOWN:
+                self._tags.update(tag for tag, _ in unit)
             return None
-        return unit[plan.sides[0]][1], unit[plan.sides[1]][1]
+        (src, first), (tgt, second) = plan.items()
+        self._taken[src, tgt] += 1
+        return ours[first][1], ours[second][1]
 
     def _is_ours(self, tag: str) -> bool:
         language = Language.named(tag)
         return language is not None and language.code in {lang.code for lang in self.langs}
 
-    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> _Plan:
+    def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> dict[Language, int] | str:
         texts: dict[Language, int] = {}  # the first with text
         for number, (tag, has_text) in enumerate(unit):
             language = Language.named(tag)
@@ -70,21 +63,17 @@ class Variants:
                 known = texts.setdefault(language, number)
                 texts[language] = known if unit[known][1] else number
         filled = [language for language, number in texts.items() if unit[number][1]]
-        found: list[Language] = []
+        found: dict[Language, int] = {}
         for number, lang in enumerate(self.langs):
             language = self._side(number, filled, where)
             if language is None:
                 is_blank = bool(lang.among(texts.keys() - set(filled)))
-                return _Plan(None, (), f"with a blank {lang}" if is_blank else f"without {lang}")
-            found.append(language)
-        return _Plan((texts[found[0]], texts[found[1]]), tuple(found))
+                return f"with a blank {lang}" if is_blank else f"without {lang}"
+            found[language] = texts[language]
+        return found
 
     def choose_names(self, names: Sequence[str], where: str) -> tuple[str, str]:
-        """Return which two of the names of columns or files are the sides.
-
-        Raises:
-            UserError: None is, or several may be.
-        """
+        """Return which two of the names of columns or files are the sides."""
         unit = [(name, name) for name in names]
         pair = Variants(*self.langs).choose(unit, where) or self._hinted(names, where)
         if pair is None:
@@ -102,45 +91,33 @@ class Variants:
                 raise UserError(f"{where} has {listed(same)}; name one of them as the language")
         return pair
 
-    @property
-    def skipped(self) -> Counter[str]:
-        """Return the numbers of units that were skipped, by reason."""
-        skipped = self.left_out.copy()
-        for plan in self._plans.values():
-            if plan.why_not:
-                skipped[plan.why_not] += plan.n_units
-        return skipped
-
     def notes(self) -> list[str]:
-        """Return what to tell the user about the text that was read, a sentence each."""
+        """Return sentences to tell the user about the text that was read."""
         notes = []
-        if skipped := self.skipped:
-            reasons = ", ".join(f"{n:,} {reason}" for reason, n in skipped.most_common())
-            notes.append(f"skipped {skipped.total():,} units: {reasons}")
+        if self.skipped:
+            reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
+            notes.append(f"skipped {self.skipped.total():,} units: {reasons}")
         for number, lang in enumerate(self.langs):
             taken = Counter[Language]()
-            for plan in self._plans.values():
-                taken.update({plan.languages[number]: plan.n_units} if plan.sides else {})
+            for both, n in self._taken.items():
+                taken[both[number]] += n
             if taken.keys() - {lang}:
                 variants = ", ".join(f"{n:,} {language}" for language, n in taken.most_common())
                 notes.append(f"took as {lang}: {variants}")
         return notes
 
     def lack(self) -> str:
-        """Return why no unit was found: the rest of a sentence that starts with the text."""
-        src, tgt = self.langs
-        if not self._plans:
+        """Return why no unit was found: the predicate of a sentence about the text."""
+        if not self._tags:
             return "has no text"
-        seen = Counter[str]()
-        for key, plan in self._plans.items():
-            seen.update({tag: plan.n_units for tag, _ in key})
-        tags = [f"{shown(tag)} ({n:,})" for tag, n in seen.most_common()]
+        src, tgt = self.langs
+        tags = [f"{shown(tag)} ({n:,})" for tag, n in self._tags.most_common()]
         return f"has no unit in both {src} and {tgt}; it has {listed(tags)}"
 
     def _side(self, number: int, filled: Sequence[Language], where: str) -> Language | None:
         lang, other = self.langs[number], self.langs[1 - number]
         found = lang.among(language for language in filled if language != other)
-        taken = {plan.languages[number] for plan in self._plans.values() if plan.sides}
+        taken = {both[number] for both in self._taken}
         mixed = [each for each in taken if found and each.script != found[0].script]
         if len(found) > 1 or mixed:
             raise UserError(
@@ -151,7 +128,7 @@ class Variants:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names, or the first of many, as a sentence lists them."""
+    """Return names, or the first few of many, separated by commas."""
     names = list(names)
     more = f" and {len(names) - N_SHOWN:,} more" if len(names) > N_SHOWN else ""
     return (", ".join(names[:N_SHOWN]) or "none") + more

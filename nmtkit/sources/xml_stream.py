@@ -1,8 +1,7 @@
-"""XML as a stream, without its dangerous features: entities of its own, and what has no end."""
+"""XML as a stream of elements, without its dangers: entities of its own, and what has no end."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
 from nmtkit.errors import UserError
@@ -10,78 +9,27 @@ from nmtkit.errors import UserError
 MAX_TAG_BYTES = 2**20  # or of a comment; expat rescans it from its start for each block
 MAX_NAMES = 1_000  # of tags and attributes, all of which expat keeps; TMX has about 50
 MAX_DEPTH = 100  # of nested tags
-MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
+MAX_CHARACTERS = 2**24  # of an element with all that is in it
+CHARACTERS_PER_TAG = 64  # as which a tag counts, for the memory that it takes
 
-Item = TypeVar("Item")
 
-
-class RefusedError(Exception):
+class _RefusedError(Exception):
     """Why the file is refused at the current line."""
 
 
-class Handler(ABC, Generic[Item]):
-    """What becomes of the tags and texts of one file: `finished` items, and words of a segment."""
-
-    def __init__(self) -> None:
-        self.finished: list[Item] = []
-        self.depth = 0
-        self._words: list[str] = []  # of this segment
-        self._n_characters = 0
-
-    @abstractmethod
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Handle a start tag."""
-
-    @abstractmethod
-    def end(self, tag: str) -> None:
-        """Handle an end tag."""
-
-    @abstractmethod
-    def text(self, characters: str) -> None:
-        """Handle the text between two tags."""
-
-    def begin_segment(self) -> None:
-        """Forget the words so far."""
-        self._words, self._n_characters = [], 0
-
-    def segment(self) -> str:
-        """Return the words so far, with single spaces between them."""
-        return " ".join("".join(self._words).split())
-
-    def add(self, characters: str) -> None:
-        """Add to the words of the segment."""
-        self._words.append(characters)
-        self._n_characters += len(characters)
-        if self._n_characters > MAX_SEGMENT_CHARACTERS:
-            raise RefusedError(f"a segment longer than {MAX_SEGMENT_CHARACTERS:,} characters")
-
-
-def parse(blocks: Iterator[bytes], where: str, handler: Handler[Item]) -> Iterator[Item]:
-    """Yield what `handler` finishes, as soon as it is finished.
-
-    Args:
-        blocks: The bytes of the file.
-        where: How messages name it.
-        handler: What reads its tags and texts.
+def elements(
+    blocks: Iterator[bytes], where: str, tag: str, root: str | None = None
+) -> Iterator[Element]:
+    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends.
 
     Raises:
-        UserError: It is not well-formed, `handler` refuses it, or its document type has
-            declarations.
+        UserError: The file is not well-formed, its root is not `root`, an element is too large, or
+            its document type has declarations.
     """
     parser = expat.ParserCreate()
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        if handler.depth >= MAX_DEPTH:
-            raise RefusedError(f"more than {MAX_DEPTH} nested tags")
-        handler.start(tag, attributes)
-        handler.depth += 1
-
-    def end(tag: str) -> None:
-        handler.depth -= 1
-        handler.end(tag)
-
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = handler.text
+    builder = _Builder(tag, root)
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.text
     parser.StartDoctypeDeclHandler = _refuse_declarations
     parser.SkippedEntityHandler = _refuse_entity
     parser.buffer_text = True
@@ -91,13 +39,13 @@ def parse(blocks: Iterator[bytes], where: str, handler: Handler[Item]) -> Iterat
             parser.Parse(block)
             n_bytes += len(block)
             if n_bytes - parser.CurrentByteIndex > MAX_TAG_BYTES:
-                raise RefusedError(f"a tag or comment longer than {MAX_TAG_BYTES:,} bytes")
+                raise _RefusedError(f"a tag or comment longer than {MAX_TAG_BYTES:,} bytes")
             if len(parser.intern) > MAX_NAMES:
-                raise RefusedError(f"more than {MAX_NAMES:,} names of tags and attributes")
-            yield from handler.finished
-            handler.finished.clear()
+                raise _RefusedError(f"more than {MAX_NAMES:,} names of tags and attributes")
+            yield from builder.finished
+            builder.finished.clear()
         parser.Parse(b"", True)
-        yield from handler.finished
+        yield from builder.finished
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise UserError(
@@ -106,19 +54,57 @@ def parse(blocks: Iterator[bytes], where: str, handler: Handler[Item]) -> Iterat
         ) from None
     except (LookupError, ValueError) as error:  # an encoding that neither expat nor Python has
         raise UserError(f"{where}: {error}; convert the file to UTF-8") from None
-    except RefusedError as error:
+    except _RefusedError as error:
         raise UserError(f"{where}, line {parser.CurrentLineNumber:,}: {error}") from None
 
 
-def _refuse_declarations(
-    _name: str, _system: str | None, _public: str | None, has_declarations: int
-) -> None:
+class _Builder:
+    """Builds the elements of one name, and forgets what is outside of them."""
+
+    def __init__(self, tag: str, root: str | None) -> None:
+        self.finished: list[Element] = []
+        self._tag, self._root = tag, root
+        self._tree: TreeBuilder | None = None  # of an element that is open
+        self._depth = self._outer_depth = self._size = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if self._depth == 0 and self._root not in (None, tag):
+            raise _RefusedError(f"the file starts with <{tag[:80]}>, not <{self._root}>")
+        if self._depth >= MAX_DEPTH:
+            raise _RefusedError(f"more than {MAX_DEPTH} nested tags")
+        if self._tree is None and tag == self._tag:
+            self._tree, self._outer_depth, self._size = TreeBuilder(), self._depth, 0
+        self._depth += 1
+        if self._tree:
+            self._grow(CHARACTERS_PER_TAG + sum(map(len, attributes.values())))
+            self._tree.start(tag, attributes)
+
+    def end(self, tag: str) -> None:
+        self._depth -= 1
+        if self._tree:
+            self._tree.end(tag)
+            if self._depth == self._outer_depth:
+                self.finished.append(self._tree.close())
+                self._tree = None
+
+    def text(self, characters: str) -> None:
+        if self._tree:
+            self._grow(len(characters))
+            self._tree.data(characters)
+
+    def _grow(self, n_characters: int) -> None:
+        self._size += n_characters
+        if self._size > MAX_CHARACTERS:
+            raise _RefusedError(f"a <{self._tag}> of more than {MAX_CHARACTERS:,} characters")
+
+
+def _refuse_declarations(*doctype: str | int | None) -> None:
     """Refuse declarations: an entity can expand to gigabytes, or include another file."""
-    if has_declarations:
-        raise RefusedError(
+    if doctype[-1]:
+        raise _RefusedError(
             "declarations in the document type are not supported; remove what is between [ and ]"
         )
 
 
 def _refuse_entity(name: str, *_: object) -> None:
-    raise RefusedError(f"the entity {name[:80]} is not defined in the file; replace it by its text")
+    raise _RefusedError(f"the entity {name[:80]} is not defined in the file; replace it by text")

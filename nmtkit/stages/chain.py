@@ -61,8 +61,10 @@ class Chain:
         """Chain the stages of `recipe`.
 
         Args:
+            recipe: with `overrides` applied; other processes need them too.
+            machine: where it runs.
             command: the recipe as the user named it, for messages that say what to type.
-            overrides: those that `recipe` already contains, for other processes.
+            overrides: those of the command line.
             remake: the stages that are made again if other code made them.
         """
         self.recipe = recipe
@@ -89,11 +91,7 @@ class Chain:
 
     @cached_property
     def bundles(self) -> "dict[str, Bundle]":
-        """The bundles that the recipe builds on, by the stage that reads them.
-
-        Raises:
-            UserError: one is missing or damaged, or does not agree with the recipe.
-        """
+        """The bundles that the recipe builds on, by the stage that reads them."""
         bundles = {}
         for stage, (section, key) in BUNDLES.items():
             if (path := getattr(getattr(self.recipe, section), key, None)) is not None:
@@ -164,16 +162,9 @@ class Chain:
         return subword.expected_tokens()
 
     def say_rows(self, stage: str, n_tokens: int) -> None:
-        """Report the rows of the embeddings, and warn if the recipe planned for fewer."""
-        model, expected = self.recipe.model, self.expected_vocabulary()
-        n_rows, n_expected = model.rows_for(n_tokens), model.rows_for(expected)
+        """Report the rows of the embeddings."""
+        n_rows = self.recipe.model.rows_for(n_tokens)
         progress.say(f"{stage}: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
-        if n_rows > n_expected:
-            progress.say(
-                f"{stage}: warning: more than the {n_expected:,} rows that about {expected:,} "
-                "tokens, expected from the recipe's [subword], would need; the model is larger "
-                "than planned"
-            )
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""
@@ -184,11 +175,7 @@ class Chain:
         return self.store.find(stage, self.fingerprint(stage))
 
     def need(self, stage: str) -> Artifact:
-        """Return the artifact of `stage`; `verify` also hashes its files.
-
-        Raises:
-            UserError: it does not exist yet, or a file is missing or has another size.
-        """
+        """Return the artifact of `stage`, or raise a UserError that names the command to run."""
         artifact = self.find(stage)
         if artifact is None:
             raise UserError(
@@ -212,10 +199,11 @@ class Chain:
         resume: bool = False,
         measured: Sequence[str] = (),
     ) -> Artifact:
-        """Return the artifact of `stage`, built by `build(draft)` if it does not exist.
+        """Return the artifact of `stage`, which `build` makes if it does not exist.
 
         Args:
-            build: writes the files and returns measurements.
+            stage: one of `STAGES`.
+            build: writes the files to a draft and returns measurements.
             resume: keep what a killed run left in the draft.
             measured: names of files with measurements, which are not hashed.
         """
@@ -235,14 +223,13 @@ class Chain:
             if existing := self.store.find(stage, fingerprint):  # made since, by another process
                 return existing
             begin = time.monotonic()
-            measurements = build(draft)
-            seconds = round(time.monotonic() - begin, 3)
+            measurements = {"run": run, **build(draft)}
             noted = read_note(draft) if stage == "train" else None  # several runs may make it
             return self.store.publish(
                 stage,
                 fingerprint,
                 depends_on=depends_on,
-                measurements={"seconds": seconds, "run": run, **measurements},
+                measurements={"seconds": round(time.monotonic() - begin, 3), **measurements},
                 code={**code_before, stage: noted.code if noted else self.code[stage]},
                 made_by={"precision": noted.precision} if noted else {},
                 measured=measured,
@@ -256,12 +243,9 @@ def _before(stage: str) -> str | None:
 
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:
-    """Return a path to a download's verified bytes.
-
-    Raises:
-        UserError: It is not available, or holds other bytes.
-    """
-    with progress.task(f"download {file.url}", unit="bytes", total=file.n_bytes) as task:
+    """Return a path to a download's verified bytes."""
+    what = f"download {Path(file.url).name} from {file.url}"
+    with progress.task(what, unit="bytes", total=file.n_bytes) as task:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 
 

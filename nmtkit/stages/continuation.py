@@ -1,8 +1,8 @@
-"""A training that goes on where the same one with a smaller max_steps ended, or was stopped.
+"""Continue a shorter training: the same one with a smaller max_steps, finished or stopped.
 
-Nothing in training depends on max_steps but its end: there, a checkpoint is saved and dev is
-evaluated, whatever their intervals are. Where the longer training has neither, they are taken back,
-so that its artifact is the same as without the shorter one.
+max_steps only decides where training ends. There, a checkpoint is saved and dev is evaluated,
+whatever their intervals. If the longer training does neither at this step, both are dropped, so
+that its artifact is the same as without the shorter one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,18 +24,18 @@ from nmtkit.training.metrics import METRICS, copy_metrics
 
 
 def continue_shorter(chain: Chain, draft: Path) -> None:
-    """Share with `draft` what the shorter training with the most steps has done, if it is more."""
+    """Share the work of the longest of the shorter trainings with `draft`, if it has more steps."""
     wanted = chain.depends_on("train")
     # Also where the manifest of a draft tells it, which is written again when it is published.
     write_note(draft, read_note(draft) or Note(depends_on=wanted))
-    shorter = {place / CHECKPOINTS: note for place, note in _shorter(chain, wanted)}
-    for there in sorted(shorter, key=last_step, reverse=True):
-        place, note = there.parent, shorter[there]
+    shorter = dict(_shorter(chain, wanted))
+    for place in sorted(shorter, key=lambda each: last_step(each / CHECKPOINTS), reverse=True):
+        note = shorter[place]
         if "train" in chain.remake and note.code != chain.code["train"]:
             continue
         # It is passed over if it is running, and its checkpoints from the first damaged one on.
         with suppress(UserError), chain.store.lock("train", place.stem):
-            if last_step(there) > last_step(draft / CHECKPOINTS):
+            if last_step(place / CHECKPOINTS) > last_step(draft / CHECKPOINTS):
                 max_steps: int = note.depends_on["training"]["max_steps"]
                 progress.say(f"train: continues {place}, the same with max_steps = {max_steps:,}")
                 write_note(draft, note.model_copy(update={"depends_on": wanted}))
@@ -44,7 +44,7 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
 
 
 def lineage(depends_on: Mapping[str, Any]) -> str:
-    """Return a hash of all that a training depends on but the number of its steps."""
+    """Return a hash of everything that a training depends on except the number of its steps."""
     training = {**depends_on["training"]}
     del training["max_steps"]
     return fingerprint_of("train", {**depends_on, "training": training})

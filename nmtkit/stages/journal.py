@@ -1,6 +1,6 @@
-"""How far a long work has come, recorded beside its files, so that a killed run can be resumed.
+"""A journal of finished parts, kept beside their files, so that a killed run can be resumed.
 
-The stages prepare and translate have a journal, and so has the translation of a user's file.
+The stages prepare and translate have one, and so has the translation of a user's file.
 """
 
 import hashlib
@@ -9,19 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from nmtkit import progress
+from nmtkit import files, progress
 from nmtkit.corpus.store import reopen
-from nmtkit.files import (
-    DamagedError,
-    Record,
-    canonical_json,
-    damaged,
-    delete,
-    read_sealed,
-    sealed,
-    sync,
-    write_whole,
-)
+from nmtkit.files import DamagedError, Record, damaged
 from nmtkit.store import File, versions
 
 JOURNAL = "journal.json"
@@ -30,8 +20,6 @@ BLOCK_BYTES = 2**20
 
 
 class _Content(Record):
-    """What the journal's file holds."""
-
     made_by: dict[str, str]  # versions, and what else the files are made from
     parts: dict[str, Any]
     files: dict[str, File]  # what was committed of each, by its name in the draft
@@ -60,16 +48,14 @@ class _Beginning:
 class Journal:
     """The committed parts of a draft, and the files that they filled.
 
-    What is resumed is what was committed, byte for byte: a draft that was begun from something else
-    or by another version, or that disagrees with its journal, is emptied.
+    A draft that was begun from something else or by another version, or whose files are not as they
+    were committed, byte for byte, is emptied.
     """
 
     def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str]) -> None:
         """Open the journal in `folder`, which is `draft` or lies in it.
 
-        Args:
-            made_by: what the files are made from, besides versions. Where it was another, its keys
-                are told.
+        `made_by` is what the files are made from, besides versions.
         """
         self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
         self._made_by = {**versions(), **made_by}
@@ -81,8 +67,9 @@ class Journal:
                 return
             except DamagedError as refused:
                 progress.say(f"{refused.reason}; starting anew")
+                self._files.clear()
             self._path.unlink()  # first: no journal may tell of files that are gone
-        delete(draft)
+        files.delete(draft)
         folder.mkdir(parents=True)
 
     def __getitem__(self, part: str) -> Any:
@@ -93,10 +80,10 @@ class Journal:
         """Open a file to write after what was committed; what follows is of a killed run."""
         return reopen(path, self._file(path).n_bytes)
 
-    def commit(self, part: str, state: object, *files: Path) -> None:
-        """Record how far a part is, once `files`, which it wrote or appended to, are on disk."""
-        for path in files:
-            sync(path)
+    def commit(self, part: str, state: object, *paths: Path) -> None:
+        """Record how far a part is, once `paths`, which it wrote or appended to, are on disk."""
+        for path in paths:
+            files.sync(path)
             self._file(path).extend(path, path.stat().st_size)
         self._parts[part] = state
         content = {
@@ -104,19 +91,14 @@ class Journal:
             "parts": self._parts,
             "files": {name: file.entry().model_dump() for name, file in self._files.items()},
         }
-        write_whole(self._path, canonical_json(sealed(content)))
+        files.write_whole(self._path, files.canonical_json(files.sealed(content)))
 
     def _file(self, path: Path) -> _Beginning:
         return self._files.setdefault(path.relative_to(self._draft).as_posix(), _Beginning())
 
     def _resume(self) -> None:
-        """Take over what the journal tells of the draft, all of which is as it was committed.
-
-        Raises:
-            DamagedError: it is not.
-        """
-        told = read_sealed(self._path, _Content, MAX_BYTES)
-        files: dict[str, _Beginning] = {}
+        """Take over what the journal tells of the draft; raise DamagedError if that is not so."""
+        told = files.read_sealed(self._path, _Content, MAX_BYTES)
         keys = {**self._made_by, **told.made_by}
         if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
             reason = f"{self._draft} was begun with another {', '.join(others)}"
@@ -128,5 +110,5 @@ class Journal:
             file.extend(path, committed.bytes)
             if file.entry() != committed:
                 raise damaged(f"{path} was changed since it was written", self._draft)
-            files[name] = file
-        self._parts, self._files = told.parts, files
+            self._files[name] = file
+        self._parts = told.parts

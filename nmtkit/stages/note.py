@@ -1,4 +1,4 @@
-"""The note of a training: what its manifest says of it, kept in its draft until it has one."""
+"""What a manifest says of how a training was computed, kept as a note in its draft until then."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,11 +45,7 @@ def write_note(draft: Path, note: Note) -> None:
 
 
 def read_note(training: Path) -> Note | None:
-    """Return the note of a training, published or not, if there is one.
-
-    Raises:
-        DamagedError: it cannot be trusted.
-    """
+    """Return the note of a training, published or not, if there is one."""
     if (training / TEMPORARY / NOTE).is_file():
         return read_record(training / TEMPORARY / NOTE, Note)
     if not (training / MANIFEST).is_file():

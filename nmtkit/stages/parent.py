@@ -14,22 +14,18 @@ TOKENIZER_KEYS = ("normalize_punctuation", "lowercase", "tokenizer", "aggressive
 def open_parent(path: str, recipe: Recipe) -> Bundle:
     """Open the bundle at `path`, which may come from a stranger, and compare it with the recipe.
 
-    Its weights are not read yet.
-
-    Raises:
-        UserError: It is not a bundle, is damaged, or was made with other languages, another
-            tokenization or, if the recipe fine-tunes it, another model.
+    Its weights are not read yet. Languages and tokenization must be the same, and so must the model
+    if the recipe fine-tunes it.
     """
     bundle, corpus = open_bundle(Path(path)), recipe.corpus
+    both = {key: getattr(corpus, key) for key in TOKENIZER_KEYS}
+    of_tgt = {"tokenizer": corpus.linearization} if corpus.linearization else {}
     compared: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
-    for key, lang, side in (
-        ("src_lang", corpus.src_lang.code, bundle.text.src),
-        ("tgt_lang", corpus.tgt_lang.code, bundle.text.tgt),
+    for ours, side in (
+        ({"src_lang": corpus.src_lang.code, **both}, bundle.text.src),
+        ({"tgt_lang": corpus.tgt_lang.code, **both, **of_tgt}, bundle.text.tgt),
     ):
-        ours = {key: lang, **{each: getattr(corpus, each) for each in TOKENIZER_KEYS}}
-        if side is bundle.text.tgt and corpus.linearization:
-            ours["tokenizer"] = corpus.linearization
-        theirs = {key: side.lang, **{each: getattr(side, each) for each in TOKENIZER_KEYS}}
+        theirs = {key: getattr(side, key if key in both else "lang") for key in ours}
         compared.append(("corpus", ours, theirs))
     if path == recipe.training.start_from:
         compared.append(("model", computed(recipe.model), computed(bundle.description.config)))

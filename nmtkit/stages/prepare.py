@@ -6,14 +6,13 @@ and their results are written in order, so the output does not depend on the num
 journal records the progress every 100,000 pairs; a killed run resumes from there.
 """
 
-import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from nmtkit import progress
 from nmtkit.corpus import prepared, store
@@ -35,12 +34,10 @@ from nmtkit.corpus.tokenized import (
     RawChunk,
     Tokenize,
     Tokenized,
-    has_nul,
     words_of,
 )
 from nmtkit.errors import UserError
 from nmtkit.files import check_room
-from nmtkit.languages import Language
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.text import TextFile
@@ -57,11 +54,13 @@ MAX_WORDS = 2**22
 def run(chain: Chain) -> Artifact:
     """Publish the prepared corpus of the recipe.
 
-    The test sets are not part of it. They are still fetched and read, so that after days of
-    training none turns out to be missing or damaged.
+    The test sets are read too, so that none turns out to be missing after days of training.
     """
     for corpus in chain.corpora["sets"]:
-        _check_set(corpus.name, corpus.pairs(chain.fetch, _tell))
+        if not sum(bool(pair[0].strip()) for pair in corpus.pairs(chain.fetch, _tell)):
+            raise UserError(
+                f"the test set {corpus.name} has blank lines alone; name another in [test] sets"
+            )
     return chain.make("prepare", lambda draft: _prepare(chain, draft), resume=True)
 
 
@@ -69,94 +68,53 @@ def _tell(note: str) -> None:
     progress.say(f"prepare: {note}")
 
 
-def _check_set(name: str, pairs: Iterator[Pair]) -> None:
-    n_with_nul = n_lines = 0  # that are not blank
-    for pair in pairs:
-        n_with_nul += has_nul(pair)
-        n_lines += bool(pair[0].strip())
-    if not n_lines:
-        raise UserError(f"the test set {name} has blank lines alone; name another in [test] sets")
-    _say_nul(name, n_with_nul)
-
-
-def _say_nul(name: str, n_pairs: int) -> None:
-    if n_pairs:
-        progress.say(
-            f"prepare: warning: {n_pairs:,} pairs of {name} contain U+0000, as binary files and "
-            "UTF-16 do"
-        )
-
-
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
     """Return how the recipe tokenizes each side."""
-
-    def of(lang: Language, tokenizer: Literal["moses", "none", "tags", "xx"]) -> Tokenization:
-        return Tokenization(
-            lang.code,
-            normalize_punctuation=corpus.normalize_punctuation,
-            lowercase=corpus.lowercase,
-            tokenizer=tokenizer,
-            aggressive_hyphens=corpus.aggressive_hyphens,
-        )
-
+    src = Tokenization(
+        corpus.src_lang.code,
+        normalize_punctuation=corpus.normalize_punctuation,
+        lowercase=corpus.lowercase,
+        tokenizer=corpus.tokenizer,
+        aggressive_hyphens=corpus.aggressive_hyphens,
+    )
     of_tgt = corpus.linearization or corpus.tokenizer
-    return of(corpus.src_lang, corpus.tokenizer), of(corpus.tgt_lang, of_tgt)
+    return src, replace(src, lang=corpus.tgt_lang.code, tokenizer=of_tgt)
 
 
 def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     journal = Journal(draft / TEMPORARY, draft, chain.code["prepare"])
-    corpora = chain.corpora["train"]
-    needed = sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in corpora)
+    downloads, corpora = chain.machine.downloads_dir, chain.corpora["train"]
+    needed = sum(corpus.prepared_bytes(downloads) for corpus in corpora)
     written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
     check_room(draft, needed - written, "preparing the training text")
-    begin = time.monotonic()
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
-    _say_nul(chain.corpora["dev"][0].name, sum(map(has_nul, dev)))
     clean = _tokenize_all(chain, journal)
-    tokenized = time.monotonic()
     subword = _learn_once(chain, journal, draft, clean.words)
     chain.say_rows("prepare", subword.n_tokens)
-    learned = time.monotonic()
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
-    _say_what_fits(draft, clean.n_pairs, subword.n_tokens, chain.recipe.model.max_positions)
+    _tell_tokens(draft, subword.n_tokens)
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
     prepared.write_counts(draft, clean.counts, subword.n_tokens)
-    return {
-        "workers": chain.machine.n_workers(),
-        "tokenizing_seconds": round(tokenized - begin, 3),
-        "learning_seconds": round(learned - tokenized, 3),
-        "encoding_seconds": round(time.monotonic() - learned, 3),
-    }
+    return {"workers": chain.machine.n_workers()}
 
 
-def _say_what_fits(draft: Path, n_pairs: int, n_tokens: int, max_positions: int) -> None:
-    """Report unused and unknown tokens, and pairs too long for this recipe's max_positions."""
+def _tell_tokens(draft: Path, n_tokens: int) -> None:
     n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
-    progress.say(
-        f"prepare: {n_unused:,} of the {n_tokens:,} tokens are absent from the training text"
-    )
+    _tell(f"{n_unused:,} of the {n_tokens:,} tokens are absent from the training text")
     if n_unknown:  # only if the vocabulary is that of a bundle
-        progress.say(
-            f"prepare: warning: {n_unknown:,} tokens of the training text are unknown, because the "
+        _tell(
+            f"warning: {n_unknown:,} tokens of the training text are unknown, because the "
             "vocabulary lacks their characters"
-        )
-    if n_longer := prepared.n_longer(draft, max_positions):
-        progress.say(
-            f"prepare: {n_longer:,} of {n_pairs:,} training pairs have a side of more than "
-            f"[model] max_positions = {max_positions:,} tokens; train will leave them out"
         )
 
 
 def _write_dev(
     draft: Path, dev: list[Pair], how: tuple[Tokenization, Tokenization], subword: Subword
 ) -> None:
-    """Write all lines of the development set.
-
-    A line that is too long to be translated at once is tokenized in the same pieces.
-    """
+    """Write all lines of the development set, in the pieces that would be translated at once."""
     tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
     for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
         prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
@@ -183,7 +141,6 @@ class _Clean:
     chunks: int = 0  # of raw text, finished
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
-    with_nul: dict[str, int] = field(default_factory=dict)  # pairs with a U+0000, by corpus
     # Numbers of pairs after which the rarest words were dropped.
     forgot_after: list[int] = field(default_factory=list)
     finished: bool = False
@@ -198,17 +155,13 @@ class _Clean:
 
     def told(self) -> dict[str, Any]:
         """Return what the journal records: everything that does not follow from the two files."""
-        not_told = ("src", "tgt", "words")
-        return {key: value for key, value in vars(self).items() if key not in not_told}
+        return {key: vars(self)[key] for key in vars(self) if key not in ("src", "tgt", "words")}
 
     def add(self, tokenized: Tokenized) -> None:
         count = self.counts[tokenized.corpus]
         count["kept"] += len(tokenized.pairs)
         count["pairs"] += len(tokenized.pairs) + tokenized.reasons.total()
-        for reason, n in tokenized.reasons.items():
-            count["dropped"][reason] = count["dropped"].get(reason, 0) + n
-        name = count["corpus"]
-        self.with_nul[name] = self.with_nul.get(name, 0) + tokenized.n_with_nul
+        count["dropped"] = dict(Counter(count["dropped"]) + tokenized.reasons)
         self.kept += tokenized.kept
         shown = Counter((example["corpus"], example["reason"]) for example in self.dropped)
         for example in tokenized.dropped:
@@ -314,15 +267,9 @@ def _tell_dropped(clean: _Clean) -> None:
         )
     for count in clean.counts:
         if count["dropped"]:
-            told = f"{count['pairs']:,} pairs, dropped {reasons(count)}"
-            progress.say(f"prepare: {count['corpus']}: {told}")
-    for name, n_pairs in clean.with_nul.items():
-        _say_nul(name, n_pairs)
+            _tell(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {reasons(count)}")
     if clean.forgot_after:
-        progress.say(
-            f"prepare: more than {MAX_WORDS:,} different words; subwords are learned without the "
-            "rarest"
-        )
+        _tell(f"more than {MAX_WORDS:,} different words; subwords are learned without the rarest")
 
 
 # Subwords
@@ -344,13 +291,13 @@ def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]
 def _learn(chain: Chain, words: Counter[str]) -> Subword:
     config = chain.recipe.subword
     if isinstance(config, BundleConfig):
-        progress.say(f"prepare: takes the vocabulary of {config.path}")
+        _tell(f"takes the vocabulary of {config.path}")
         return chain.bundles["prepare"].text.subword
     if isinstance(config, BpeConfig):
         with progress.task("prepare: learn BPE", unit="merges", total=config.n_merges) as task:
             merges = learn_bpe(words, config.n_merges, progress=task.advance)
         return BpeSubword.of_words(merges, words)
-    progress.say(f"prepare: learn {config.n_tokens:,} sentencepieces")
+    _tell(f"learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
 
 

@@ -71,12 +71,8 @@ def text_tools(lang: Language) -> TextTools:
         tokenizer="moses",
         aggressive_hyphens=False,
     )
-    return TextTools(
-        lang,
-        plain.tokenize,
-        partial(normalize_punctuation, lang=lang.code),
-        replace_unicode_punctuation,
-    )
+    normalize = partial(normalize_punctuation, lang=lang.code)
+    return TextTools(lang, plain.tokenize, normalize, replace_unicode_punctuation)
 
 
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,26 +69,18 @@ def run(chain: Chain) -> Artifact:
     if start_processes(chain, ["train", *remake, *chain.machine.options(besides=OF_PREPARE)]):
         return chain.need("train")
     with join(chain.machine.torch_device()) as group:
+        build = partial(_train, chain, group=group)
         if group.is_first:
-            artifact = chain.make(
-                "train",
-                lambda draft: _train(chain, draft, group),
-                resume=True,
-                measured=[METRICS],
-            )
-            group.wait()
-            return artifact
-        progress.console.quiet = True
-        _train(chain, chain.store.draft_place("train", chain.fingerprint("train")), group)
+            chain.make("train", build, resume=True, measured=[METRICS])
+        else:
+            progress.console.quiet = True
+            build(chain.store.draft_place("train", chain.fingerprint("train")))
         group.wait()  # until the first one has published
         return chain.need("train")
 
 
 def start_processes(chain: Chain, command: Sequence[str]) -> bool:
-    """Run `nmtkit COMMAND` in as many processes as train, and wait for them.
-
-    Returns whether it did. If one process trains, or if this is one of several, it does not.
-    """
+    """Run `nmtkit COMMAND` in several processes if they are to train, and return whether it did."""
     if is_worker() or (n_processes := chain.machine.n_processes()) == 1:
         return False
     progress.say(f"{command[0]}: {n_processes} processes")
@@ -147,38 +140,35 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             progress.say(f"train: {sentence}")
         say_faster_ways(chain, setup)
         chain.say_rows("train", n_tokens)
+        training = lineage(chain.depends_on("train"))
         with (
-            on_stop_signal(lambda number: _remember(number, signals)),
-            _reporter(chain, trainer, draft) as reporter,
+            on_stop_signal(partial(_remember, signals)),
+            _reporter(chain, trainer, draft) as report,
         ):
             done = train(
                 trainer,
                 open_pairs(prepared, "dev"),
                 draft / CHECKPOINTS,
-                origin=Origin(
-                    model=description,
-                    text=prepared.hashes_of_text(),
-                    training=lineage(chain.depends_on("train")),
-                ),
+                origin=Origin(model=description, text=prepared.hashes_of_text(), training=training),
                 aside=draft.with_suffix(ASIDE),
-                evaluate=_evaluation(chain, prepared, reporter),
-                report=reporter or (lambda _metrics: None),
+                evaluate=_evaluation(chain, prepared, report),
+                report=report or (lambda _metrics: None),
                 say=progress.say,
                 should_stop=lambda: bool(signals),
             )
-            if reporter:
-                reporter.is_over = is_over(recipe.training, done)
+    where = f"after step {done.step:,} of {recipe.training.max_steps:,}"
     if not is_over(recipe.training, done):
-        _stop(signals, group, f"after step {done.step:,} of {recipe.training.max_steps:,}")
+        _stop(signals, group, where)
     if done.step < recipe.training.max_steps and done.best is not None:
         progress.say(
-            f"train: ends after step {done.step:,} of {recipe.training.max_steps:,}: no better dev "
-            f"perplexity in {done.best.n_worse:,} evaluations than {done.best.perplexity:.2f} of "
-            f"step {done.best.step:,}"
+            f"train: ends {where}: no better dev perplexity in {done.best.n_worse:,} evaluations "
+            f"than {done.best.perplexity:.2f} of step {done.best.step:,}"
         )
     if not group.is_first:
         return {}
     move(draft / CHECKPOINTS / METRICS, draft / METRICS)
+    if report:
+        report.curves.write("finished")
     return {
         "device": str(group.device),
         "device_name": device_name(group.device),
@@ -194,11 +184,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
 
 
 def _load_parent(model: Transformer, parent: Bundle, prepared: PreparedCorpus) -> None:
-    """Load the weights of the bundle that the recipe fine-tunes.
-
-    Raises:
-        UserError: they are damaged, or those of another vocabulary.
-    """
+    """Load the weights of the bundle that the recipe fine-tunes, if its vocabulary is the same."""
     ours, theirs = prepared.subword(), parent.text.subword
     ids = range(ours.n_tokens)
     if (
@@ -235,7 +221,7 @@ def _evaluation(
 
     def evaluate(model: Transformer) -> DevScore:
         text = Text.load(prepared.artifact, len(model.output_matrix))
-        engine = TorchEngine(model, text.subword.n_tokens)
+        engine = TorchEngine([model], text.subword.n_tokens)
         greedy = GREEDY_PARSING if corpus.linearization else GREEDY
         translator = Translator(text, engine, greedy, max_subwords(model.config))
         translations = translator.translate(src, progress=lambda _: None)
@@ -256,7 +242,6 @@ class _Reporter:
     """Shows each step: on the terminal, on a page and, on request, in TensorBoard."""
 
     def __init__(self, chain: Chain, trainer: Trainer, draft: Path, task: progress.Task) -> None:
-        """Begin a page of curves beside the artifact that the training will be."""
         recipe, model, device = chain.recipe, trainer.model, trainer.group.device
         page = chain.store.place("train", chain.fingerprint("train")).with_suffix(".html")
         progress.say(f"train: curves are in {page}; reload the page for newer ones")
@@ -264,7 +249,6 @@ class _Reporter:
         if device.type == "cuda":
             peak = measured_peak(device, PEAK_SECONDS, trainer.acceleration.dtype)
         self._chain, self._trainer, self._draft, self._task = chain, trainer, draft, task
-        self.is_over = False  # there is no more step to train
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._speed = Speed(
             model.config,
@@ -277,22 +261,18 @@ class _Reporter:
         self._events: EventWriter | None = None
 
     def __call__(self, metrics: Metrics) -> None:
-        """Show a step that was just done."""
         if not self._n_done:
             self._begin(metrics.step)
         if metrics.dev_perplexity is not None:
-            self._say_dev(metrics, metrics.dev_perplexity)
+            self._say_dev(metrics)
         if metrics.skipped:
             progress.say(
                 f"train: step {metrics.step:,} was skipped: loss {metrics.loss}, gradient norm "
                 f"{metrics.gradient_norm}"
             )
         self._speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
-        self._task.note(
-            f"loss {metrics.loss:.3g}",
-            *self._speed.parts(),
-            f"learning rate {metrics.learning_rate:.2e}",
-        )
+        rate = f"learning rate {metrics.learning_rate:.2e}"
+        self._task.note(f"loss {metrics.loss:.3g}", *self._speed.parts(), rate)
         self._task.advance(metrics.step - self._n_done)
         self._n_done = metrics.step
         self.curves.add(vars(metrics))
@@ -301,22 +281,21 @@ class _Reporter:
             self._events.write(vars(metrics))
 
     def close(self) -> None:
-        """Write the last version of the page, also where all steps were done before."""
+        """Write the page once more, also where all steps were done before."""
         if not self._n_done:
             self._show_steps_before(self._chain.recipe.training.max_steps + 1)
-        self.curves.write("finished" if self.is_over else "stopped")
+        self.curves.write("stopped")
         if self._events is not None:
             self._events.close()
 
     def _begin(self, step: int) -> None:
         """Note who computes the steps from `step` on, and show those before it."""
-        code = self._chain.code["train"]
-        before = read_note(self._draft)
+        code, before = self._chain.code["train"], read_note(self._draft)
         assert before is not None  # since `continue_shorter`
         note = before.continued(step, self._trainer.acceleration.precision, code)
         write_note(self._draft, note)
         if changed := [room for room in code if note.code[room] != code[room]]:
-            progress.say(f"train: goes on with what other code trained: {', '.join(changed)}")
+            progress.say(f"train: continues what other code trained: {', '.join(changed)}")
         self._show_steps_before(step)
         if (folder := self._chain.machine.tensorboard) is not None:
             self._events = EventWriter(folder, step)
@@ -326,7 +305,7 @@ class _Reporter:
             if line["step"] < step:
                 self.curves.add(line)
 
-    def _say_dev(self, metrics: Metrics, perplexity: float) -> None:
+    def _say_dev(self, metrics: Metrics) -> None:
         name, score = "sacreBLEU", metrics.dev_sacrebleu or 0.0
         if metrics.dev_bracket_f1 is not None:
             name, score = "bracket F1", metrics.dev_bracket_f1
@@ -334,7 +313,8 @@ class _Reporter:
             self._how = metrics.dev_sacrebleu_how
             progress.say(f"train: dev {name} is of the {self._how}")
         progress.say(
-            f"train: step {metrics.step:,}: dev perplexity {perplexity:.2f}, dev {name} {score:.2f}"
+            f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}, "
+            f"dev {name} {score:.2f}"
         )
 
 
@@ -353,7 +333,7 @@ def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[_Reporter
             reporter.close()
 
 
-def _remember(number: signal.Signals, signals: list[signal.Signals]) -> None:
+def _remember(signals: list[signal.Signals], number: signal.Signals) -> None:
     signals.append(number)
     try:
         progress.say("train: finishing this step, then saving; signal again to stop at once")

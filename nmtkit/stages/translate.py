@@ -27,7 +27,7 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
 
     device = chain.machine.torch_device()
     bundle = open_bundle(chain.need("average").path)
-    translator = bundle.translator(TorchEngine.load(bundle, device))
+    translator = bundle.translator(TorchEngine.load([bundle], device))
     journal = Journal(draft / TEMPORARY, draft, chain.code["translate"])
     sets: dict[str, dict[str, float]] = {}
     for corpus in chain.corpora["sets"]:
@@ -35,14 +35,8 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
         translations, seconds = _translate_in_parts(translator, corpus.name, src, journal)
         for number, translation in enumerate(translations, start=1):
             tell_pieces(translator, f"{corpus.name}, line {number:,}", translation)
-        write_set(
-            draft,
-            corpus.name,
-            src,
-            [translation.text for translation in translations],
-            references,
-            [_rating(translation) for translation in translations],
-        )
+        hyps = [translation.text for translation in translations]
+        write_set(draft, corpus.name, src, hyps, references, list(map(_rating, translations)))
         n_repaired = sum(bool(translation.repairs) for translation in translations)
         if bundle.text.tgt.is_of_trees:
             progress.say(
@@ -67,16 +61,13 @@ def tell_pieces(translator: Translator, line: str, translation: Translation) -> 
 
 
 def _rating(translation: Translation) -> dict[str, Any]:
-    rating: dict[str, Any] = {
+    return {
         "score": round(translation.score, 4),
         "log_prob": round(translation.log_prob, 4),
         "tokens": translation.n_tokens,
+        **({"pieces": translation.n_pieces} if translation.n_pieces > 1 else {}),
+        **({"repairs": list(translation.repairs)} if translation.repairs else {}),
     }
-    if translation.n_pieces > 1:
-        rating["pieces"] = translation.n_pieces
-    if translation.repairs:
-        rating["repairs"] = list(translation.repairs)
-    return rating
 
 
 def _translate_in_parts(

@@ -32,12 +32,7 @@ class Acceleration:
 
     @classmethod
     def of(
-        cls,
-        config: ModelConfig,
-        device: torch.device,
-        dtype: torch.dtype,
-        *,
-        deterministic: bool,
+        cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, *, deterministic: bool
     ) -> "Acceleration":
         """Return all techniques that this model allows on this device."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
@@ -50,10 +45,7 @@ class Acceleration:
         return str(self.dtype).removeprefix("torch.")
 
     def steps(self) -> list[tuple[str, "Acceleration"]]:
-        """Return the techniques one after the other, from plain float32, each with its name.
-
-        Flash attention comes with bfloat16, if the model allows it.
-        """
+        """Return the techniques one after the other, from plain float32, each with its name."""
         ways = [
             ("float32", Acceleration()),
             (self.precision, Acceleration(self.dtype)),
@@ -69,10 +61,7 @@ class Acceleration:
 
 
 def missing_compiler() -> str | None:
-    """Return what torch.compile lacks on this machine for a GPU, if anything.
-
-    Triton compiles what launches its kernels as C that includes Python.h.
-    """
+    """Return what Triton lacks on this machine: a C compiler, or the headers of Python."""
     names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
     if not any(map(shutil.which, names)):
         return f"a C compiler ({' or '.join(names)})"
@@ -86,7 +75,6 @@ class Backward:
     def __init__(
         self, model: Transformer, label_smoothing: float, acceleration: Acceleration
     ) -> None:
-        """Compute gradients of `model`. A captured graph needs them at fixed addresses."""
         self._model, self._label_smoothing = model, label_smoothing
         self.captured = acceleration.captured  # may be switched off for the profiler
         self._graph: Graph[Tensor] | None = None

@@ -21,9 +21,6 @@ def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
     """Return the last `n_checkpoints` scheduled checkpoints in `directory`, oldest first.
 
     With early stopping, the last is that of the best dev perplexity, and later ones are left out.
-
-    Raises:
-        DamagedError: the progress of a checkpoint cannot be read.
     """
     newest_first = checkpoints(directory)[::-1]
     best = read_progress(newest_first[0]).best
@@ -46,11 +43,7 @@ def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def check_related(files: Sequence[Path]) -> None:
-    """Check that the weights in `files` have grown from the same initial ones.
-
-    Raises:
-        UserError: they have not, so that their mean would translate nothing.
-    """
+    """Raise a UserError unless the weights in `files` have grown from the same initial ones."""
     first = load_tensors(files[0])
     for file in files[1:]:
         cosine = _cosine(first, load_tensors(file))

@@ -20,7 +20,6 @@ from nmtkit.training.loss import FILLER
 
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
-BLOCK_PAIRS = 2**20  # planned at a time: 8 MB for each number
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,12 @@ class Pairs:
 
     @cached_property
     def src_lengths(self) -> Lengths:
-        """Return (pairs,): the tokens of each source."""
+        """(pairs,): the tokens of each source."""
         return np.diff(self.src_offsets).astype(np.int32)
 
     @cached_property
     def tgt_lengths(self) -> Lengths:
-        """Return (pairs,): the tokens of each target."""
+        """(pairs,): the tokens of each target."""
         return np.diff(self.tgt_offsets).astype(np.int32)
 
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
@@ -97,22 +96,19 @@ def updates(
 ) -> Iterator[Update]:
     """Yield updates without end, starting with update `index` of `epoch`.
 
-    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, counting real tokens
-    only. Pairs with a side longer than `max_length` are left out; every other pair occurs once per
-    epoch, and each epoch has its own order.
+    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, without padding. Pairs
+    with a side longer than `max_length` are left out; every other pair occurs once per epoch, and
+    each epoch has its own order. With `like_lengths`, the pairs of an update have similar lengths
+    (section 5.1), which are those of the longer side, as in the paper's published code.
 
-    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts
-    pairs as they are read into buckets by length, of which base has two for each power of 2.
-
-    Args:
-        like_lengths: group pairs of similar length into an update, as in section 5.1 (by the longer
-            side, as in the paper's published code), instead of a random sample of the corpus.
+    Deviation: that code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts pairs as they
+    are read into buckets by length, of which base has two for each power of 2.
 
     Raises:
-        UserError: No pair is short enough.
+        UserError: no pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    usable = np.flatnonzero(pairs.are_within(max_length)).astype(np.int32)
+    usable = np.flatnonzero(pairs.are_within(max_length))
     if not len(usable):
         raise UserError(
             f"none of the {len(src_lengths):,} training pairs has both sides within "
@@ -120,21 +116,17 @@ def updates(
         )
     limits = [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)]
     while True:
-        order = shuffled(len(usable), seed=seed, epoch=epoch)
+        order = usable[shuffled(len(usable), seed=seed, epoch=epoch)]
         if like_lengths:
-            longer = np.maximum(src_lengths[usable], tgt_lengths[usable])
-            order = order[np.argsort(longer[order], kind="stable")]
-            starts = np.cumsum([0, *(len(group) for group in cut(order, limits, usable))])
-            groups: Iterator[Ints] = (
-                usable[order[starts[i] : starts[i + 1]]].astype(np.int64)
-                for i in shuffled(len(starts) - 1, seed=seed, epoch=epoch)
-            )
-        else:
-            groups = cut(order, limits, usable)
+            longer = np.maximum(src_lengths[order], tgt_lengths[order])
+            order = order[np.argsort(longer, kind="stable")]
+        groups = cut(order, limits)
+        if like_lengths:
+            runs = list(groups)
+            groups = (runs[i] for i in shuffled(len(runs), seed=seed, epoch=epoch))
         for i, group in enumerate(groups):
             if i >= index:
                 yield Update(epoch, i, group)
-        del order, groups  # 8 bytes per pair, freed before the next epoch needs as much
         epoch, index = epoch + 1, 0
 
 
@@ -144,14 +136,11 @@ def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
     numpy's generators may change, so the numbers are sorted by SplitMix64 (Steele et al. 2014) of
     (seed, epoch, number). It is a bijection: no two keys are equal, and any sort gives this order.
     """
-    keys: npt.NDArray[np.uint64] = np.arange(n, dtype=np.uint64)
     with np.errstate(over="ignore"):
         key = _splitmix64(np.array([seed], dtype=np.uint64))
         key = _splitmix64(key + np.uint64(epoch))
-        for start in range(0, n, BLOCK_PAIRS):
-            some = keys[start : start + BLOCK_PAIRS]
-            some[:] = _splitmix64(key + some)
-    return np.argsort(keys)
+        numbers: npt.NDArray[np.uint64] = np.arange(n, dtype=np.uint64)
+        return np.argsort(_splitmix64(key + numbers))
 
 
 def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -161,30 +150,11 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def cut(
-    order: Ints, limits: Sequence[tuple[Lengths, int]], numbers: Lengths | None = None
-) -> Iterator[Ints]:
+def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
     """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
 
-    A run has at least one pair. If `numbers` is given, `order` indexes it. The work is done in
-    blocks, because sums over all pairs of a large corpus would take much memory.
+    A run has at least one pair.
     """
-    start, n_pairs = 0, BLOCK_PAIRS
-    while start < len(order):
-        block = order[start : start + n_pairs]
-        is_last = start + len(block) == len(order)
-        if numbers is not None:
-            block = numbers[block].astype(np.int64)
-        done = 0
-        for group in _cut_block(block, limits):
-            if done + len(group) < len(block) or is_last:  # or it may continue in the next block
-                done += len(group)
-                yield group
-        start += done
-        n_pairs = BLOCK_PAIRS if done else 2 * n_pairs
-
-
-def _cut_block(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
     ends = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
     start = 0
     while start < len(order):
@@ -232,8 +202,7 @@ def hardest_micro_batch(
 ) -> Ints:
     """Return the micro-batch of the updates `chosen` that takes the most memory.
 
-    Nearly all rows are `max_tokens` long; what differs is the number of attention scores in the
-    rectangles.
+    Nearly all rows are `max_tokens` long; what differs is the number of attention scores.
     """
     hardest, most_scores = np.empty(0, dtype=np.int64), -1
     for update in chosen:
@@ -270,10 +239,11 @@ def _row(
 ) -> tuple[Tensor, PackedLayout]:
     starts = offsets[chosen]
     lengths = offsets[chosen + 1] - starts
+    sizes = torch.from_numpy(lengths)
     if capacity is None:
-        layout = PackedLayout.of_lengths(torch.from_numpy(lengths), cuts)
+        layout = PackedLayout.of_lengths(sizes, cuts)
     else:
-        layout = PackedLayout.filled(torch.from_numpy(lengths), cuts, capacity)
+        layout = PackedLayout.filled(sizes, cuts, capacity)
     places = starts.repeat(lengths)
     places += layout.positions[: len(places)].numpy()
     row = np.full(layout.n_tokens, BOS_ID, dtype=np.int64)

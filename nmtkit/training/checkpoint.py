@@ -1,8 +1,8 @@
 """Checkpoints: all that training needs to resume, published whole.
 
-Weights and moments are safetensors. There is no random state, because data order and dropout are
-functions of the seed and the step. Moments take two thirds of the space and only serve to resume:
-the last two checkpoints have them, so that training resumes even if the newest one is damaged.
+There is no random state, because data order and dropout are functions of the seed and the step.
+Moments take two thirds of the space and only serve to resume: the last two checkpoints have them,
+so that training resumes even if the newest one is damaged.
 
 A folder `step-N` was complete when it got its name, and is renamed before it is deleted. If it is
 not complete, it was damaged; it is never deleted for that reason.
@@ -20,19 +20,9 @@ import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
 
+from nmtkit import files
 from nmtkit.errors import UserError
-from nmtkit.files import (
-    DRAFT,
-    DamagedError,
-    Record,
-    delete,
-    discard,
-    first_problem,
-    move,
-    read_record,
-    share_file,
-    write_json,
-)
+from nmtkit.files import DRAFT, DamagedError, Record
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, check_same, load_weights
 from nmtkit.recipe import TrainingConfig
@@ -53,7 +43,7 @@ class Best(Record):
 
     step: Number
     perplexity: Annotated[float, Field(ge=0)]
-    n_worse: Number  # evaluations since then, none of which was better
+    n_worse: Number = 0  # evaluations since then, none of which was better
 
 
 class Progress(Record):
@@ -119,44 +109,35 @@ def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     Raises:
         DamagedError: its files cannot be trusted.
     """
-    artifact, progress = open_directory(path), read_progress(path)
+    # The new manifest must not vouch for damaged files.
+    artifact, progress = verify(open_directory(path)), read_progress(path)
     place = directory / path.name
     draft = _empty_draft(place)
-    for name in artifact.manifest.files:
-        share_file(path / name, draft / name)
-    if scheduled or not progress.scheduled:
-        share_file(path / MANIFEST, draft / MANIFEST)
-        move(draft, place)
-        return
-    verify(artifact)  # the new manifest must not vouch for damaged files
-    (draft / PROGRESS).unlink()  # its content is shared
-    unscheduled = progress.model_copy(update={"scheduled": False})
-    _publish(draft, place, unscheduled, artifact.manifest.depends_on)
+    for name in {*artifact.manifest.files} - {PROGRESS}:
+        files.share_file(path / name, draft / name)
+    shared = progress.model_copy(update={"scheduled": progress.scheduled and scheduled})
+    _publish(draft, place, shared, artifact.manifest.depends_on)
 
 
 def _empty_draft(place: Path) -> Path:
     draft = place.with_suffix(DRAFT)
-    delete(draft)
+    files.delete(draft)
     draft.mkdir(parents=True)
     return draft
 
 
 def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
-    write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
+    files.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
     publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
 
 def read_origin(checkpoint: Artifact) -> Origin:
-    """Return what a checkpoint is of.
-
-    Raises:
-        DamagedError: its manifest tells something else.
-    """
+    """Return what a checkpoint is of; raise DamagedError if its manifest does not tell it."""
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
         raise DamagedError(
-            f"{checkpoint.path / MANIFEST} is damaged ({first_problem(error)})",
+            f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})",
             "restore it from a copy",
         ) from None
 
@@ -172,15 +153,13 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
     load_weights(model, path / WEIGHTS)
     parameters = dict(model.named_parameters())
     moments = load_tensors(path / OPTIMIZER)
-    check_same(
-        path / OPTIMIZER,
-        {name: tuple(tensor.shape) for name, tensor in moments.items()},
-        {
-            f"{moment}.{name}": tuple(parameter.shape)
-            for name, parameter in parameters.items()
-            for moment in MOMENTS
-        },
-    )
+    expected = {
+        f"{moment}.{name}": tuple(parameter.shape)
+        for name, parameter in parameters.items()
+        for moment in MOMENTS
+    }
+    found = {name: tuple(tensor.shape) for name, tensor in moments.items()}
+    check_same(path / OPTIMIZER, found, expected)
     adam_steps = progress.step - progress.skipped
     for name, parameter in parameters.items():
         optimizer.state[parameter] = {
@@ -191,11 +170,7 @@ def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -
 
 
 def verify_resumable(path: Path) -> Progress:
-    """Check the hash of every file that training needs to resume, and return the progress.
-
-    Raises:
-        DamagedError: it is not what was saved, or has no moments.
-    """
+    """Check the hash of every file that training needs to resume, and return the progress."""
     verify(open_directory(path), WEIGHTS, OPTIMIZER, PROGRESS)
     return read_progress(path)
 
@@ -203,12 +178,10 @@ def verify_resumable(path: Path) -> Progress:
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
     """Move the checkpoints newer than the newest intact one with moments to the folder `aside`.
 
-    Returns:
-        A sentence for each.
+    Returns a sentence for each.
 
     Raises:
-        UserError: there are checkpoints, but training can resume from none; they stay where they
-            are.
+        UserError: training can resume from none of the checkpoints; they stay where they are.
     """
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):
@@ -229,18 +202,14 @@ def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
         aside.mkdir(exist_ok=True)
         names = (aside / f"{path.name}.{number}" for number in count(1))
         place = next(name for name in names if not name.exists())
-        move(path, place)
+        files.move(path, place)
         sentences.append(f"{path} is damaged ({reason}) and was moved to {place}")
     return sentences
 
 
 def read_progress(path: Path) -> Progress:
-    """Return the progress of the checkpoint at `path`.
-
-    Raises:
-        DamagedError: its file cannot be read, or is that of another step.
-    """
-    progress = read_record(path / PROGRESS, Progress)
+    """Return the progress of the checkpoint at `path`; raise DamagedError if there is none."""
+    progress = files.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
         raise DamagedError(
             f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
@@ -265,7 +234,7 @@ def forget_old(directory: Path, keep: int) -> None:
     their moments. Also delete what a kill left of drafts and of deleted checkpoints.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
-        delete(left)
+        files.delete(left)
     existing = checkpoints(directory)
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
@@ -276,7 +245,7 @@ def forget_old(directory: Path, keep: int) -> None:
         best = _name(newest.best.step)
         kept += [path for path in scheduled if path.name <= best][-keep:]
     for path in set(existing) - set(kept):
-        discard(path, path.with_suffix(DELETED))
+        files.discard(path, path.with_suffix(DELETED))
     for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
         if (path / OPTIMIZER).exists():
             with suppress(DamagedError):
@@ -285,9 +254,8 @@ def forget_old(directory: Path, keep: int) -> None:
 
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
     """Return the maximum size of the checkpoints: those kept, plus the one being written."""
-    n_kept = training.keep_checkpoints
-    if training.patience:  # the last ones, and those up to the best one
-        n_kept *= 2
+    # With early stopping, these are the last ones, and those up to the best one.
+    n_kept = training.keep_checkpoints * (2 if training.patience else 1)
     n_most = min(n_kept + 1, math.ceil(training.max_steps / training.checkpoint_every_steps))
     n_moments = len(MOMENTS) * min(n_most, N_WITH_MOMENTS + 1)
     return (n_most + n_moments) * 4 * n_parameters  # float32

@@ -1,9 +1,8 @@
 """Data-parallel training: the group of processes, their gradient sums, and how they end together.
 
-The micro-batches of an update are distributed over the processes, and the gradients of their
-summed losses are summed over the processes, so that the number of processes changes an update only
-by rounding. torchrun's agent starts and watches the processes and describes them in environment
-variables, which only this file reads.
+Each process computes some micro-batches of an update, and the gradients are summed over the
+processes: their number changes an update only by rounding. torchrun's agent starts and watches the
+processes and describes them in environment variables, which only this file reads.
 """
 
 import os
@@ -77,11 +76,7 @@ class Group:
                     dist.broadcast(parameter.detach(), 0)
 
     def check_same(self, what: str, value: int) -> None:
-        """Wait for all processes and check that they have the same `value`.
-
-        Raises:
-            UserError: they do not.
-        """
+        """Wait for all processes, and raise a UserError unless they have the same `value`."""
         values = torch.zeros(self.size, dtype=torch.float64)
         values[self.rank] = value
         self.sum_(values)
@@ -96,8 +91,8 @@ class Group:
 class GradientSums:
     """The gradients of a model, summed over the micro-batches of an update and over a group.
 
-    Several processes keep them in one tensor, which is sent at once. So does one process on a GPU:
-    a CUDA graph needs each gradient at a fixed address.
+    Several processes keep them in one tensor, which is sent at once, and so does a GPU, since a
+    CUDA graph needs each gradient at a fixed address.
     """
 
     def __init__(self, model: nn.Module, group: Group) -> None:
@@ -146,7 +141,7 @@ def join(device: torch.device) -> Iterator[Group]:
     if not is_worker():
         yield Group(0, 1, device)
         return
-    size = _number("WORLD_SIZE", 1)
+    size = _number("WORLD_SIZE", 1, 2**20)
     rank = _number("RANK", 0, size - 1)
     n_restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     if device.type == "cuda":
@@ -155,17 +150,7 @@ def join(device: torch.device) -> Iterator[Group]:
     elif "OMP_NUM_THREADS" not in os.environ:
         n_here = _number("LOCAL_WORLD_SIZE", 1, size)
         torch.set_num_threads(max(1, torch.get_num_threads() // n_here))
-    address, port = _said("MASTER_ADDR"), _number("MASTER_PORT", 1, 65_535)
-    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    try:
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            address, port, is_master=is_master, wait_for_workers=False, timeout=TIMEOUT
-        )
-    except dist.DistNetworkError as error:
-        why = str(error).split("\n")[0]
-        raise UserError(
-            f"MASTER_ADDR {address!r} and MASTER_PORT {port} cannot be used ({why}); {UNSET_RANK}"
-        ) from None
+    store = _store(rank)
     if store.check([FAILED]):
         raise AlreadyReported(1)
     dist.init_process_group(
@@ -176,28 +161,44 @@ def join(device: torch.device) -> Iterator[Group]:
         world_size=size,
         timeout=TIMEOUT,
     )
+    may_end = device.type == "cpu"  # after an error too; NCCL could wait for the others then
     try:
         yield Group(rank, size, device, n_restarts)
-        dist.destroy_process_group()  # skipped after an error: it could wait for the others
+        may_end = True
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:
             raise AlreadyReported(1) from None
         raise
+    finally:
+        if may_end:
+            dist.destroy_process_group()
 
 
-def _number(name: str, least: int, most: int | None = None) -> int:
-    said = _said(name)
-    number = int(said) if said.isdecimal() else least - 1
-    if number < least or (most is not None and number > most):
-        expected = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise UserError(f"{name} is {said!r} and must be a whole number {expected}; {UNSET_RANK}")
-    return number
+def _store(rank: int) -> dist.TCPStore:  # type: ignore[name-defined]
+    """Connect to torchrun's store, or serve one where the agent does not."""
+    address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", 1, 65_535)
+    if address is None:
+        raise UserError(f"RANK is set, and MASTER_ADDR is not; {UNSET_RANK}")
+    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    try:
+        return dist.TCPStore(  # type: ignore[attr-defined]
+            address, port, is_master=is_master, wait_for_workers=False, timeout=TIMEOUT
+        )
+    except dist.DistNetworkError as error:
+        why = str(error).split("\n")[0]
+        raise UserError(
+            f"MASTER_ADDR {address!r} and MASTER_PORT {port} cannot be used ({why}); {UNSET_RANK}"
+        ) from None
 
 
-def _said(name: str) -> str:
-    if name not in os.environ:
-        raise UserError(f"RANK is set and {name} is not; {UNSET_RANK}")
-    return os.environ[name]
+def _number(name: str, least: int, most: int) -> int:
+    said = os.environ.get(name, "not set")
+    if not said.isdecimal() or not least <= int(said) <= most:
+        raise UserError(
+            f"RANK is set, and {name} is {said!r} in place of a whole number from {least} to "
+            f"{most:,}; {UNSET_RANK}"
+        )
+    return int(said)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A note beside the checkpoints that training diverged, until it is tried again."""
+"""A note that training diverged, kept beside the checkpoints until training is tried again."""
 
 from pathlib import Path
 

@@ -17,11 +17,8 @@ import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
-    RendezvousInfo,
-    RendezvousStoreInfo,
-)
+from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.training.signals import AGENT, on_stop_signal
@@ -35,11 +32,7 @@ def launch(n_processes: int, arguments: Sequence[str]) -> None:
     """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine until they end.
 
     If a process is lost, the others are ended and all are started again, at most `MAX_RESTARTS`
-    times. Stop signals are passed on to them.
-
-    Raises:
-        AlreadyReported: a process said what is wrong, or that it was stopped.
-        UserError: processes were lost too often.
+    times; then, UserError is raised. Stop signals are passed on to them.
     """
     for name in logging.root.manager.loggerDict:  # each has its own level
         if name.startswith("torch.distributed"):
@@ -83,48 +76,21 @@ def _pass_on(number: signal.Signals) -> None:
     raise SignalException(number.name, number)  # the agent sends it to the processes
 
 
-class _OneMachine(RendezvousHandler):
+class _OneMachine(StaticTCPRendezvous):
     """The rendezvous of a single agent, with a store on loopback for its processes."""
 
     def __init__(self) -> None:
         listener = socket.create_server((LOOPBACK, 0))
         port = listener.getsockname()[1]
-        self._run_id = uuid.uuid4().hex
+        super().__init__(LOOPBACK, port, rank=0, world_size=1, run_id=uuid.uuid4().hex, timeout=0)
         self._store = dist.TCPStore(  # type: ignore[attr-defined]
-            LOOPBACK,
-            port,
+            *(LOOPBACK, port),
             is_master=True,
             wait_for_workers=False,
             master_listen_fd=listener.detach(),
         )
-        self._info = RendezvousInfo(
-            dist.HashStore(),  # type: ignore[attr-defined]  # the agent's own, in memory
-            rank=0,
-            world_size=1,
-            bootstrap_store_info=RendezvousStoreInfo(LOOPBACK, port),
-        )
-
-    @property
-    def use_agent_store(self) -> bool:
-        return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        return self._info
-
-    def get_backend(self) -> str:
-        return "one-machine"
-
-    def get_run_id(self) -> str:
-        return self._run_id
-
-    def num_nodes_waiting(self) -> int:
-        return 0
-
-    def is_closed(self) -> bool:
-        return False
-
-    def set_closed(self) -> None:
-        pass
-
-    def shutdown(self) -> bool:
-        return True
+        """Give the agent a store of its own, in memory."""
+        of_processes = RendezvousStoreInfo(self.master_addr, self.master_port)
+        return RendezvousInfo(dist.HashStore(), 0, 1, of_processes)  # type: ignore[attr-defined]

@@ -14,19 +14,10 @@ from nmtkit.files import sync
 from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
 from nmtkit.recipe import TrainingConfig
+from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.checkpoint import (
-    BEGINNING,
-    Best,
-    Origin,
-    Progress,
-    Snapshot,
-    checkpoints,
-    forget_old,
-    load_checkpoint,
-    set_damaged_aside,
-)
+from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot
 from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
 from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
@@ -65,6 +56,7 @@ def train(
         origin: what checkpoints tell of themselves.
         aside: where damaged checkpoints newer than the last intact one are moved.
         evaluate: called at dev steps; it must not change the weights.
+        report: called after each step.
         say: called with a sentence about each event with files of an earlier run.
         should_stop: called after each step; if it returns true in any process, all save and end.
 
@@ -95,37 +87,25 @@ def train(
             metrics_file.write(metrics.line())
             report(metrics)
             is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
-            progress = _advanced(progress, work, metrics, is_due=is_due)
+            progress = _advanced(trainer, progress, work, metrics, is_due=is_due)
             if skipped := _too_many_skipped(config, progress):
                 publishing.result()
                 group.wait()  # all processes are here, and say the same of the checkpoints
                 raise _diverged(f"loss or gradient of {skipped}", directory)
             stopping = group.any(should_stop())
-            progress = _with_best(trainer, progress, metrics)
             if group.is_first and (is_due or stopping):
                 publishing.result()
-                _check_weights(trainer, progress.step, directory)
+                if not _are_weights_finite(trainer.model):
+                    raise _diverged(f"weights after step {progress.step:,}", directory)
                 if progress.scheduled or stopping:
                     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
-                    publishing = background.submit(
-                        _publish, snapshot, directory, origin, config.keep_checkpoints
-                    )
+                    keep = config.keep_checkpoints
+                    publishing = background.submit(_publish, snapshot, directory, origin, keep)
             if stopping or is_over(config, progress):
                 break
         publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
-
-
-def _with_best(trainer: Trainer, progress: Progress, metrics: Metrics) -> Progress:
-    """Return the progress with the best evaluation so far, which early stopping counts from."""
-    config = trainer.config
-    is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
-    # The best step must have a checkpoint, and a step that was skipped has none.
-    if not is_dev_due or metrics.skipped:
-        return progress
-    found = trainer.group.first(metrics.dev_perplexity or 0.0)
-    return progress.model_copy(update={"best": better(progress.best, metrics.step, found)})
 
 
 def is_over(config: TrainingConfig, progress: Progress) -> bool:
@@ -138,7 +118,7 @@ def is_over(config: TrainingConfig, progress: Progress) -> bool:
 def better(best: Best | None, step: int, perplexity: float) -> Best:
     """Return the best evaluation, once that of `step` is known."""
     if best is None or perplexity < best.perplexity:
-        return Best(step=step, perplexity=perplexity, n_worse=0)
+        return Best(step=step, perplexity=perplexity)
     return best.model_copy(update={"n_worse": best.n_worse + 1})
 
 
@@ -146,12 +126,12 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     """Load the last intact checkpoint into the trainer of every process."""
     group, max_steps = trainer.group, trainer.config.max_steps
     if group.is_first:
-        for sentence in set_damaged_aside(directory, aside):
+        for sentence in checkpoint.set_damaged_aside(directory, aside):
             say(f"train: {sentence}")
     group.wait()
-    progress = BEGINNING
-    if existing := checkpoints(directory):
-        progress = load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
+    progress = checkpoint.BEGINNING
+    if existing := checkpoint.checkpoints(directory):
+        progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
     if progress.step > max_steps:
         raise UserError(
             f"{existing[-1]} is beyond the {max_steps:,} steps of [training] max_steps; delete "
@@ -162,7 +142,8 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     if group.is_first:
         if progress.step:
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
-        forget_old(directory, trainer.config.keep_checkpoints)  # if a kill came before it
+        # A kill may have come before this was done.
+        checkpoint.forget_old(directory, trainer.config.keep_checkpoints)
         forget_divergence(directory)
     return progress
 
@@ -192,25 +173,28 @@ def _evaluated(
 
 @torch.no_grad()
 def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
-    """Return exp of the mean negative log-likelihood per subword (Table 3).
-
-    End symbols are counted; there is no label smoothing.
+    """Return exp of the mean negative log-likelihood per subword, end symbols included (Table 3).
 
     Raises:
-        DivergedError: It is NaN.
+        DivergedError: it is not a number.
     """
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
-    nll = sum(
-        batch_losses(model, pack(pairs, chosen).to(device), 0.0)[1].item() for chosen in groups
-    )
+    batches = (pack(pairs, chosen).to(device) for chosen in groups)
+    nll = sum(batch_losses(model, batch, label_smoothing=0.0).nll.item() for batch in batches)
     if math.isnan(nll):
         raise DivergedError("the perplexity on dev is not a number")
     return perplexity_of(nll, int(pairs.tgt_lengths.sum()))
 
 
-def _advanced(progress: Progress, work: Work, metrics: Metrics, *, is_due: bool) -> Progress:
+def _advanced(
+    trainer: Trainer, progress: Progress, work: Work, metrics: Metrics, *, is_due: bool
+) -> Progress:
+    best, config = progress.best, trainer.config
+    is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
+    if is_dev_due and not metrics.skipped:  # the best step must have a checkpoint
+        best = better(best, metrics.step, trainer.group.first(metrics.dev_perplexity or 0.0))
     return Progress(
         step=metrics.step,
         epoch=work.update.epoch,
@@ -219,7 +203,7 @@ def _advanced(progress: Progress, work: Work, metrics: Metrics, *, is_due: bool)
         scheduled=is_due and not metrics.skipped,
         skipped=progress.skipped + metrics.skipped,
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
-        best=progress.best,
+        best=best,
     )
 
 
@@ -231,24 +215,20 @@ def _too_many_skipped(config: TrainingConfig, progress: Progress) -> str | None:
     return f"step {last:,}" if n_skipped == 1 else f"steps {last - n_skipped + 1:,} to {last:,}"
 
 
-def _check_weights(trainer: Trainer, step: int, directory: Path) -> None:
-    weights = [parameter.detach() for parameter in trainer.model.parameters()]
-    if not torch.nn.utils.get_total_norm(weights).isfinite():
-        raise _diverged(f"weights after step {step:,}", directory)
+def _are_weights_finite(model: Transformer) -> bool:
+    weights = [parameter.detach() for parameter in model.parameters()]
+    return bool(torch.nn.utils.get_total_norm(weights).isfinite())
 
 
 def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: int) -> None:
-    """Publish a checkpoint and delete old ones."""
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
     snapshot.publish(directory, origin)
-    forget_old(directory, keep)
+    checkpoint.forget_old(directory, keep)
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:
     note_divergence(directory, f"{what}: not finite")
-    kept = (
-        f"the last good checkpoint is kept in {directory}"
-        if checkpoints(directory)
-        else "no checkpoint was saved before"
-    )
+    kept = "no checkpoint was saved before"
+    if checkpoint.checkpoints(directory):
+        kept = f"the last good checkpoint is kept in {directory}"
     return DivergedError(f"{what}: not finite; {kept}; {WHAT_HELPS}")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt, ValidationError
 
 from nmtkit.files import write_whole
 
@@ -53,11 +53,11 @@ class _Line(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
-    step: Annotated[int, Field(gt=0)]
+    step: PositiveInt
     skipped: bool
-    src_tokens: Annotated[int, Field(gt=0)]
-    tgt_tokens: Annotated[int, Field(gt=0)]
-    seconds: Annotated[float, Field(ge=0)]
+    src_tokens: PositiveInt
+    tgt_tokens: PositiveInt
+    seconds: NonNegativeFloat
     dev_perplexity: float | None = None
 
 
@@ -97,11 +97,9 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def copy_metrics(source: Path, place: Path, is_due: Callable[[int], bool]) -> None:
     """Copy the file of another run, without the evaluations of steps that are not due."""
+    taken_back = dict.fromkeys(OF_DEV)
     lines = read_metrics(source)
-    for line in lines:
-        if not is_due(line["step"]):
-            line.update(dict.fromkeys(OF_DEV))
-    _replace(place, lines)
+    _replace(place, (line | ({} if is_due(line["step"]) else taken_back) for line in lines))
 
 
 def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
@@ -114,9 +112,9 @@ def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 def continue_metrics(
     path: Path, step: int, group: "Group", say: Callable[[str], None]
 ) -> Iterator[IO[str]]:
-    """Open the file for appending, without the lines after `step`, whose work was lost.
+    """Open the file for appending, without the lines after `step`; only the first process writes.
 
-    What processes other than the first write is discarded.
+    The work of those lines was lost.
     """
     if not group.is_first:
         with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:

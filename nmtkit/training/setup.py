@@ -1,8 +1,7 @@
-"""What a training is set up with: its model, optimizer and batches, on the devices at hand."""
+"""Set up training: the model, its optimizer and its batches on the devices at hand."""
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,11 +52,7 @@ class Setup:
 
 @contextmanager
 def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
-    """Say what to do if the model or a training step does not fit into memory.
-
-    Raises:
-        UserError: the device has too little for it and micro-batches of `max_tokens` per side.
-    """
+    """Raise a UserError if the model or a micro-batch of `max_tokens` does not fit into memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -76,10 +71,8 @@ def keep_freed_memory() -> None:
     By default, glibc returns large blocks to the kernel at once, which clears them page by page
     when the next step asks for them again.
     """
-    if sys.platform != "linux":
-        return
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # musl has none
+    if hasattr(libc, "mallopt"):  # glibc alone has it
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, MAX_INT)
 
@@ -96,7 +89,7 @@ def deterministic() -> Iterator[None]:
 
 
 def beginning(trainer: Trainer) -> Iterator[str]:
-    """Yield what the user should know of a training that begins, a sentence each."""
+    """Yield a sentence for each thing that the user should know as training begins."""
     group, model, pairs = trainer.group, trainer.model.config, trainer.pairs
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
@@ -112,10 +105,8 @@ def beginning(trainer: Trainer) -> Iterator[str]:
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
             f"[model] max_positions = {model.max_positions:,} tokens"
         )
-    for key, lengths in (
-        ("src_tokens_per_update", pairs.src_lengths),
-        ("tgt_tokens_per_update", pairs.tgt_lengths),
-    ):
+    for side, lengths in (("src", pairs.src_lengths), ("tgt", pairs.tgt_lengths)):
+        key = f"{side}_tokens_per_update"
         most = getattr(trainer.config, key)
         if n_longer := int(np.count_nonzero(within & (lengths > most))):
             yield (
@@ -132,8 +123,7 @@ def beginning(trainer: Trainer) -> Iterator[str]:
 def faster_ways(setup: Setup, *, is_precision_chosen: bool) -> Iterator[str]:
     """Yield what would make this machine train faster, a sentence each.
 
-    The precision is not changed unless the user asks for it: a result must not depend on the
-    processor.
+    Nothing of it is done unasked: a result must not depend on the processor.
     """
     if setup.acceleration.static and not setup.acceleration.compiled:
         yield (

@@ -1,9 +1,12 @@
 """One training step (section 5): the gradient of an update, then a step of Adam."""
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, starmap
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +16,6 @@ from nmtkit.fast.accelerate import accelerate
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.background import ahead
 from nmtkit.training.batches import (
     Batch,
     Pairs,
@@ -29,6 +31,9 @@ from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
 
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -161,8 +166,7 @@ class Trainer:
     def _add_up_gradients(self, work: Work) -> Tensor:
         """Compute the gradient, summed over micro-batches and processes.
 
-        Returns:
-            (2,) float64: the smoothed loss and the negative log-likelihood, summed over tokens.
+        Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
         """
         self.model.train()
         self._gradients.clear()
@@ -173,6 +177,18 @@ class Trainer:
         self._gradients.finish()
         self.group.sum_(sums)
         return sums
+
+
+def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:
+    """Yield `make(item)` for each item in order, computed in a thread `n_ahead` items early."""
+    coming: deque[Future[Made]] = deque()
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        for item in items:
+            coming.append(pool.submit(make, item))
+            if len(coming) > n_ahead:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
 
 def _seed_dropout(seed: int, step: int, micro_step: int) -> None:

@@ -134,7 +134,7 @@ def test_the_command_shows_a_row_for_each_recipe(monkeypatch: pytest.MonkeyPatch
     arguments = ["bench", "train", "demo", "multi30k-en-de"]
     ended = CliRunner().invoke(cli.app, [*arguments, "--table", "csv"])
     rows = ended.stdout.split("\n")
-    assert rows[1] == "demo,float32,made up,9876,50,50.0% of float32,1.0 GB,3,1.5"
+    assert rows[1] == "demo,float32,made up,9876,5.00e+10,50.0% of float32,1.0 GB,3,1.5"
     assert rows[2].startswith("multi30k-en-de,float32,")
     assert "demo,12.5%,12.5%,12.5%,12.5%,12.5%,12.5%" in rows
     ended = CliRunner().invoke(cli.app, [*arguments, "--json"])

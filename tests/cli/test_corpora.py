@@ -5,10 +5,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from nmtkit.cli.corpora import CorpusEntry
-from nmtkit.cli.corpora import entries as corpora
+from nmtkit.cli.corpora import entry as entry_of
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
@@ -18,9 +18,8 @@ def machine(tmp_path: Path, mirror: Path | None = None) -> Machine:
     return Machine(tmp_path / "runs", mirror, device="cpu", workers=1)
 
 
-def entry(name: str, tmp_path: Path, mirror: Path | None = None) -> CorpusEntry:
-    (found,) = (one for one in corpora(machine(tmp_path, mirror)) if one.name == name)
-    return found
+def entry(name: str, tmp_path: Path, mirror: Path | None = None) -> dict[str, Any]:
+    return entry_of(name, machine(tmp_path, mirror))
 
 
 def remote_file(name: str, pair: str) -> RemoteFile:
@@ -32,45 +31,48 @@ def remote_file(name: str, pair: str) -> RemoteFile:
 def test_every_corpus_is_told_once_with_all_its_files_and_nothing_is_written(
     tmp_path: Path,
 ) -> None:
-    told = corpora(machine(tmp_path))
-    assert [one.name for one in told] == load_catalog().names
+    told = [entry(name, tmp_path) for name in load_catalog().names]
     assert not list(tmp_path.iterdir())
     for one in told:
-        assert one.licence
-        pairs = ["-".join(map(str, pair)) for pair in load_catalog().pairs(one.name)]
-        assert list(one.n_pairs) == pairs
-        places = [file.url or file.path for file in one.files]
+        assert one["licence"]
+        pairs = ["-".join(map(str, pair)) for pair in load_catalog().pairs(one["name"])]
+        assert list(one["n_pairs"]) == pairs
+        places = [file["url"] or file["path"] for file in one["files"]]
         assert len(set(places)) == len(places) > 0
 
 
 def test_a_file_that_is_not_here_is_told_with_all_that_was_published(tmp_path: Path) -> None:
     europarl = entry("europarl-v7", tmp_path)
-    assert europarl.n_pairs == {"de-en": 1_920_209, "fr-en": 2_007_723}
-    (file,) = europarl.files
-    assert file.url == "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"
-    assert (file.path, file.n_bytes, file.md5) == (None, 657_632_379, None)
-    assert (file.hash, file.state) == ("sha256 published", "to download")
-    assert len(file.members) == 4
-    assert "training/europarl-v7.fr-en.en" in file.members
-    (filtered,) = entry("newstest2014-filtered", tmp_path).files
-    assert (filtered.n_bytes, filtered.sha256, filtered.hash) == (None, None, "md5 published")
+    assert europarl["n_pairs"] == {"de-en": 1_920_209, "fr-en": 2_007_723}
+    (file,) = europarl["files"]
+    assert file["url"] == "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"
+    assert (file["path"], file["n_bytes"], file["md5"]) == (None, 657_632_379, None)
+    assert (file["hash"], file["state"]) == ("sha256 published", "to download")
+    assert len(file["members"]) == 4
+    assert "training/europarl-v7.fr-en.en" in file["members"]
+    (filtered,) = entry("newstest2014-filtered", tmp_path)["files"]
+    assert (filtered["n_bytes"], filtered["sha256"], filtered["hash"]) == (
+        None,
+        None,
+        "md5 published",
+    )
 
 
 def test_the_demo_is_here(tmp_path: Path) -> None:
     demo = entry("demo-dev", tmp_path)
-    for file, lang in zip(demo.files, ("en", "de"), strict=True):
+    for file, lang in zip(demo["files"], ("en", "de"), strict=True):
         path = data_dir() / "demo" / f"dev.{lang}"
-        assert (file.path, file.n_bytes) == (str(path), path.stat().st_size)
-        assert (file.url, file.state, file.hash) == (None, "here", "part of nmtkit")
+        assert (file["path"], file["n_bytes"]) == (str(path), path.stat().st_size)
+        assert (file["url"], file["state"], file["hash"]) == (None, "here", "part of nmtkit")
 
 
 def test_files_in_the_mirror_are_told_so(shared_data: Path, tmp_path: Path) -> None:
     mirror = shared_data / "mirror"
-    for file in entry("multi30k-val", tmp_path, mirror).files:
-        assert file.state == "in the mirror"
-        assert file.url is not None
-        url = urlsplit(file.url)
-        assert file.path == str(mirror / url.netloc / url.path.strip("/"))
+    for file in entry("multi30k-val", tmp_path, mirror)["files"]:
+        assert file["state"] == "in the mirror"
+        assert file["url"] is not None
+        url = urlsplit(file["url"])
+        assert file["path"] == str(mirror / url.netloc / url.path.strip("/"))
 
 
 def test_a_part_is_told_in_per_cent_where_the_length_is_known(tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_a_part_is_told_in_per_cent_where_the_length_is_known(tmp_path: Path) ->
         folder = downloads / hashlib.sha256(url.encode()).hexdigest()[:16]
         folder.mkdir(parents=True)
         (folder / f"{url.rsplit('/', 1)[-1]}.part").write_bytes(bytes(2_700))
-        assert entry(name, tmp_path).files[0].state == state
+        assert entry(name, tmp_path)["files"][0]["state"] == state
 
 
 def test_the_length_of_a_file_that_is_here_is_told(tmp_path: Path) -> None:
@@ -91,9 +93,9 @@ def test_the_length_of_a_file_that_is_here_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "downloads" / hashlib.sha256(url.encode()).hexdigest()[:16]
     folder.mkdir(parents=True)
     (folder / url.rsplit("/", 1)[-1]).write_bytes(bytes(5_400))
-    (told,) = entry("newstest2014-filtered", tmp_path).files
-    assert (told.sha256, told.n_bytes, told.hash) == (None, 5_400, "md5 published")
-    assert told.state == "here"
+    (told,) = entry("newstest2014-filtered", tmp_path)["files"]
+    assert (told["sha256"], told["n_bytes"], told["hash"]) == (None, 5_400, "md5 published")
+    assert told["state"] == "here"
 
 
 def test_the_command_prints_them(tmp_path: Path) -> None:

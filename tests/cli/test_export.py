@@ -31,7 +31,7 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     translator = ctranslate2.Translator(str(folder), compute_type="float32")
     (theirs,) = translator.score_batch([pieces(source)], [pieces(target[:-1])])
     model = accelerate(load_model(bundle, torch.device("cpu")))
-    (ours,) = force_ids(model, [source], [target[:-1]], align=False)
+    (ours,) = force_ids([model], [source], [target[:-1]], align=False)
     assert theirs.log_probs == pytest.approx(ours.log_probs, abs=1e-4)
     assert "aggressive_hyphens = False" in (folder / "README.md").read_text(encoding="utf-8")
     assert (folder / "codes.bpe").read_bytes() == (place / "codes.bpe").read_bytes()

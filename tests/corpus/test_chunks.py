@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmtkit.corpus.chunks import map_chunks, read_chunks
 from nmtkit.errors import UserError
@@ -45,24 +43,11 @@ def die_at_three(number: int) -> int:
     return number
 
 
-@given(st.lists(st.integers()), st.integers(1, 9))
-def test_chunks_laid_end_to_end_are_the_items(items: list[int], size: int) -> None:
-    chunks = list(read_chunks(items, size))
-    assert [item for chunk in chunks for item in chunk] == items
-    assert all(len(chunk) == size for chunk in chunks[:-1])
-    assert all(chunks)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_order_for_any_number_of_workers(workers: int) -> None:
     results = list(map_chunks(Doubler(), read_chunks(range(20), 3), workers=workers))
     assert [number for result, _ in results for number in result] == list(range(0, 40, 2))
     assert max(n_calls for _, n_calls in results) > 1  # the function lives on between chunks
-
-
-def test_one_worker_stays_in_this_process_and_several_are_others() -> None:
-    assert list(map_chunks(process_id, [1, 2], workers=1)) == [os.getpid()] * 2
-    assert os.getpid() not in set(map_chunks(process_id, range(4), workers=2))
 
 
 def test_only_a_few_chunks_are_read_ahead() -> None:
@@ -87,15 +72,6 @@ def test_only_a_few_chunks_are_read_ahead() -> None:
 def test_an_error_in_a_worker_is_raised_here(workers: int) -> None:
     with pytest.raises(UserError, match="three is not a number"):
         list(map_chunks(fail_at_three, range(6), workers=workers))
-
-
-def test_an_error_while_reading_is_raised_here() -> None:
-    def chunks() -> Iterator[int]:
-        yield 1
-        raise UserError("the file ends here")
-
-    with pytest.raises(UserError, match="the file ends here"):
-        list(map_chunks(process_id, chunks(), workers=2))
 
 
 def test_a_killed_worker_is_told_and_not_waited_for() -> None:

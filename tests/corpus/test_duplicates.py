@@ -1,7 +1,5 @@
 """Pairs seen before are found, however many came between."""
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,15 +31,6 @@ def test_the_same_places_as_with_a_set_of_pairs(chunks: list[list[Pair]], min_re
         patch.setattr(duplicates, "MIN_RECENT", min_recent)
         seen = SeenPairs()
         assert [set(seen.repeated(chunk)) for chunk in chunks] == repeated_by_a_set(chunks)
-
-
-def test_what_was_merged_long_ago_is_still_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "MIN_RECENT", 100)
-    pairs = [(str(i), str(-i)) for i in range(3_000)]
-    seen = SeenPairs()
-    assert not any(seen.repeated(pairs[i : i + 50]) for i in range(0, 3_000, 50))
-    again = random.Random(1).sample(pairs, 500)
-    assert len(seen.repeated([*again, ("new", "pair")])) == 500
 
 
 def test_sides_do_not_run_into_each_other() -> None:

@@ -29,12 +29,6 @@ def test_a_sample_is_random_and_the_same_in_any_order_of_the_text() -> None:
     assert [one.pair for one in backwards] == [one.pair for one in chosen]
 
 
-def test_a_sample_changes_little_when_the_text_grows() -> None:
-    longer = TEXT + [(f"new {n}", f"neu {n}") for n in range(200)]
-    kept = {one.pair for one in sample(TEXT, 100)} & {one.pair for one in sample(longer, 100)}
-    assert len(kept) > 80
-
-
 @given(pairs_of_few_words)
 def test_unrepeated_pairs_share_no_side_with_another_line(pairs: list[tuple[str, str]]) -> None:
     kept = unrepeated(sample(pairs, 100), pairs)

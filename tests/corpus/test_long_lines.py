@@ -47,11 +47,6 @@ def test_cut_is_at_a_sentence_end_else_at_a_word_end_else_anywhere(
     assert pieces_of(text, 20) == pieces
 
 
-def test_character_of_too_many_ids_is_a_piece_all_the_same() -> None:
-    pieces = list(encode_in_pieces("ab", lambda text: [1, 2, 3] * len(text), max_ids=2))
-    assert pieces == [[1, 2, 3], [1, 2, 3]]
-
-
 @pytest.mark.parametrize(
     "text", ["x" * 10**5, ". " * 50_000, "word " * 20_000, " " * 10**5, "a. " * 9 + "b" * 10**5]
 )
@@ -66,15 +61,3 @@ def test_work_grows_with_the_length_alone(text: str) -> None:
     assert len("".join(text.split())) <= n_ids <= len(text)
     assert max(encoded) <= MAX_CHARACTERS
     assert sum(encoded) <= 6 * len(text)  # of 4,096, 2,048, 1,024, 512 and 256 characters
-
-
-def test_line_that_fits_is_encoded_as_it_stands_and_once() -> None:
-    seen: list[str] = []
-    text = f"  {'a. ' * 100}"
-
-    def encode(piece: str) -> list[int]:
-        seen.append(piece)
-        return [1] * 256
-
-    assert list(encode_in_pieces(text, encode, max_ids=256)) == [[1] * 256]
-    assert seen == [text]

@@ -44,20 +44,6 @@ def test_sentences_survive_the_disk(
     assert ids.ids.dtype == id_dtype(n_tokens)
 
 
-def test_chunks_do_not_show_in_the_files(tmp_path: Path, prefix: Path) -> None:
-    with IdsWriter(tmp_path / "again", 11) as writer:
-        for sentence in SENTENCES:
-            writer.append(pack([sentence], 11))
-    for suffix in ("ids", "offsets", "json"):
-        assert file(prefix, suffix).read_bytes() == (tmp_path / f"again.{suffix}").read_bytes()
-
-
-@pytest.mark.parametrize("id_", [-1, 11])
-def test_an_id_outside_the_vocabulary_is_a_mistake(id_: int) -> None:
-    with pytest.raises(AssertionError):
-        pack([[3, id_]], 11)
-
-
 def test_ids_are_mapped_and_not_read(prefix: Path) -> None:
     ids = Ids.open(prefix)
     assert isinstance(ids.ids.base, np.memmap)
@@ -72,14 +58,14 @@ def test_a_failed_write_leaves_nothing_to_open(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError):
         fail_midway()
-    with pytest.raises(UserError, match=r"train\.src\.json: No such file"):
+    with pytest.raises(UserError, match=r"train\.src\.json .*No such file"):
         Ids.open(tmp_path / "train.src")
 
 
 @pytest.mark.parametrize("suffix", ["ids", "offsets", "json"])
 def test_a_missing_file_is_named(prefix: Path, suffix: str) -> None:
     file(prefix, suffix).unlink()
-    with pytest.raises(UserError, match=rf"train\.src\.{suffix}: No such file"):
+    with pytest.raises(UserError, match=rf"train\.src\.{suffix}.* .*No such file"):
         Ids.open(prefix)
 
 
@@ -89,13 +75,6 @@ def test_a_file_cut_short_is_refused(prefix: Path, suffix: str, kept: int) -> No
     path = file(prefix, suffix)
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(UserError, match=rf"train\.src\.{suffix} is damaged"):
-        Ids.open(prefix)
-
-
-@pytest.mark.parametrize("offsets", [[0, 9, 5, 8], [1, 4, 5, 8], [0, 4, 5, 9], [0, -4, 5, 8]])
-def test_offsets_that_do_not_fit_are_refused(prefix: Path, offsets: list[int]) -> None:
-    file(prefix, "offsets").write_bytes(np.array(offsets, "<i8").tobytes())
-    with pytest.raises(UserError, match=r"train\.src\.offsets is damaged"):
         Ids.open(prefix)
 
 
@@ -139,3 +118,10 @@ def test_a_writer_continues_where_the_last_one_flushed(
         assert (folder / f"train.src.{suffix}").read_bytes() == (
             folder / f"whole.{suffix}"
         ).read_bytes()
+
+
+@pytest.mark.parametrize("offsets", [[0, 9, 5, 8], [1, 4, 5, 8], [0, 4, 5, 9], [0, -4, 5, 8]])
+def test_offsets_that_do_not_fit_are_refused(prefix: Path, offsets: list[int]) -> None:
+    file(prefix, "offsets").write_bytes(np.array(offsets, "<i8").tobytes())
+    with pytest.raises(UserError, match=r"train\.src\.offsets is damaged"):
+        Ids.open(prefix)

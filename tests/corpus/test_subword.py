@@ -1,7 +1,6 @@
 """Both subword methods behind their one interface."""
 
 import io
-import random
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -64,49 +63,24 @@ def subword(request: pytest.FixtureRequest) -> Subword:
     return bpe_subword(TEXT) if request.param == "bpe" else sentencepiece_subword()
 
 
-def test_text_survives_encoding(subword: Subword) -> None:
-    for line in TEXT:
-        ids = subword.encode(line)
-        assert all(len(SPECIALS) <= id_ < subword.n_tokens for id_ in ids)
-        assert subword.decode(ids) == line
-
-
-def test_pieces_are_the_text_of_each_id(subword: Subword) -> None:
-    for line in TEXT:
-        pieces = subword.pieces(subword.encode(line))
-        joined = " ".join(pieces) + " "
-        if isinstance(subword, BpeSubword):
-            assert joined.replace("@@ ", "").strip() == line
-        else:
-            assert "".join(pieces).replace("\u2581", " ").strip() == line
-    assert tuple(subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])) == SPECIALS
-
-
-def test_words_are_the_ids_of_each_token(subword: Subword) -> None:
-    for line in [*TEXT, "Seehaus"]:
-        words = subword.words(subword.encode(line))
-        assert [id_ for word in words for id_ in word] == subword.encode(line)
-        assert [subword.decode(word) for word in words] == line.split(" ")
-    assert max(len(word) for word in words) > 1
-    assert subword.words([]) == []
-
-
-def test_special_symbols_are_not_decoded(subword: Subword) -> None:
-    ids = subword.encode("das Haus")
-    assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID, PAD_ID]) == "das Haus"
-
-
-def test_special_symbols_in_the_text_are_text(subword: Subword) -> None:
-    ids = subword.encode("</s> <pad> <s>")
-    assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
-
-
-def test_a_saved_subword_encodes_as_before(subword: Subword, tmp_path: Path) -> None:
+def test_text_survives_encoding_also_by_what_was_saved(subword: Subword, tmp_path: Path) -> None:
     loaded = load_subword(published(subword, tmp_path))
-    assert type(loaded) is type(subword)
     assert loaded.n_tokens == subword.n_tokens
-    for line in [*TEXT, "nie gesehen : Öl"]:
-        assert loaded.encode(line) == subword.encode(line)
+    for line in [*TEXT, "Seehaus", "</s> <pad> <s>", "nie gesehen : Öl"]:
+        ids = subword.encode(line)
+        assert loaded.encode(line) == ids
+        assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
+        words = subword.words(ids)
+        assert [id_ for word in words for id_ in word] == ids
+        if UNK_ID not in ids:
+            assert subword.decode([BOS_ID, *ids, EOS_ID, PAD_ID]) == line
+            assert [subword.decode(word) for word in words] == line.split(" ")
+    joined = " ".join(subword.pieces(subword.encode(TEXT[0])))
+    if isinstance(subword, BpeSubword):
+        assert joined.replace("@@ ", "") == TEXT[0]
+    else:
+        assert joined.replace(" ", "").replace("\u2581", " ").strip() == TEXT[0]
+    assert tuple(subword.pieces([PAD_ID, BOS_ID, EOS_ID, UNK_ID])) == SPECIALS
 
 
 @given(
@@ -166,31 +140,14 @@ def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
     assert subword.encode(f"{rare[-1]}ein")[0] == UNK_ID
 
 
-def test_a_piece_outside_the_vocabulary_is_taken_apart_as_by_subword_nmt(tmp_path: Path) -> None:
-    text = ["lower lower newer newer newer lowest widest widest", "lowered west"]
-    subword = bpe_subword(text, 30)
-    subword.save(tmp_path)
-    rows = [row.split("\t") for row in (tmp_path / "vocabulary.tsv").read_text("utf-8").split("\n")]
-    pieces = [row[0] for row in rows[:-1]]
-    with (tmp_path / "codes.bpe").open(encoding="utf-8") as codes:
-        expected = apply_bpe.BPE(codes, vocab=set(pieces[len(SPECIALS) :]))
-        without = apply_bpe.BPE(codes)
-    n_taken_apart = 0
-    for word in ["lowestnewer", "newe", "wideslower", "lowerwest", "owe", "rest", "low"]:
-        split = expected.segment_tokens([word])
-        assert [pieces[id_] for id_ in subword.encode(word)] == split
-        n_taken_apart += split != without.segment_tokens([word])
-    assert n_taken_apart > 0
-
-
 def test_long_words_fill_no_memory() -> None:
     subword = bpe_subword(TEXT)
     tracemalloc.start()
-    for i in range(200):
+    for i in range(30):
         subword.encode(f"{i}{'ein' * 1_000}")
     left, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert left < 2**20
+    assert left < 2**17
 
 
 def test_merges_that_no_text_teaches_are_refused() -> None:
@@ -222,13 +179,6 @@ def test_a_piece_that_spells_a_special_symbol_has_its_own_id(tmp_path: Path) -> 
     assert id_ >= len(SPECIALS)
     subword.save(tmp_path)
     assert BpeSubword.load(tmp_path).encode("</s>") == [id_]
-
-
-def test_the_cache_does_not_change_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [bpe_subword(TEXT).encode(line) for line in TEXT]
-    monkeypatch.setattr("nmtkit.corpus.subword.MAX_CACHED_WORDS", 2)
-    subword = bpe_subword(TEXT)
-    assert [subword.encode(line) for line in TEXT for _ in range(2)][::2] == expected
 
 
 @pytest.mark.parametrize(
@@ -274,43 +224,11 @@ def varint(number: int) -> bytes:
     return bytes([number % 128 + 128]) + varint(number // 128)
 
 
-def test_a_sentencepiece_model_with_flipped_bits_is_refused_or_works(tmp_path: Path) -> None:
-    sentencepiece_subword().save(tmp_path)
-    path = tmp_path / "sentencepiece.model"
-    content = path.read_bytes()
-    generator = random.Random(1)
-    n_refused = 0
-    for _ in range(300):
-        flipped = bytearray(content)
-        for place in generator.sample(range(len(content)), generator.randint(1, 3)):
-            flipped[place] ^= 1 << generator.randrange(8)
-        path.write_bytes(flipped)
-        try:
-            subword = SentencePieceSubword.load(tmp_path)
-        except UserError:
-            n_refused += 1
-            continue
-        assert max(subword.encode(TEXT[0])) < subword.n_tokens
-        subword.decode(range(subword.n_tokens))
-    assert 0 < n_refused < 300
-
-
 def test_sentencepiece_models_depend_on_counts_alone() -> None:
     counts = word_counts(TEXT)
     backwards = dict(reversed(counts.items()))
     assert learn_sentencepieces(counts, 310) == learn_sentencepieces(backwards, 310)
     assert learn_sentencepieces(counts, 310) != learn_sentencepieces(counts, 311)
-
-
-def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:
-    counts = word_counts(TEXT)
-    assert learn_sentencepieces({**counts, "a\tb": 50}, 310) == learn_sentencepieces(counts, 310)
-
-
-def test_sentencepiece_knows_every_character() -> None:
-    subword = sentencepiece_subword()
-    assert UNK_ID not in subword.encode("Ж \U0001f600")
-    assert subword.decode(subword.encode("Ж \U0001f600")) == "Ж \U0001f600"
 
 
 def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> None:
@@ -323,6 +241,11 @@ def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> N
 def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
     with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
         learn_sentencepieces(word_counts(TEXT), 270)
+
+
+def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:
+    counts = word_counts(TEXT)
+    assert learn_sentencepieces({**counts, "a\tb": 50}, 310) == learn_sentencepieces(counts, 310)
 
 
 def test_a_line_break_in_bytes_stays_on_the_line() -> None:

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from nltk.tree import Tree
 
 from nmtkit.corpus.linearized import linearize, read_back
 from nmtkit.sources.text import TextFile
@@ -39,18 +38,3 @@ def test_trees_are_normalized_and_read_back(pairs: dict[str, list[tuple[str, str
     assert [tree for _, tree in pairs["test"]] == text.split("\n")[:-1]
     for words, tree in pairs["test"]:
         assert read_back(linearize(tree, "tags"), words.split()).tree == tree
-
-
-def test_where_a_phrase_attaches_is_told_by_its_noun(
-    pairs: dict[str, list[tuple[str, str]]],
-) -> None:
-    """A tool belongs to the verb, a feature to the noun before it."""
-    found = set()
-    for _, tree in pairs["train"]:
-        for parent in Tree.fromstring(tree).subtrees():
-            for child in parent:
-                if isinstance(child, Tree) and child.label() == "PP" and "with" in child[0]:
-                    found.add((parent.label(), child[1].leaves()[-1]))
-    tools = {"telescope", "hammer", "camera", "knife", "rope", "shovel"}
-    features = {"beard", "hat", "scar", "smile", "limp", "uniform"}
-    assert found == {("VP", tool) for tool in tools} | {("NP", feature) for feature in features}

@@ -9,12 +9,12 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from nmtkit.decoding.beam_search import beam_search
-from nmtkit.decoding.engine import Hypothesis, gnmt_length_penalty
+from nmtkit.decoding.engine import Hypothesis
 from nmtkit.recipe import DecodingConfig
 
 BOS, EOS = 1, 0
@@ -176,23 +176,6 @@ def assert_same(found: list[Hypothesis], expected: list[tuple[Prefix, float]]) -
     )
 
 
-@pytest.mark.parametrize(
-    ("length", "alpha", "expected"),
-    [
-        (1, 0.6, 1.0),
-        (7, 0.0, 1.0),
-        (7, 0.5, 1.4142136),  # sqrt(12 / 6)
-        (7, 0.6, 1.5157166),  # 2 ** 0.6
-        (7, 1.0, 2.0),
-        (13, 2.0, 9.0),
-        (19, 0.6, 2.2973967),  # 4 ** 0.6
-        (7, -1.0, 0.5),
-    ],
-)
-def test_length_penalty_is_that_of_gnmt(length: int, alpha: float, expected: float) -> None:
-    assert gnmt_length_penalty(length, alpha) == pytest.approx(expected, rel=1e-7)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
 @pytest.mark.parametrize(("vocab", "max_lengths"), [(3, [4, 1, 3, 0]), (5, [2, 3]), (4, [1, 3, 2])])
 def test_a_beam_that_holds_everything_equals_brute_force(
@@ -208,7 +191,6 @@ def test_a_beam_that_holds_everything_equals_brute_force(
         assert_same(best, expected[:1])
 
 
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     vocab=st.integers(2, 7),
@@ -233,6 +215,9 @@ def test_the_search_equals_a_plain_one_that_never_stops_early(
     for sentence, max_length in enumerate(max_lengths):
         expected = plain_search(model, sentence, max_length, beam_size, alpha)
         assert_same(found[sentence], expected[:n_best])
+        for hypothesis in found[sentence]:
+            score = penalized(hypothesis.log_prob, len(hypothesis.tokens) + 1, alpha)
+            assert hypothesis.score == pytest.approx(score, rel=1e-6, abs=1e-6)
 
 
 def test_a_beam_that_only_its_length_will_redeem_is_not_given_up() -> None:
@@ -263,34 +248,12 @@ def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -
 @pytest.mark.parametrize("seed", range(5))
 def test_the_best_tokens_of_any_vocabulary_are_found_in_order(vocab: int, seed: int) -> None:
     rng = random.Random(seed)
-    first = [-math.inf] + [-rng.randrange(vocab // 4) / 4 for _ in range(1, vocab)]
+    first = [-math.inf, *(-rng.randrange(vocab // 4) / 4 for _ in range(2, vocab)), 0.0]
     (found,) = search(
         lambda _, prefix: one_hot(vocab, EOS) if prefix else first, [3], 7, alpha=0.0, n_best=7
     )
     best = sorted(range(vocab), key=lambda token: (-first[token], token))[:7]
     assert found == [Hypothesis([token], first[token], first[token]) for token in best]
-
-
-def test_the_last_token_of_an_odd_vocabulary_is_found() -> None:
-    (best,) = search(lambda _, prefix: one_hot(150, EOS if prefix else 149), [5], 3, 0.6)
-    assert best == [Hypothesis([149], score=0.0, log_prob=0.0)]
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 10**6), alpha=st.sampled_from([0.0, 0.6, 1.0]))
-def test_a_beam_of_one_equals_greedy_where_the_model_is_sure(seed: int, alpha: float) -> None:
-    """Where it is not, a beam of one also weighs the EOS against the greedy token."""
-
-    def sure(sentence: int, prefix: Prefix) -> list[float]:
-        drawn = random.Random(f"{seed} {sentence} {prefix}").randrange(5)
-        return peaked(5, EOS if len(prefix) == 6 else drawn)
-
-    greedy: list[int] = []
-    while EOS not in greedy:
-        log_probs = sure(0, tuple(greedy))
-        greedy.append(log_probs.index(max(log_probs)))
-    ((hypothesis,),) = search(sure, [9], beam_size=1, alpha=alpha)
-    assert hypothesis.tokens == greedy[:-1]
 
 
 def test_a_batch_gives_what_each_sentence_gives_alone() -> None:
@@ -300,20 +263,6 @@ def test_a_batch_gives_what_each_sentence_gives_alone() -> None:
     for sentence, max_length in enumerate(max_lengths):
         alone = search(model, [max_length], 4, 0.6, n_best=2, sentences=[sentence])
         assert together[sentence] == alone[0]
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 10**6), beam_size=st.integers(1, 6))
-def test_n_best_are_distinct_and_sorted_and_begin_with_the_best(seed: int, beam_size: int) -> None:
-    model = random_model(seed, vocab=5)
-    (found,) = search(model, [7], beam_size, alpha=0.6, n_best=beam_size)
-    scores = [hypothesis.score for hypothesis in found]
-    assert scores == sorted(scores, reverse=True)
-    assert len({tuple(hypothesis.tokens) for hypothesis in found}) == len(found) == beam_size
-    assert search(model, [7], beam_size, alpha=0.6) == [found[:1]]
-    for hypothesis in found:
-        expected = penalized(hypothesis.log_prob, len(hypothesis.tokens) + 1, 0.6)
-        assert hypothesis.score == pytest.approx(expected, rel=1e-6)
 
 
 def test_finished_sentences_leave_the_batch_at_once() -> None:
@@ -333,16 +282,6 @@ def test_finished_sentences_leave_the_batch_at_once() -> None:
     assert model.batch_sizes == [4, 3, 2, 2, 1, 1]
 
 
-def test_a_model_that_never_ends_is_ended_at_the_maximum_length() -> None:
-    def endless(_: int, prefix: Prefix) -> list[float]:
-        log_probs = peaked(4, 1 + len(prefix) % 3)
-        return [-40.0, *log_probs[1:]]  # the EOS is token 0
-
-    found = search(endless, [4, 7], beam_size=2, alpha=0.6)
-    assert [best.tokens for (best,) in found] == [[1, 2, 3, 1], [1, 2, 3, 1, 2, 3, 1]]
-    assert all(-41 < best.log_prob < -40 for (best,) in found)
-
-
 def test_what_has_probability_zero_is_no_hypothesis() -> None:
     one_way = search(lambda _, prefix: one_hot(5, EOS if len(prefix) == 2 else 3), [9], 4, 0.6, 4)
     assert one_way == [[Hypothesis([3, 3], score=0.0, log_prob=0.0)]]
@@ -350,9 +289,6 @@ def test_what_has_probability_zero_is_no_hypothesis() -> None:
     assert no_way == [[], []]
 
 
-def test_a_model_that_fails_with_nan_gives_nothing() -> None:
+def test_a_model_that_fails_with_nan_gives_nothing_and_no_sentence_neither() -> None:
     assert search(lambda _sentence, _prefix: [math.nan] * 5, [9, 2], 4, 0.6) == [[], []]
-
-
-def test_an_empty_batch_gives_an_empty_list() -> None:
     assert search(random_model(1, 4), [], beam_size=4, alpha=0.6) == []

@@ -10,7 +10,6 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,19 +17,15 @@ from typing import Any
 
 import pytest
 import torch
+from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
 from models import tiny
 from safetensors.torch import load_file, save, save_file
-from system.command import done, nmtkit, sentence
+from system.command import flip_byte, nmtkit, sentence
 
-from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.moses import Tokenization
-from nmtkit.corpus.prepared import PreparedCorpus
-from nmtkit.corpus.sentencepieces import learn_sentencepieces
-from nmtkit.corpus.subword import BpeSubword
-from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
-from nmtkit.decoding.bundle import open_bundle, write_bundle
+from nmtkit.corpus.tokenizations import TOKENIZATION
+from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
@@ -38,53 +33,16 @@ from nmtkit.files import canonical_json, read_record, sealed, sha256_of, write_j
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import WEIGHTS, count_parameters
-from nmtkit.recipe import DecodingConfig
-from nmtkit.store import MANIFEST, open_directory, publish_directory
-from nmtkit.symbols import EOS_ID, SPECIALS
+from nmtkit.store import MANIFEST, publish_directory
+from nmtkit.symbols import SPECIALS
 
-CPU = torch.device("cpu")
 LINES = ["The well-known cat sat.", "", "A dog looked, and then it ran away.", "  ", "cat!"]
-DECODING = DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=4)
 CONFIG = tiny(n_layers=1, n_heads=2, d_k=6, d_v=5, max_positions=16, vocabulary_multiple=8)
-
-
-def tokenization(lang: str) -> Tokenization:
-    return Tokenization(
-        lang,
-        normalize_punctuation=False,
-        lowercase=lang == "en",
-        tokenizer="moses",
-        aggressive_hyphens=False,
-    )
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A published bundle of a random model, the prepared corpus that it was made from gone."""
-    folder = tmp_path_factory.mktemp("original")
-    prepared, draft, place = (folder / name for name in ("prepared", "draft", "bundle"))
-    prepared.mkdir()
-    draft.mkdir()
-    words = Counter(tokenization("en").tokenize(" ".join(LINES)).split())
-    merges = learn_bpe(words, 8)
-    subword = BpeSubword.of_words(merges, words)
-    subword.save(prepared)
-    Tokenizations(src=tokenization("en"), tgt=tokenization("de")).save(prepared)
-    for name in ("train.src.ids", "dev.src.txt", "counts.json", "measurements.json"):
-        (prepared / name).write_text("data", encoding="utf-8")
-    torch.manual_seed(2)
-    n_rows = -(-subword.n_tokens // 8) * 8 + 8
-    model = Transformer(CONFIG, n_rows)
-    model.output_matrix.data.mul_(3)
-    model.output_matrix.data[EOS_ID] = 0  # some other token is always more probable
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    description = Description(config=CONFIG, n_rows=n_rows)
-    publish_directory(prepared, folder / "whole", {"kind": "prepare"})
-    corpus = PreparedCorpus(open_directory(folder / "whole"))
-    write_bundle(draft, corpus.files_of_a_bundle(), description, DECODING, weights)
-    shutil.rmtree(corpus.path)
-    publish_directory(draft, place, {"kind": "average"})
-    return place
+    return publish_bundle(tmp_path_factory.mktemp("original") / "b", CONFIG, seed=4)
 
 
 @pytest.fixture
@@ -95,12 +53,11 @@ def bundle(original: Path, tmp_path: Path) -> Path:
 
 def translator(folder: Path) -> Translator:
     bundle = open_bundle(folder)
-    return bundle.translator(TorchEngine.load(bundle, CPU))
+    return bundle.translator(TorchEngine.load([bundle], torch.device("cpu")))
 
 
 def translate(folder: Path) -> list[str]:
-    translations = translator(folder).translate(LINES, lambda _: None)
-    return [translation.text for translation in translations]
+    return [translation.text for translation in translator(folder).translate(LINES)]
 
 
 def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
@@ -112,10 +69,10 @@ def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
 
 def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None:
     opened = translator(bundle)
-    translations = opened.translate(LINES, lambda _: None)
+    translations = opened.translate(LINES)
     assert len(translations) == len(LINES)
     for line, translation in zip(LINES, translations, strict=True):
-        (alone,) = opened.translate([line], lambda _: None)
+        (alone,) = opened.translate([line])
         assert translation.text == alone.text
         assert translation.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
         assert "\n" not in translation.text
@@ -130,17 +87,13 @@ def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None
 def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) -> None:
     opened = translator(bundle)
     assert opened.max_subwords == CONFIG.max_positions == 16
-    pieces = ["the cat ran.", "a dog looked at!", "it ran away?", "the cat sat."]
-    alone = opened.translate(pieces, lambda _: None)
-    assert [translation.n_pieces for translation in alone] == [1] * 4
-    others = ["cat!", "", "a dog"]
-    expected = opened.translate(others, lambda _: None)
-    long = " ".join(pieces)
-    first, joined, *rest = opened.translate([others[0], long, *others[1:]], lambda _: None)
-    assert [t.text for t in (first, *rest)] == [t.text for t in expected]
-    assert [t.n_pieces for t in (first, *rest)] == [1, 0, 1]
+    pieces = ["The cat sat. Who looked?", "A cat ran! A dog sat."]
+    alone = opened.translate(pieces)
+    assert [translation.n_pieces for translation in alone] == [1, 1]
+    joined, other = opened.translate([" ".join(pieces), "cat!"])
+    assert other.text == opened.translate(["cat!"])[0].text
     assert joined.text == " ".join(translation.text for translation in alone)
-    assert joined.n_pieces == 4
+    assert (joined.n_pieces, other.n_pieces) == (2, 1)
     assert joined.n_tokens == sum(translation.n_tokens for translation in alone)
     for value in ("score", "log_prob"):
         total = sum(getattr(translation, value) for translation in alone)
@@ -151,37 +104,13 @@ def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed() -> Non
     assert max_subwords(CONFIG.model_copy(update={"max_positions": 10**9})) == MAX_SUBWORDS < 2_000
 
 
-def test_text_goes_through_the_tokenization_of_each_side(bundle: Path) -> None:
-    opened = translator(bundle)
-    assert (opened.text.src, opened.text.tgt) == (tokenization("en"), tokenization("de"))
-    upper, lower = opened.translate(["THE CAT", "the cat"], lambda _: None)
-    assert upper.text == lower.text
-
-
 def test_folder_alone_suffices_wherever_it_lies(bundle: Path, tmp_path: Path) -> None:
     before = translate(bundle)
     elsewhere = tmp_path / "far" / "away"
     elsewhere.parent.mkdir()
     shutil.move(bundle, elsewhere)
-    assert translate(elsewhere) == before
-
-
-OPEN_WITHOUT_TORCH = """
-import sys
-from pathlib import Path
-from nmtkit.decoding.bundle import open_bundle
-
-bundle = open_bundle(Path(sys.argv[1]))
-bundle.verified_weights()
-print(bundle.text.encode("The cat"))
-print("torch" in sys.modules)
-"""
-
-
-def test_bundle_is_opened_and_text_is_encoded_without_torch(bundle: Path) -> None:
-    command = [sys.executable, "-c", OPEN_WITHOUT_TORCH, str(bundle)]
-    out = subprocess.run(command, capture_output=True, check=True, text=True).stdout
-    assert out == f"{open_bundle(bundle).text.encode('The cat')}\nFalse\n"
+    (tmp_path / "link").symlink_to(elsewhere)
+    assert translate(tmp_path / "link") == before
 
 
 def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
@@ -204,9 +133,7 @@ def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", [WEIGHTS, MODEL, TOKENIZATION, "vocabulary.tsv", "codes.bpe"])
 def test_altered_file_is_refused(bundle: Path, name: str) -> None:
-    content = bytearray((bundle / name).read_bytes())
-    content[-3] ^= 1
-    (bundle / name).write_bytes(content)
+    flip_byte(bundle / name)
     with pytest.raises(UserError, match=f"{name} was altered"):
         translator(bundle)
 
@@ -225,14 +152,17 @@ def _bounded() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-def put(name: str, content: bytes) -> Callable[[Path], None]:
-    """Put a file into a bundle, listed as it is."""
+def spoiling(spoil: Callable[..., None]) -> Callable[..., Callable[[Path], None]]:
+    """Let a function that spoils a bundle take its other arguments first."""
+    return lambda *how, **more: lambda bundle: spoil(bundle, *how, **more)
 
-    def spoil(bundle: Path) -> None:
-        (bundle / name).write_bytes(content)
+
+@spoiling
+def put(bundle: Path, name: str, content: bytes) -> None:
+    """Put a file into a bundle, listed as it is, if it is not the list itself."""
+    (bundle / name).write_bytes(content)
+    if name != MANIFEST:
         relist(bundle, name, name)
-
-    return spoil
 
 
 def relist(bundle: Path, name: str, file: str) -> None:
@@ -242,15 +172,12 @@ def relist(bundle: Path, name: str, file: str) -> None:
     manifest_with(lambda manifest: manifest["files"].update({name: entry}))(bundle)
 
 
-def listing(name: str) -> Callable[[Path], None]:
+@spoiling
+def listing(bundle: Path, name: str) -> None:
     """List one more name, with the size and the hash of what is there."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / "sub").mkdir()
-        (bundle.parent / "secret").write_bytes(b"root:x:0:0")
-        relist(bundle, name, "../secret")
-
-    return spoil
+    (bundle / "sub").mkdir()
+    (bundle.parent / "secret").write_bytes(b"root:x:0:0")
+    relist(bundle, name, "../secret")
 
 
 def unlisted(name: str) -> Callable[[Path], None]:
@@ -258,26 +185,20 @@ def unlisted(name: str) -> Callable[[Path], None]:
     return manifest_with(lambda manifest: manifest["files"].pop(name))
 
 
-def manifest_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
+@spoiling
+def manifest_with(bundle: Path, edit: Callable[[Any], object]) -> None:
     """Edit what the manifest says, and let its own hash be right."""
-
-    def spoil(bundle: Path) -> None:
-        manifest = json.loads((bundle / MANIFEST).read_bytes())
-        del manifest["sha256"]
-        edit(manifest)
-        write_json(bundle / MANIFEST, sealed(manifest))
-
-    return spoil
+    manifest = json.loads((bundle / MANIFEST).read_bytes())
+    del manifest["sha256"]
+    edit(manifest)
+    write_json(bundle / MANIFEST, sealed(manifest))
 
 
-def linked(name: str, target: str) -> Callable[[Path], None]:
+@spoiling
+def linked(bundle: Path, name: str, target: str) -> None:
     """Have a link in the place of a file."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / name).unlink(missing_ok=True)
-        (bundle / name).symlink_to(target)
-
-    return spoil
+    (bundle / name).unlink(missing_ok=True)
+    (bundle / name).symlink_to(target)
 
 
 def linked_to_itself(bundle: Path) -> None:
@@ -292,14 +213,11 @@ def linked_folder(bundle: Path) -> None:
     relist(bundle, "sub/file", "sub/file")
 
 
-def pipe(name: str) -> Callable[[Path], None]:
+@spoiling
+def pipe(bundle: Path, name: str) -> None:
     """Have a pipe that nobody writes to in the place of a file."""
-
-    def spoil(bundle: Path) -> None:
-        (bundle / name).unlink()
-        os.mkfifo(bundle / name)
-
-    return spoil
+    (bundle / name).unlink()
+    os.mkfifo(bundle / name)
 
 
 def folder_in_the_place_of_a_file(bundle: Path) -> None:
@@ -307,42 +225,33 @@ def folder_in_the_place_of_a_file(bundle: Path) -> None:
     (bundle / "codes.bpe").mkdir()
 
 
-def model_with(**config: object) -> Callable[[Path], None]:
+@spoiling
+def model_with(bundle: Path, **config: object) -> None:
     """Have model.json tell of another model; `n_rows` stands beside its config."""
-
-    def spoil(bundle: Path) -> None:
-        described = json.loads((bundle / MODEL).read_bytes())
-        described["n_rows"] = config.pop("n_rows", described["n_rows"])
-        described["config"].update(config)
-        put(MODEL, json.dumps(described).encode())(bundle)
-
-    return spoil
+    described = json.loads((bundle / MODEL).read_bytes())
+    described["n_rows"] = config.pop("n_rows", described["n_rows"])
+    described["config"].update(config)
+    put(MODEL, json.dumps(described).encode())(bundle)
 
 
-def weights_with(edit: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+@spoiling
+def weights_with(bundle: Path, edit: Callable[[dict[str, torch.Tensor]], object]) -> None:
     """Edit the weights."""
-
-    def spoil(bundle: Path) -> None:
-        weights = load_file(bundle / WEIGHTS)
-        edit(weights)
-        put(WEIGHTS, save(weights))(bundle)
-
-    return spoil
+    weights = load_file(bundle / WEIGHTS)
+    edit(weights)
+    put(WEIGHTS, save(weights))(bundle)
 
 
-def header_with(edit: Callable[[Any], object]) -> Callable[[Path], None]:
+@spoiling
+def header_with(bundle: Path, edit: Callable[[Any], object]) -> None:
     """Edit the header of the weights."""
-
-    def spoil(bundle: Path) -> None:
-        content = (bundle / WEIGHTS).read_bytes()
-        n_bytes = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + n_bytes])
-        edit(header)
-        new = json.dumps(header).encode()
-        whole = len(new).to_bytes(8, "little") + new + content[8 + n_bytes :]
-        put(WEIGHTS, whole)(bundle)
-
-    return spoil
+    content = (bundle / WEIGHTS).read_bytes()
+    n_bytes = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + n_bytes])
+    edit(header)
+    new = json.dumps(header).encode()
+    whole = len(new).to_bytes(8, "little") + new + content[8 + n_bytes :]
+    put(WEIGHTS, whole)(bundle)
 
 
 def many_layers(bundle: Path) -> None:
@@ -375,7 +284,7 @@ def vocabulary(*rows: str) -> bytes:
 def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | None]]:
     """What any JSON file may hold."""
     return {
-        f"{name}: {what}": (put_raw(name, content), rf"{name} .*{says}")
+        f"{name}: {what}": (put(name, content), rf"{name} .*{says}")
         for what, content, says in (
             ("deep", b"[" * 100_000, "recursion limit exceeded"),
             ("digits", b'{"format": ' + b"9" * 5_000 + b"}", "number out of range"),
@@ -388,11 +297,6 @@ def read_of_json(name: str) -> dict[str, tuple[Callable[[Path], None], str | Non
             ("lone surrogate", b'{"\\ud800": 1}', "is damaged"),
         )
     }
-
-
-def put_raw(name: str, content: bytes) -> Callable[[Path], None]:
-    """Put a file into a bundle, listed if it is not the list itself."""
-    return put(name, content) if name != MANIFEST else stray(name, content)
 
 
 def stray(name: str, content: bytes) -> Callable[[Path], None]:
@@ -442,7 +346,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "n_heads beyond its bound": (model_with(n_heads=2**63 - 1), "less than or equal to 262144"),
     "n_heads of many digits": (model_with(n_heads=10**4_000), "less than or equal to"),
     "n_layers, as many weights": (many_layers, "holds another model"),
-    "other shapes, as many weights": (model_with(d_k=5, d_v=7), "holds (another|.* weights)"),
+    "other shapes, as many weights": (model_with(d_k=5, d_v=6), "holds (another|.* weights)"),
     "sinusoids": (model_with(max_positions=2**24), None),
     "learned positions": (model_with(positions="learned", max_positions=2**24), "another model"),
     "vocabulary_multiple": (model_with(vocabulary_multiple=2**24), None),
@@ -509,31 +413,13 @@ def test_hostile_bundle_ends_in_one_sentence_or_works(bundle: Path, name: str) -
     assert "passwd" not in str(said).replace("/etc/passwd", "")
 
 
-def test_stray_file_changes_no_subwords(bundle: Path) -> None:
-    before = open_bundle(bundle).text.subword.encode("the cat")
-    sentencepiece_model = learn_sentencepieces({"the": 9, "cat": 5}, 268)
-    (bundle / "sentencepiece.model").write_bytes(sentencepiece_model)
-    assert open_bundle(bundle).text.subword.encode("the cat") == before
-
-
-def test_folder_may_be_a_link(bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(bundle)
-    assert translate(tmp_path / "link") == translate(bundle)
-
-
-SAMPLE = ("name: upwards", "n_layers", "model.json: deep")
-
-
-@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("name", ["name: upwards", "n_layers", "model.json: deep"])
 def test_hostile_bundle_is_told_to_the_user(bundle: Path, name: str) -> None:
     spoil, says = HOSTILE[name]
     spoil(bundle)
     ended = nmtkit(bundle.parent, "translate", "--bundle", "bundle", stdin=b"The cat\n")
-    if says is None:
-        assert done(ended).out.count("\n") == 1
-    else:
-        assert ended.code == 1
-        assert re.search(says, sentence(ended))
+    assert ended.code == 1
+    assert re.search(str(says), sentence(ended))
 
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -568,7 +454,7 @@ def test_json_with_anything_in_any_place_ends_in_one_sentence_or_works(
     if name == MANIFEST:
         with suppress(UnicodeEncodeError):  # half of a surrogate pair has no hash
             content = sealed(content)
-    put_raw(name, canonical_json(content).encode(errors="surrogatepass"))(bundle)
+    put(name, canonical_json(content).encode(errors="surrogatepass"))(bundle)
     ending(bundle)
 
 

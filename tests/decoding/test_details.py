@@ -2,15 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.details import Alignment, Pieces, details
-from nmtkit.decoding.engine import Forced, Hypothesis
-from nmtkit.recipe import DecodingConfig
+from nmtkit.decoding.engine import Engine, Forced, Hypothesis
 from nmtkit.symbols import EOS_ID
 
 WORDS = Counter({"the": 9, "cat": 9, "cats": 1})
@@ -18,21 +17,10 @@ MERGES = learn_bpe(WORDS, 20)[:4]  # of "the" and "cat" alone
 SUBWORD = BpeSubword.of_words(MERGES, WORDS)
 
 
-class Diagonal:
+class Diagonal(Engine):
     """An engine that links token i to token i, and rates it as -(i + 1)."""
 
-    name, device = "diagonal", "cpu"
-
-    def lines_per_minute(self, beam_size: int) -> int:
-        raise NotImplementedError
-
-    def translate(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        n_best: int,
-        progress: Callable[[int], None],
-    ) -> list[list[Hypothesis]]:
+    def translate(self, *_: object) -> list[list[Hypothesis]]:
         raise NotImplementedError
 
     def force(

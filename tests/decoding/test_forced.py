@@ -1,45 +1,31 @@
-"""Forced decoding against the plain model, the search and torch's own attention."""
+"""Forced decoding and attention against the plain model, torch's layers and the definition."""
+
+from copy import deepcopy
 
 import pytest
 import torch
-from models import tiny
+from models import random_transformer, tiny
 from torch import Tensor, nn
 
 from nmtkit.decoding import forced
-from nmtkit.decoding.forced import force_ids
-from nmtkit.decoding.translator import translate_ids
-from nmtkit.errors import UserError
+from nmtkit.decoding.forced import attended, force_ids
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 
-N_ROWS = 20
 SOURCES = [[5, 6, EOS_ID], [9, 4, 7, 4, 11, EOS_ID], [EOS_ID], [8, EOS_ID], [4, 4, 4, EOS_ID]]
 TARGETS = [[7, 8, 9], [5], [6, 10], [], [12, 4, 9, 9, 5, 6]]
-
-
-def model_of(seed: int) -> Transformer:
-    """A model with choices of its own, in training mode, where dropout would disturb it."""
-    torch.manual_seed(seed)
-    model = Transformer(tiny(dropout=0.5, tie_embeddings=False), N_ROWS)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    return accelerate(model)
+CONFIG = tiny(d_model=15, d_k=5, d_v=5, max_positions=8, positions="learned", dropout=0.5)
 
 
 def by_hand(model: Transformer, source: list[int], target: list[int]) -> Tensor:
     """The log-probabilities of one target, alone in its batch."""
-    model.eval()
-    src_layout, tgt_layout = (
-        PackedLayout.of_lengths([len(source)]),
-        PackedLayout.of_lengths([len(target) + 1]),
-    )
+    layouts = (PackedLayout.of_lengths([n]) for n in (len(source), len(target) + 1))
+    src_layout, tgt_layout = layouts
     tgt_in, tgt_out = torch.tensor([BOS_ID, *target]), torch.tensor([*target, EOS_ID])
     hidden = model(torch.tensor(source), src_layout, tgt_in, tgt_layout)
-    log_probs: Tensor = (hidden @ model.output_matrix.t()).log_softmax(-1)
-    return log_probs.take_along_dim(tgt_out[:, None], 1)[:, 0]
+    return model.logits(hidden).log_softmax(-1).take_along_dim(tgt_out[:, None], 1)[:, 0]
 
 
 @pytest.mark.parametrize(("batch_tokens", "logit_rows"), [(4_096, 512), (9, 2), (1, 1)])
@@ -48,69 +34,81 @@ def test_log_probabilities_are_those_of_each_pair_alone(
 ) -> None:
     monkeypatch.setattr(forced, "BATCH_TOKENS", batch_tokens)
     monkeypatch.setattr(forced, "LOGIT_ROWS", logit_rows)
-    model = model_of(3)
-    ratings = force_ids(model, SOURCES, TARGETS, align=False)
+    plain = random_transformer(CONFIG, 20, seed=3)
+    # In training mode, where dropout would disturb it.
+    ratings = force_ids([accelerate(deepcopy(plain))], SOURCES, TARGETS, align=False)
     for rating, source, target in zip(ratings, SOURCES, TARGETS, strict=True):
-        expected = by_hand(model, source, target)
+        expected = by_hand(plain.eval(), source, target)
         torch.testing.assert_close(torch.tensor(rating.log_probs), expected, rtol=0, atol=1e-5)
         assert rating.links == []
 
 
-def test_output_of_the_search_has_the_log_probability_that_the_search_reports() -> None:
-    model = model_of(4)
-    found = translate_ids(
-        model,
-        SOURCES,
-        DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=5),
-        n_tokens=N_ROWS,
-        n_best=3,
-        progress=lambda _: None,
-    )
-    for rank in range(3):
-        hypotheses = [of_source[rank] for of_source in found]
-        ratings = force_ids(model, SOURCES, [each.tokens for each in hypotheses], align=False)
-        for rating, hypothesis in zip(ratings, hypotheses, strict=True):
-            assert sum(rating.log_probs) == pytest.approx(hypothesis.log_prob, abs=1e-4)
-    assert len({tuple(of_source[0].tokens) for of_source in found}) > 2
-
-
 def test_links_lead_to_where_the_last_layer_looks_most() -> None:
-    model = model_of(9)
+    model = accelerate(random_transformer(CONFIG, 20, seed=2))
     model.decoder[-1].get_parameter("cross_attention.q.weight").data.mul_(9)  # looks sharply
-    ratings = force_ids(model, SOURCES, TARGETS, align=True)
+    ratings = force_ids([model], SOURCES, TARGETS, align=True)
     chosen = set()
     for rating, source, target in zip(ratings, SOURCES, TARGETS, strict=True):
-        weights = attention_by_torch(model, source, target)
-        assert len(rating.links) == (len(target) if len(source) > 1 else 0)
-        for tgt, (src, linked) in enumerate(rating.links):
-            assert linked == tgt
-            assert weights[tgt, src] == weights[tgt, :-1].max()
-            chosen.add(src)
+        weights = attended(model, source, target).cross[-1].mean(0)[:-1, :-1]
+        looked_at = weights.argmax(1).tolist() if len(source) > 1 else []
+        assert rating.links == list(zip(looked_at, range(len(target)), strict=False))
+        chosen |= set(looked_at)
     assert len(chosen) > 2
 
 
-def attention_by_torch(model: Transformer, source: list[int], target: list[int]) -> Tensor:
-    """The weights (Lt, Ls) of torch.nn's attention with the weights of our last layer."""
-    config, layer = model.config, model.decoder[-1]
-    cross = layer.cross_attention
-    theirs = nn.MultiheadAttention(config.d_model, config.n_heads, bias=False, batch_first=True)
-    theirs.in_proj_weight.data = torch.cat([cross.q.weight, cross.kv.weight]).detach()
-    seen: list[tuple[Tensor, ...]] = []
-    hook = cross.register_forward_hook(lambda _, args, out: seen.append((args[0], out)))
-    by_hand(model, source, target)
-    hook.remove()
-    x, out = seen[0]
-    memory = model.encode(torch.tensor(source), PackedLayout.of_lengths([len(source)]))
-    theirs.out_proj.weight.data = cross.out.weight.detach()
-    attended: Tensor
-    weights: Tensor
-    attended, weights = theirs(x[None], memory[None], memory[None])
-    torch.testing.assert_close(attended[0], out, rtol=0, atol=1e-5)
-    return weights[0].detach()
+# Attention
+
+SRC, TGT_IN = [9, 8, 7, 11, 13, EOS_ID], [BOS_ID, 5, 6, 14]
 
 
-def test_weights_that_are_no_numbers_are_a_users_error() -> None:
-    model = model_of(3)
-    model.output_matrix.data.fill_(torch.nan)
-    with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
-        force_ids(model, SOURCES, TARGETS, align=False)
+def torchs(weight: Tensor, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
+    """The weights (H, Lq, Lk) of torch's own layer with our merged projections."""
+    layer = nn.MultiheadAttention(15, 3, bias=False, batch_first=True)
+    assert layer.in_proj_weight is not None
+    layer.in_proj_weight.data.copy_(weight)
+    hidden = None if mask is None else ~mask
+    _, weights = layer(
+        queries[None], keys[None], keys[None], attn_mask=hidden, average_attn_weights=False
+    )
+    return weights[0]  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def expected(model: Transformer) -> dict[str, list[Tensor]]:
+    """The weights, layer by layer."""
+    found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
+    src, tgt = PackedLayout.of_lengths([len(SRC)]), PackedLayout.of_lengths([len(TGT_IN)])
+    x = model.src_embedding(torch.tensor(SRC), src.positions, len(SRC))
+    for layer in model.encoder:
+        found["encoder"].append(torchs(layer.self_attention.qkv.weight, x, x, None))
+        x = layer(x, None)
+    y = model.tgt_embedding(torch.tensor(TGT_IN), tgt.positions, len(TGT_IN))
+    causal = torch.ones(len(TGT_IN), len(TGT_IN), dtype=torch.bool).tril()
+    for decoder in model.decoder:
+        found["decoder"].append(torchs(decoder.self_attention.qkv.weight, y, y, causal))
+        attend = decoder.residuals[0]
+        z = attend(y, lambda each, at=decoder: at.self_attention(each, causal))
+        cross = decoder.cross_attention
+        merged = torch.cat([cross.q.weight, cross.kv.weight])
+        found["cross"].append(torchs(merged, z, x, None))
+        y = decoder(y, causal, cross.keys_values(x), None)
+    return found
+
+
+def test_weights_are_those_of_torchs_layers_and_sum_to_one() -> None:
+    model = random_transformer(CONFIG, 20, seed=3).eval()
+    found = attended(accelerate(deepcopy(model)), SRC, TGT_IN[1:])
+    for kind, layers in expected(model).items():
+        actual = getattr(found, kind)
+        torch.testing.assert_close(actual, torch.stack(layers), atol=1e-6, rtol=0.0)
+        torch.testing.assert_close(actual.sum(-1), torch.ones(actual.shape[:-1]))
+
+
+def test_a_neighbourhood_is_seen_and_nothing_else() -> None:
+    config = CONFIG.model_copy(update={"neighbourhood": 3})
+    found = attended(accelerate(random_transformer(config, 20, seed=3)), SRC, TGT_IN[1:])
+    for weights, near in ((found.encoder, (-1, 0, 1)), (found.decoder, (-2, -1, 0))):
+        n = weights.shape[-1]
+        seen = torch.tensor([[j - i in near for j in range(n)] for i in range(n)])
+        assert torch.equal(weights > 0, seen.expand_as(weights))
+    assert (found.cross > 0).all()

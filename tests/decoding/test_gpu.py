@@ -1,18 +1,16 @@
 """Decoding on a GPU gives what it gives on a CPU; each of these tests needs one."""
 
-import copy
 import random
 from collections.abc import Sequence
 
 import pytest
 import torch
-from models import tiny
+from models import random_transformer, tiny
 
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Forced, Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.fast.accelerate import accelerate, cast
-from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import EOS_ID, SPECIALS
 
@@ -24,14 +22,9 @@ DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=9)
 
 def engine_on(device: torch.device, dtype: torch.dtype = torch.float32) -> TorchEngine:
     """A random model whose choices are clear, in heads that flash attention takes."""
-    torch.manual_seed(3)
     config = tiny(d_model=64, d_ff=96, n_heads=4, d_k=16, d_v=16, max_positions=40)
-    model = Transformer(config, N_ROWS)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
-    model.output_matrix.data.mul_(2)
-    model = copy.deepcopy(model).to(device)
-    return TorchEngine(cast(accelerate(model), dtype), N_TOKENS)
+    model = random_transformer(config, N_ROWS, seed=3, spread=0.1, peaked=2.0).to(device)
+    return TorchEngine([cast(accelerate(model), dtype)], N_TOKENS)
 
 
 def sentences(n: int, longest: int, seed: int) -> list[list[int]]:
@@ -101,7 +94,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_says_the_same(
             torch.empty(2**50, dtype=torch.uint8, device=CUDA)
         return beam_search(*args, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("nmtkit.decoding.translator.beam_search", short_of_memory)
+    monkeypatch.setattr("nmtkit.decoding.torch_engine.beam_search", short_of_memory)
     found = translate(engine, SOURCES)
     assert len(n_tried) > 2
     for ours, theirs in zip(found, expected, strict=True):

@@ -27,8 +27,9 @@ def sacrebleu_warns(hyps: Sequence[str], folder: Path) -> bool:
     return b"forgot to detokenize" in ended.stderr
 
 
-@pytest.mark.parametrize("end", ["A dog .", "A dog . ", "A dog.", ".", "a ?", "a\u00a0."])
-@pytest.mark.parametrize("count", [99, 100])
+@pytest.mark.parametrize(
+    ("end", "count"), [("A dog .", 99), ("A dog . ", 100), (".", 100), ("a\u00a0.", 100)]
+)
 def test_text_looks_tokenized_where_sacrebleu_says_so(end: str, count: int, tmp_path: Path) -> None:
     hyps = ["A cat.", *count * [end], "A cow."]
     found = list(warnings(hyps, [hyps]))
@@ -69,7 +70,3 @@ def test_entities_of_a_reference_are_its_text() -> None:
     assert not list(warnings(page, [other, page]))
     assert not list(warnings(["a", "write &amp;", "c"], [page]))
     assert list(warnings(["&lt;", "&amp;", "c"], [page]))  # more often
-
-
-def test_each_kind_is_told_once() -> None:
-    assert len(list(warnings(200 * ["Hun@@ de &amp; \u2581Kat@@ zen ."], [200 * ["x"]]))) == 3

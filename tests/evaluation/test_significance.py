@@ -2,16 +2,13 @@
 
 import random
 from collections.abc import Sequence
-from itertools import product
 
 import numpy as np
 import pytest
-from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
-from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.significance import METRICS, TESTS, p_value, paired_test
 
 WORDS = ["der", "Hund", "sah", "die", "Katze,", "und", "ging", "heim", "—", "es"]
@@ -30,9 +27,8 @@ def erring(refs: list[str], share: float, seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("test", TESTS)
-@pytest.mark.parametrize("n_references", [1, 2])
-def test_without_ties_all_is_as_in_sacrebleu(test: str, n_references: int) -> None:
-    references = [lines(seed, 50) for seed in range(n_references)]
+def test_without_ties_all_is_as_in_sacrebleu(test: str) -> None:
+    references = [lines(seed, 50) for seed in range(2)]
     systems = [erring(references[0], 0.3, 8), erring(references[0], 0.36, 9)]
     found = paired_test(test, systems, *references, metrics=[BLEU(), CHRF()])
     named: list[tuple[str, Sequence[str]]] = [
@@ -52,36 +48,6 @@ def test_without_ties_all_is_as_in_sacrebleu(test: str, n_references: int) -> No
                 assert of_metric["confidence_interval"] == pytest.approx(ends, abs=1e-9)
 
 
-def exact_randomization(
-    metric: Metric, first: list[str], second: list[str], refs: list[str]
-) -> float:
-    """Return the p-value of all ways to swap lines, those that differ by as much counted half."""
-
-    def difference(swaps: tuple[bool, ...]) -> float:
-        pairs = [
-            (b, a) if swap else (a, b) for a, b, swap in zip(first, second, swaps, strict=True)
-        ]
-        scores = [
-            metric.corpus_score(list(hyps), [refs]).score for hyps in zip(*pairs, strict=True)
-        ]
-        return float(abs(scores[0] - scores[1]))
-
-    observed = difference((False,) * len(refs))
-    all_differences = [difference(swaps) for swaps in product((False, True), repeat=len(refs))]
-    larger = sum(each > observed for each in all_differences)
-    return (larger + sum(each == observed for each in all_differences) / 2) / len(all_differences)
-
-
-@pytest.mark.parametrize("n_different", [1, 2, 3, 5])
-def test_ties_of_randomization_count_half(n_different: int) -> None:
-    refs = lines(1, 7)
-    first = erring(refs, 0.2, 5)
-    second = [*erring(refs, 0.5, 6)[:n_different], *first[n_different:]]
-    expected = exact_randomization(CHRF(), first, second, refs)
-    (_, found) = paired_test("approximate_randomization", [first, second], refs, metrics=[CHRF()])
-    assert found["chrf"]["p_value"] == pytest.approx(expected, abs=0.02)  # of 10,000 samples
-
-
 @pytest.mark.parametrize("test", TESTS)
 def test_equal_scores_are_as_likely_as_not(test: str) -> None:
     refs = lines(1, 60)
@@ -90,15 +56,6 @@ def test_equal_scores_are_as_likely_as_not(test: str) -> None:
     (_, found) = paired_test(test, [first, second], refs, metrics=[BLEU(), CHRF()])
     for metric in ("sacrebleu", "chrf"):
         assert found[metric]["p_value"] == pytest.approx(0.5, abs=0.001)
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_parsers_of_equal_f1_do_not_differ(test: str) -> None:
-    tree = "(TOP (S (NP (DT the) (NN cat)) (VP (VBD sat))))"
-    refs = [tree.replace("cat", f"w{i}") for i in range(20)]
-    systems = [[each.replace("VP", label) for each in refs] for label in ("NP", "PP")]
-    (_, found) = paired_test(test, systems, refs, metrics=[BracketF1()])
-    assert found["bracket_f1"]["p_value"] == pytest.approx(0.5, abs=0.001)
 
 
 def test_p_value_by_hand() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import BFLOAT16, tiny
+from models import BFLOAT16, random_transformer, tiny
 from torch import Tensor
 
 from nmtkit.fast.accelerate import accelerate, cast
@@ -23,11 +23,7 @@ CONFIGS: list[dict[str, Any]] = [
 
 
 def model_of(**changes: Any) -> Transformer:
-    torch.manual_seed(5)
-    model = Transformer(tiny(**changes), V)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
-    return model
+    return random_transformer(tiny(**changes), V, seed=5, spread=0.1)
 
 
 def output(model: Transformer) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import BFLOAT16, step_of, tiny
+from models import BFLOAT16, random_transformer, step_of, tiny
 from torch import Tensor
 
 from nmtkit.fast import step
@@ -23,11 +23,7 @@ STEPS = 7  # past max_positions
 
 def random_model(**changes: Any) -> Transformer:
     values = {"d_model": 10, "d_ff": 18, "d_v": 7, "dropout": 0.4, "max_positions": 5}
-    torch.manual_seed(3)
-    model = Transformer(tiny(**{**values, **changes}), V)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.1)
-    return model.eval()
+    return random_transformer(tiny(**{**values, **changes}), V, seed=3, spread=0.1).eval()
 
 
 def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> Tensor:
@@ -35,11 +31,9 @@ def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> T
     n = len(prefixes)
     src_layout = PackedLayout.of_lengths([len(source)] * n)
     tgt_layout = PackedLayout.of_lengths([len(prefix) for prefix in prefixes])
-    memory = model.encode(source.repeat(n), src_layout)
     packed = torch.tensor([token for prefix in prefixes for token in prefix])
-    hidden = model.decode(packed, tgt_layout, memory, src_layout)
-    logits = hidden[tgt_layout.cu_seqlens[1:] - 1] @ model.output_matrix.t()
-    log_probs = logits.log_softmax(-1)
+    hidden = model(source.repeat(n), src_layout, packed, tgt_layout)
+    log_probs = model.logits(hidden[tgt_layout.cu_seqlens[1:] - 1]).log_softmax(-1)
     log_probs[:, FORBIDDEN] = -torch.inf
     return log_probs
 
@@ -87,20 +81,6 @@ def test_each_step_gives_what_the_whole_decoder_gives(
 
 
 @torch.inference_mode()
-def test_forbidden_ids_have_no_probability_and_all_others_keep_theirs() -> None:
-    model = accelerate(random_model())
-    layout = PackedLayout.of_lengths([4])
-    memory = model.encode(torch.tensor([9, 8, 7, 2]), layout)
-    with_all = IncrementalDecoder(model, memory, layout, torch.tensor([], dtype=torch.int64))
-    without = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
-    newest = torch.tensor([[1]])
-    expected, log_probs = step_of(with_all, newest)[0, 0], step_of(without, newest)[0, 0]
-    torch.testing.assert_close(expected.exp().sum(), torch.tensor(1.0))
-    for token in range(V):
-        assert log_probs[token] == (-torch.inf if token in FORBIDDEN else expected[token])
-
-
-@torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
 def test_keys_and_values_have_the_precision_of_the_model(dtype: torch.dtype) -> None:
     model = cast(accelerate(random_model()), dtype)
@@ -109,19 +89,6 @@ def test_keys_and_values_have_the_precision_of_the_model(dtype: torch.dtype) -> 
     cache = Cache(model.decoder[0], memory, layout)
     cached = cache.keys, cache.values, cache.src_keys, cache.src_values
     assert {each.dtype for each in cached} == {dtype}
-
-
-@torch.inference_mode()
-def test_two_searches_over_one_memory_do_not_disturb_each_other() -> None:
-    model = accelerate(random_model())
-    layout = PackedLayout.of_lengths([3, 2])
-    memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
-    first, second = (
-        IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN)) for _ in range(2)
-    )
-    expected = step_of(first, torch.tensor([[1], [1]]))
-    step_of(first, torch.tensor([[5], [6]]))
-    assert torch.equal(step_of(second, torch.tensor([[1], [1]])), expected)
 
 
 @torch.inference_mode()

@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 import torch
 from fairseq_models import EOS, LANGS, FairseqModel, save_checkpoint, write_dictionaries
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nmtkit.decoding.forced import force_ids
 from nmtkit.errors import UserError
@@ -36,7 +34,7 @@ def check_equal(path: Path, theirs: FairseqModel) -> None:
     model = accelerate(Transformer(ours.config, ours.n_rows))
     model.load_state_dict(ours.weights)
     sources, targets = zip(*SENTENCES, strict=True)
-    found = force_ids(model, sources, [tgt[:-1] for tgt in targets], align=False)
+    found = force_ids([model], sources, [tgt[:-1] for tgt in targets], align=False)
     for (src, tgt), forced in zip(SENTENCES, found, strict=True):
         expected = theirs.log_probs(src, tgt)
         torch.testing.assert_close(torch.tensor(forced.log_probs), expected, rtol=0, atol=1e-5)
@@ -106,45 +104,29 @@ def test_half_precision_becomes_float32(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("settings", "state", "message"),
     [
-        ({"activation_fn": "gelu"}, "activation_fn = 'gelu'; only activation_fn = relu"),
-        ({"no_scale_embedding": True}, "no_scale_embedding = True"),
-        ({"decoder_normalize_before": True}, "encoder_normalize_before = False and decoder_"),
-        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "5 attention heads"),
-        ({"dropout": "a"}, "a model that is not read"),
-        ({"max_source_positions": -1}, "a model that is not read"),
-        ({"encoder_learned_pos": True, "decoder_learned_pos": True}, "no matrix encoder.embed_pos"),
+        ({"activation_fn": "gelu"}, {}, "activation_fn = 'gelu'; only activation_fn = relu"),
+        ({"no_scale_embedding": True}, {}, "no_scale_embedding = True"),
+        ({"decoder_normalize_before": True}, {}, "encoder_normalize_before = False and decoder_"),
+        ({"encoder_attention_heads": 5, "decoder_attention_heads": 5}, {}, "5 attention heads"),
+        ({"dropout": "a"}, {}, "a model that is not read"),
+        ({"max_source_positions": -1}, {}, "a model that is not read"),
+        ({"encoder_learned_pos": True, "decoder_learned_pos": True}, {}, "no matrix encoder.embed"),
+        ({}, {"encoder.embed_tokens.weight": torch.zeros(40, 12)}, "one dictionary for both sides"),
+        ({}, {"decoder.layers.2.fc1.weight": torch.zeros(20, 12)}, "3 decoder layers"),
+        ({}, {"encoder.layernorm_embedding.weight": torch.zeros(12)}, "which our model has not"),
+        ({}, {"encoder.layers.1.fc2.bias": torch.zeros(5)}, "would have shape"),
+        ({}, {"encoder.layers.1.fc2.bias": torch.zeros(12).long()}, "not a tensor of floating"),
+        ({}, {"decoder.embed_tokens.weight": None}, "not a tensor of floating"),
     ],
 )
 def test_model_that_ours_cannot_express_is_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
+    settings: dict[str, Any], state: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     model = FairseqModel(N_ROWS)
-    path = save_checkpoint(tmp_path / "m.pt", model.state(), model.settings(**changes))
-    with pytest.raises(UserError, match=message):
-        read_model(path, LANGS)
-
-
-@pytest.mark.parametrize(
-    ("name", "weight", "message"),
-    [
-        ("encoder.embed_tokens.weight", torch.zeros(40, 12), "one dictionary for both sides"),
-        ("decoder.layers.2.fc1.weight", torch.zeros(20, 12), "3 decoder layers"),
-        ("encoder.layernorm_embedding.weight", torch.zeros(12), "which our model has not"),
-        ("encoder.layers.1.fc2.bias", torch.zeros(5), "would have shape"),
-        ("encoder.layers.1.fc2.bias", torch.zeros(12).long(), "not a tensor of floating-point"),
-        ("encoder.layers.1.fc2.bias", "text", "not a tensor of floating-point"),
-        ("decoder.embed_tokens.weight", None, "not a tensor of floating-point"),
-    ],
-)
-def test_weights_of_another_model_are_refused(
-    name: str, weight: Any, message: str, tmp_path: Path
-) -> None:
-    model = FairseqModel(N_ROWS)
-    path = save_checkpoint(
-        tmp_path / "m.pt", {**model.state(), name: weight}, model.settings(source_lang=None)
-    )
+    weights = {**model.state(), **state}
+    path = save_checkpoint(tmp_path / "m.pt", weights, model.settings(**settings))
     with pytest.raises(UserError, match=message):
         read_model(path, LANGS)
 
@@ -177,9 +159,9 @@ def test_pickle_that_runs_code_is_refused(place: str, is_zip: bool, tmp_path: Pa
     assert mark.exists()  # the pickle was a real one
 
 
-def hostile(path: Path, pickle_: bytes, *, compression: int = zipfile.ZIP_STORED) -> Path:
+def hostile(path: Path, pickle_: bytes) -> Path:
     """A zip archive of torch with this pickle."""
-    with zipfile.ZipFile(path, "w", compression) as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("m/data.pkl", b"\x80\x02" + pickle_)
         archive.writestr("m/version", b"3\n")
     return path
@@ -208,27 +190,15 @@ def test_no_checkpoint_takes_memory_without_end(
             path.write_bytes(LEGACY_HEADER + b"\x80\x02" + pickle_ + pickle.dumps(["0"], 2))
         with pytest.raises(UserError, match=r"takes more than|is damaged, or not"):
             read_model(path, LANGS)
-    assert resource.getrlimit(resource.RLIMIT_AS) == before
-
-
-def test_weights_larger_than_the_file_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(restricted_load, "SPARE_BYTES", 2**28)
-    model, path = FairseqModel(N_ROWS), tmp_path / "m.pt"
-    large = torch.zeros(1, 1).expand(10**8, 12)
-    names = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
-    rows = dict.fromkeys((f"{name}.weight" for name in names), large)
-    save_checkpoint(path, {**model.state(), **rows}, model.settings())
+    large = torch.zeros(1, 1).expand(10**8, 12)  # weights larger than the file
+    sides = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
+    rows = {f"{name}.weight": large for name in sides}
+    model = FairseqModel(N_ROWS)
+    state = {**model.state(), **rows}
+    save_checkpoint(tmp_path / "m.pt", state, model.settings(), is_zip=is_zip)
     with pytest.raises(UserError, match=r"takes more than .* so it is damaged or hostile"):
-        read_model(path, LANGS)
-
-
-def test_zip_bomb_is_refused(tmp_path: Path) -> None:
-    bomb = b"X" + (10**7).to_bytes(4, "little") + b"a" * 10**7 + b"."
-    path = hostile(tmp_path / "m.pt", bomb, compression=zipfile.ZIP_DEFLATED)
-    with pytest.raises(UserError, match="a part is compressed"):
-        read_model(path, LANGS)
+        read_model(tmp_path / "m.pt", LANGS)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
 DEEP = 150_000
@@ -273,10 +243,14 @@ def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> No
 
 def test_files_that_torch_does_not_read_are_refused_by_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "m.pt"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a", b"")
-    with pytest.raises(UserError, match=r"a zip archive with 0 data\.pkl"):
-        read_model(path, LANGS)
+    for method, says in (
+        (zipfile.ZIP_STORED, r"a zip archive with 0 data\.pkl"),
+        (zipfile.ZIP_DEFLATED, "a part is compressed"),  # which could be a bomb
+    ):
+        with zipfile.ZipFile(path, "w", method) as archive:
+            archive.writestr("a", b"")
+        with pytest.raises(UserError, match=says):
+            read_model(path, LANGS)
     with tarfile.open(path, "w") as tar:
         tar.addfile(tarfile.TarInfo("pickle"))
     with pytest.raises(UserError, match=r"a tar, as torch wrote before 0\.1\.10"):
@@ -284,48 +258,6 @@ def test_files_that_torch_does_not_read_are_refused_by_what_they_are(tmp_path: P
     torch.save({}, path, pickle_protocol=4)
     with pytest.raises(UserError, match="of pickle protocol 4, torch reads 2 alone"):
         read_model(path, LANGS)
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, bytes]:
-    folder, model = tmp_path_factory.mktemp("checkpoints"), FairseqModel(N_ROWS)
-    return {
-        is_zip: save_checkpoint(
-            folder / "m.pt", model.state(), model.settings(), is_zip=is_zip
-        ).read_bytes()
-        for is_zip in (True, False)
-    }
-
-
-@pytest.mark.parametrize("is_zip", [True, False])
-def test_truncated_checkpoint_is_refused(
-    is_zip: bool, checkpoints: dict[bool, bytes], tmp_path: Path
-) -> None:
-    content, path = checkpoints[is_zip], tmp_path / "m.pt"
-    for part in range(40):
-        path.write_bytes(content[: len(content) * part // 40])
-        with pytest.raises(UserError):
-            read_model(path, LANGS)
-
-
-@given(data=st.data(), is_zip=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_altered_checkpoint_is_refused_or_read(
-    data: st.DataObject,
-    is_zip: bool,
-    checkpoints: dict[bool, bytes],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    content = bytearray(checkpoints[is_zip])
-    for _ in range(data.draw(st.integers(1, 4))):
-        place = data.draw(st.integers(0, min(len(content), 12_000) - 1))
-        content[place] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.mktemp("altered") / "m.pt"
-    path.write_bytes(content)
-    try:
-        read_model(path, LANGS)
-    except UserError as error:
-        assert "\n" not in str(error)  # noqa: PT017
 
 
 def test_dictionary_has_symbols_before_and_fillers_behind(tmp_path: Path) -> None:

@@ -63,8 +63,6 @@ def inspection() -> Inspection:
             21,
             3_273,
             8_863,
-            [Counted(HOSTILE, 56_457)],
-            [Counted("z", 1)],
         ),
         splitting=(splitting, replace(splitting, lang="de")),
         round_trip=98.76,

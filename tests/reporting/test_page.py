@@ -199,6 +199,8 @@ def test_browser_renders_it_alone_and_without_a_complaint(
         assert page.value("document.querySelector('h1').textContent") == load
         assert page.asked_for() == [html.as_uri()]
         assert page.complaints() == []
+        page.open(html, width=390)
+        assert page.value("document.documentElement.scrollWidth") <= 390
         html.write_text(f"<!doctype html>{load}", encoding="utf-8")  # what would be seen
         page.open(html)
         assert "http://127.0.0.1:9/a.png" in page.asked_for()

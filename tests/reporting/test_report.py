@@ -118,7 +118,7 @@ def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
     rows = [*(row_of(f"row-{n}", run) for n, run in enumerate(runs)), row_of("last")]
     for kind, cells in (
         ("compound_split_bleu.score_quotes_replaced", ["not available", "27.25", ""]),
-        ("compound_split_bleu", ["26.75", "26.75", ""]),
+        ("compound_split_bleu", ["26.75", "26.75 (+0.00)", ""]),
     ):
         grid = study_grid(StudyTable.of("s", "d", kind, rows))
         (column,) = (i for i, name in enumerate(grid.columns) if name.startswith("compound-split"))
@@ -141,14 +141,16 @@ def test_rows_that_differ_in_the_seed_alone_are_one_row_with_mean_deviation_and_
     table = StudyTable.of("mine", "d", "sacrebleu", [*rows, unfinished])
     grid = study_grid(table)
     found = [dict(zip(grid.columns, row, strict=True)) for (row,) in grid.groups]
-    assert [row["sacreBLEU"] for row in found] == ["25.50 ± 0.50 (3)", "24.25 ± 0.35 (2)"]
-    assert [row["BLEU from base"] for row in found] == ["", "-1.25"]
-    assert found[0]["dev perplexity, not verified"] == "5.10 ± 0.10 (3)"
+    assert [row["sacreBLEU"] for row in found] == [
+        "25.50 ± 0.50 (n=3)",
+        "24.25 ± 0.35 (n=2, -1.25)",
+    ]
+    assert found[0]["dev perplexity, not verified"] == "5.10 ± 0.10 (n=3)"
     assert [row["change"] for row in found] == ["d_k=7", "d_k=7"]
     assert [row["state"] for row in found] == ["finished", "2 finished, 1 stopped"]
     assert not any("published" in name for name in grid.columns)  # nothing is
-    assert "number" in study_notes(table)[0]
-    chart = study_chart(table)
+    assert "of n rows that differ in the seed alone" in study_notes(table)[0]
+    chart = study_chart(table, "mine")
     assert chart is not None
     means, each = chart.series
     assert [value for _, value in means.points] == [25.5, 24.25]
@@ -225,13 +227,13 @@ def test_what_was_not_run_is_folded_away_and_its_command_is_said() -> None:
     assert all(nothing[key].is_folded for key in ("table-2", "reproductions", "table-4"))
     assert "nmtkit run wmt14-en-de-base\n" in nothing["published"].code
     found = parts_of(document(full()))
-    assert [found[key].is_folded for key in ("a-study", "table-2", "table-4")] == [
+    assert [found[key].is_folded for key in ("study-a-study", "table-2", "table-4")] == [
         False,
         False,
         True,
     ]
-    assert list(rows_of(found["a-study"].tables["a-study"])) == ["base", "hot"]
-    folded = found["a-study-not-run"]
+    assert list(rows_of(found["study-a-study"].tables["study-a-study"])) == ["base", "hot"]
+    folded = found["study-a-study-not-run"]
     assert (folded.is_folded, list(rows_of(*folded.tables.values()))) == (True, ["later"])
     assert "nmtkit run wmt14-en-de-base\n" not in found["published"].code
 
@@ -309,13 +311,21 @@ def test_page_is_alone() -> None:
 
 def test_tables_and_charts_for_a_paper_are_files(tmp_path: Path) -> None:
     write_for_paper(document(full()).parts, tmp_path)
-    tables = {"runs", "a-study", "a-study-cost", "table-2", "reproductions"}
+    tables = {"runs", "study-a-study", "study-a-study-cost", "table-2", "reproductions"}
     names = {f"tables/{name}.{end}" for name in tables for end in ("md", "tex", "csv")}
-    names |= {f"charts/{name}.svg" for name in ("cost-de", "cost-fr", "a-study-scores")}
+    names |= {f"charts/{name}.svg" for name in ("cost-de", "cost-fr", "study-a-study-scores")}
     files = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.*")}
     assert set(files) == names
     assert "](#" not in files["tables/runs.md"].read_text(encoding="utf-8")
     assert all(text in markdown(full()) for text in names if text.startswith("charts/"))
+
+
+def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -> None:
+    study = full().studies[0]
+    report = replace(full(), studies=[study, study, replace(study, name="runs")])
+    keys = [each.key for each in document(report).parts]
+    assert {"runs", "study-a-study", "study-a-study-2", "study-runs"} <= set(keys)
+    assert len(keys) == len(set(keys))
 
 
 def test_every_key_of_the_json_is_documented() -> None:

@@ -39,7 +39,6 @@ def test_lines_before_a_bad_one_are_not_lost() -> None:
 def test_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "MAX_LINE_BYTES", 8)
     monkeypatch.setattr(arriving, "BLOCK_BYTES", 5)
-    monkeypatch.setattr(arriving, "ARRIVED_BYTES", 5)
     reader, writer = os.pipe()
     os.write(writer, b"a\n12345678\n123456789")
     os.close(writer)
@@ -48,29 +47,6 @@ def test_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPat
     assert next(lines) == ["12345678"]
     with pytest.raises(UserError, match="standard input, line 3: longer than 8 bytes; split it"):
         next(lines)
-    os.close(reader)
-
-
-def test_lines_that_do_not_fit_into_a_block_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "BLOCK_BYTES", 100)
-    reader, writer = os.pipe()
-    sent = [f"line {i}" for i in range(200)]
-    os.write(writer, "".join(f"{line}\n" for line in sent).encode())
-    os.close(writer)
-    assert list(arriving_lines(reader)) == [sent]
-    os.close(reader)
-
-
-def test_lines_that_arrive_without_an_end_are_yielded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "BLOCK_BYTES", 10)
-    monkeypatch.setattr(arriving, "ARRIVED_BYTES", 50)
-    reader, writer = os.pipe()
-    os.write(writer, b"abcd\n" * 100)
-    lines = arriving_lines(reader)
-    assert next(lines) == ["abcd"] * 10
-    monkeypatch.setattr(arriving, "ARRIVING_SECONDS", 0)
-    assert next(lines) == ["abcd"] * 2
-    os.close(writer)
     os.close(reader)
 
 

@@ -9,9 +9,7 @@ import pytest
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.jsonl import Jsonl
-from nmtkit.sources.kinds import check_form
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.sources.text import TextFile
 
 EN, DE = Language.of("en"), Language.of("de")
 PAIRS = [(f"Sentence {i} \u2028 «a»", f"Satz {i}\nmehr") for i in range(7)]
@@ -70,13 +68,6 @@ def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path: Path, lin
     path.write_text(f'{{"en": "a", "de": "b"}}\n{line}\n', encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.jsonl, line 2 is not an object of JSON"):
         read(str(path))
-
-
-def test_it_is_not_taken_for_plain_text(tmp_path: Path) -> None:
-    path = tmp_path / "train.en"
-    written(path, [{"en": "a", "de": "b"}] * 3)
-    with pytest.raises(UserError, match="looks like JSON lines; name it as jsonl"):
-        check_form(TextFile(path))
 
 
 def test_a_translation_comes_before_other_texts_of_its_language(tmp_path: Path) -> None:

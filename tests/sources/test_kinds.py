@@ -134,17 +134,6 @@ def test_datasets_are_read_from_a_folder_or_from_parquet(tmp_path: Path) -> None
             read(table)
 
 
-def test_a_dataset_is_known_by_all_its_bytes(tmp_path: Path) -> None:
-    for name, text in (("a", "yes"), ("b", "yes"), ("c", "no")):
-        table = datasets.Dataset.from_list([{"en": text, "de": "ja"}])
-        table.to_parquet(str(tmp_path / f"{name}.parquet"))
-    one, same, other = (
-        find_corpus(_source({"dataset": str(tmp_path / f"{name}.parquet")}), EN, DE)
-        for name in ("a", "b", "c")
-    )
-    assert one.identity() == same.identity() != other.identity()
-
-
 def test_a_test_set_may_have_several_files_of_references(tmp_path: Path) -> None:
     for name, suffix in (("a.en", ""), ("a.de", "."), ("b.de", "!")):
         (tmp_path / name).write_text(f"one{suffix}\ntwo{suffix}\n", encoding="utf-8")

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.sources import sgm, xml_stream
-from nmtkit.sources import text as sources
-from nmtkit.sources.sgm import read_segments
+from nmtkit.sources import text
+from nmtkit.sources.text import read_segments
 
 
 def segments(content: str) -> list[str]:
@@ -37,18 +36,8 @@ def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) 
     assert segments(f"{content}</seg>") == expected
 
 
-@pytest.mark.parametrize("reference", ["&#" + "9" * 5_000, "&#" + "0" * 5_000 + "65;"])
-def test_an_endless_character_reference_is_refused(reference: str) -> None:
-    with pytest.raises(UserError, match=r"a\.sgm: a character reference, &#\.\.\.;, of too many"):
-        segments(f"<seg>{reference}</seg>")
-
-
 @pytest.mark.parametrize("line", ["word\n", "\n"])
 def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    monkeypatch.setattr(sgm, "MAX_SEGMENT_CHARACTERS", 100)
+    monkeypatch.setattr(text, "MAX_SEGMENT_CHARACTERS", 100)
     with pytest.raises(UserError, match="a segment longer than 100 characters"):
         segments("<seg>\n" + line * 100)
-
-
-def test_the_bound_is_that_of_a_line() -> None:
-    assert xml_stream.MAX_SEGMENT_CHARACTERS == sources.MAX_LINE_BYTES

@@ -100,12 +100,6 @@ def test_a_first_line_of_languages_is_a_header_and_decides_the_direction(
     assert read(Tsv(tsv=str(path), columns=("de", "en"), header=True))[0] == ("yes", "ja")
 
 
-def test_sides_may_be_called_source_and_target(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text("score\tTarget\tsource\n1\tja\tyes\n", encoding="utf-8")
-    assert read(Tsv.of_file(str(path), EN, DE, [])) == [("yes", "ja")]
-
-
 @pytest.mark.parametrize(
     "line", ["is\tes", "no\tnein", "It\tEs", "as\tals", "Polish\tPolitur", "no way\tin de"]
 )

@@ -1,22 +1,20 @@
 """Trees in Penn Treebank brackets: how they are normalized, chosen by section, and refused."""
 
-import gzip
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import datasets
 import pytest
-from nltk.tree import Tree
 
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
+from nmtkit.sources import treebank
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.hub import HubSource
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.treebank import Treebank, files_of, normalize, read_trees
+from nmtkit.sources.treebank import Treebank, normalize, read_trees
 
 EN = Language.of("en")
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"
@@ -52,11 +50,6 @@ def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
     assert found[0] == words
     assert tree in (None, found[1])
     assert normalize(found[1], "here") == found
-
-
-def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
-    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{BRACKETS} {BRACKETS}\n"
-    assert read(tmp_path, text) == [("Sales rose .", BRACKETS)] * 3
 
 
 @pytest.mark.parametrize(
@@ -140,22 +133,6 @@ def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -
     assert identity(moved, "00") != before
 
 
-def test_a_changed_file_is_noticed_while_it_is_read(tmp_path: Path) -> None:
-    place = written(tmp_path)
-    corpus = find_corpus(Treebank(treebank=str(place)), EN, TREE)
-    corpus.identity()
-    (place / "01" / "wsj_0101.mrg").write_text("((NP (NN other)))", encoding="utf-8")
-    with pytest.raises(UserError, match=r"wsj_0101.mrg was changed while it was in use"):
-        list(corpus.pairs(no_download))
-
-
-def test_one_file_may_be_compressed(tmp_path: Path) -> None:
-    path = tmp_path / "trees.gz"
-    path.write_bytes(gzip.compress(BRACKETS.encode()))
-    corpus = find_corpus(Treebank(treebank=str(path)), EN, TREE)
-    assert list(corpus.pairs(no_download)) == [("Sales rose .", BRACKETS)]
-
-
 @pytest.mark.parametrize(
     ("name", "sections", "message"),
     [
@@ -184,33 +161,11 @@ def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
         list(corpus.pairs(no_download))
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="needs the real treebank in ../shared")
-def test_real_trees_keep_their_words_and_their_phrases() -> None:
-    """An independent reading: nltk's own removal of subtrees by their positions."""
-    [path] = REAL.glob("*.mrg")
-    [file] = files_of(path, ())
-    raw = path.read_text(encoding="utf-8").split("\n")[:-1]
-    pairs = list(read_trees(file))
-    assert len(pairs) == len(raw) == 3914
-    for line, (words, tree) in zip(raw[::7], pairs[::7], strict=True):
-        expected = Tree.fromstring(line)
-        for position in reversed(expected.treepositions()):  # children before parents
-            node = expected[position]
-            if position and not isinstance(node, str) and (node.label() == "-NONE-" or not node):
-                del expected[position]
-        for node in expected.subtrees(lambda each: isinstance(each[0], Tree)):
-            node.set_label(node.label().split("-")[0].split("=")[0] or "TOP")
-        assert Tree.fromstring(tree) == expected
-        assert words.split() == expected.leaves()
-
-
-def test_a_tree_of_empty_lines_is_bounded(tmp_path: Path) -> None:
-    path = tmp_path / "x.mrg"
-    path.write_text("(S" + "\n" * 3 * 2**20 + "(NN a))\n", encoding="utf-8", newline="\n")
-    begin = time.process_time()
+def test_a_tree_of_empty_lines_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(treebank, "MAX_CHARACTERS", 100)
+    assert len(read(tmp_path, "(S" + "\n" * 90 + "(NN a))\n")) == 1
     with pytest.raises(UserError, match="is never closed"):
-        list(read_trees(TextFile(path)))
-    assert time.process_time() - begin < 20  # on an idle core, 1 s
+        read(tmp_path, "(S" + "\n" * 101 + "(NN a))\n")
 
 
 def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,3 +178,8 @@ def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> Non
     assert next(pairs) == ("Sales rose .", BRACKETS)
     with pytest.raises(UserError, match=r"a/trees .*: train, row 2: no tree is not a tree"):
         next(pairs)
+
+
+def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
+    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{BRACKETS} {BRACKETS}\n"
+    assert read(tmp_path, text) == [("Sales rose .", BRACKETS)] * 3

@@ -43,7 +43,7 @@ def text(lines: list[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-@pytest.mark.parametrize("n_references", [0, 1, 2, 3])
+@pytest.mark.parametrize("n_references", [0, 1, 3])
 def test_references_are_written_and_read(n_references: int, tmp_path: Path) -> None:
     (found,) = translated_sets(translated(tmp_path, n_references).need("translate"))
     assert found.read() == (SRC, HYPS, REFERENCES[:n_references])
@@ -58,7 +58,7 @@ def test_references_are_written_and_read(n_references: int, tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("n_references", [1, 2, 3])
+@pytest.mark.parametrize("n_references", [1, 3])
 def test_all_references_are_scored(n_references: int, tmp_path: Path) -> None:
     artifact = score.run(translated(tmp_path, n_references))
     found = read_scores(artifact)["test"]
@@ -76,9 +76,7 @@ def test_all_references_are_scored(n_references: int, tmp_path: Path) -> None:
     assert found["test_set"]["sha256"] == hashlib.sha256(read).hexdigest()
 
 
-def test_text_that_is_not_plain_is_told_and_scored(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_that_is_not_plain_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifact = score.run(translated(tmp_path, 1))
     said = capsys.readouterr()
     assert said.err.count("&amp;") == 1

@@ -7,13 +7,19 @@ from system.command import RECIPE, artifact, done, nmtkit, traces
 from system.conftest import N_TRAIN
 
 
-def test_prepared_corpus_is_told_and_left_alone(prepared: Path) -> None:
-    before = traces(prepared)
-    shown = done(nmtkit(prepared, "inspect", RECIPE)).out
-    assert traces(prepared) == before
-    assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in shown
+def test_prepared_corpus_is_told_on_a_page_too_and_left_alone(prepared: Path) -> None:
+    before, page = traces(prepared / "runs"), prepared / "page.html"
+    ended = done(nmtkit(prepared, "inspect", RECIPE, "--html", page.name))
+    assert "wrote page.html" in ended.err
+    assert f"runs/prepare/{artifact(prepared, 'prepare').name}" in ended.out
     for title in ("training corpora", "lengths in subword tokens", "train.en-de, line 1"):
-        assert title in shown
+        assert title in ended.out
+    written = page.read_text(encoding="utf-8")
+    assert written.startswith("<!doctype html>")
+    assert written.endswith("</html>\n")
+    json.loads(done(nmtkit(prepared, "inspect", RECIPE, "--json", "--html", page.name)).out)
+    assert page.read_text(encoding="utf-8") == written
+    assert traces(prepared / "runs") == before
 
 
 def test_json_agrees_with_what_was_prepared(prepared: Path) -> None:
@@ -36,15 +42,3 @@ def test_longest_sentence_of_training_is_the_models(prepared: Path) -> None:
     facts = json.loads(done(nmtkit(prepared, "inspect", RECIPE, *how)).out)
     assert facts["max_positions"] == 5
     assert 0 < facts["splits"][0]["n_too_long"] < N_TRAIN
-
-
-def test_page_is_written_where_it_was_asked_for(prepared: Path) -> None:
-    page = prepared / "page.html"
-    ended = done(nmtkit(prepared, "inspect", RECIPE, "--json", "--html", "page.html"))
-    json.loads(ended.out)  # where it lies is said beside it
-    assert "wrote page.html" in ended.err
-    written = page.read_text(encoding="utf-8")
-    assert written.startswith("<!doctype html>")
-    assert written.endswith("</html>\n")
-    done(nmtkit(prepared, "inspect", RECIPE, "--html", "page.html"))
-    assert page.read_text(encoding="utf-8") == written

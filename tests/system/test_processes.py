@@ -314,7 +314,7 @@ def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_l
     src, refs = (read_lines(finished.folder / f"dev.{lang}") for lang in ("en", "de"))
     greedy = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
     text = Text.load(open_directory(prepared), description["n_rows"])
-    engine = TorchEngine(model, text.subword.n_tokens)
+    engine = TorchEngine([model], text.subword.n_tokens)
     translator = Translator(text, engine, greedy, max_subwords(model.config))
     translated = translator.translate(src, progress=lambda _: None)
     bleu = sacrebleu.corpus_bleu([translation.text for translation in translated], [refs])

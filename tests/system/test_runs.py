@@ -58,8 +58,8 @@ def folders(folder: Path) -> set[str]:
 
 
 def freed(folder: Path, *keep: str, drafts: bool = False) -> list[str]:
-    garbage = gc.find_garbage(machine_of(folder), keep, drafts=drafts)
-    return [each.stage for each in garbage.freed]
+    garbage, _ = gc.find_garbage(machine_of(folder), keep, drafts=drafts)
+    return [each.stage for each, _ in garbage]
 
 
 # nmtkit runs

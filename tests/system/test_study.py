@@ -162,7 +162,7 @@ def test_row_that_diverges_is_reported_and_the_others_run(
     assert states(place)["hot"] == "diverged"
     draft = chain.store.draft_place("train", chain.fingerprint("train"))
     forget_divergence(draft / "checkpoints")
-    assert states(place)["hot"] == "not run"
+    assert states(place)["hot"] == "stopped"
 
 
 @pytest.mark.usefixtures("in_process")

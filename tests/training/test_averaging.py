@@ -40,9 +40,3 @@ def test_sum_is_taken_in_double_precision(tmp_path: Path) -> None:
     paths = [checkpoint(tmp_path, step, fill) for step, fill in enumerate(fills, start=1)]
     weight = average_weights([path / WEIGHTS for path in paths])["weight"]
     assert torch.equal(weight, torch.full((5, 3), 1 / 3))
-
-
-def test_average_of_one_checkpoint_is_that_checkpoint(tmp_path: Path) -> None:
-    path = checkpoint(tmp_path, 2)
-    for name, weight in average_weights([path / WEIGHTS]).items():
-        np.testing.assert_array_equal(weight.numpy(), load_file(path / WEIGHTS)[name])

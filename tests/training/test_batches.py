@@ -1,10 +1,6 @@
 """Updates as a function of (seed, epoch, lengths), and packing."""
 
 import itertools
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +9,6 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.symbols import BOS_ID
-from nmtkit.training import batches
 from nmtkit.training.batches import (
     Ints,
     Pairs,
@@ -69,37 +64,24 @@ def as_lists(chosen: list[Update]) -> list[tuple[int, int, list[int]]]:
 
 
 @given(some_lengths, most_tokens, most_tokens, st.booleans())
-def test_every_usable_pair_comes_exactly_once_an_epoch(
+def test_an_epoch_is_every_usable_pair_once_in_updates_as_full_as_they_may_be(
     lengths: Lengths, src: int, tgt: int, like_lengths: bool
 ) -> None:
     usable = [i for i, pair in enumerate(lengths) if max(pair) <= MAX_LENGTH]
-    chosen = first_epochs(pairs_of(lengths), 3, seed=1, src=src, tgt=tgt, like_lengths=like_lengths)
-    for _, epoch in itertools.groupby(chosen, lambda update: update.epoch):
-        assert sorted(i for update in epoch for i in update.pairs.tolist()) == usable
-
-
-@given(some_lengths, most_tokens, most_tokens, st.booleans())
-def test_update_never_exceeds_the_tokens_of_either_side(
-    lengths: Lengths, src: int, tgt: int, like_lengths: bool
-) -> None:
-    pairs = pairs_of(lengths)
-    for update in first_epochs(pairs, 2, seed=1, src=src, tgt=tgt, like_lengths=like_lengths):
-        assert pairs.src_lengths[update.pairs].sum() <= src
-        assert pairs.tgt_lengths[update.pairs].sum() <= tgt
+    chosen = first_epochs(pairs_of(lengths), 2, seed=1, src=src, tgt=tgt, like_lengths=like_lengths)
+    for _, updates_of_one in itertools.groupby(chosen, lambda update: update.epoch):
+        epoch = [update.pairs.tolist() for update in updates_of_one]
+        assert sorted(itertools.chain(*epoch)) == usable
+        for one, following in itertools.pairwise([*epoch, []]):
+            n_src, n_tgt = (sum(lengths[i][side] for i in one) for side in (0, 1))
+            assert (n_src <= src, n_tgt <= tgt) == (True, True)
+            if following and not like_lengths:
+                more_src, more_tgt = lengths[following[0]]
+                assert n_src + more_src > src or n_tgt + more_tgt > tgt
 
 
 @given(some_lengths, most_tokens, most_tokens)
-def test_update_holds_as_many_pairs_as_fit(lengths: Lengths, src: int, tgt: int) -> None:
-    epoch = first_epochs(pairs_of(lengths), 1, seed=1, src=src, tgt=tgt)
-    for update, following in itertools.pairwise(epoch):
-        longer = [lengths[i] for i in [*update.pairs.tolist(), int(following.pairs[0])]]
-        assert sum(s for s, _ in longer) > src or sum(t for _, t in longer) > tgt
-
-
-@given(some_lengths, most_tokens, most_tokens)
-def test_updates_of_like_length_follow_each_other_in_length_once_sorted(
-    lengths: Lengths, src: int, tgt: int
-) -> None:
+def test_updates_of_like_length_do_not_overlap(lengths: Lengths, src: int, tgt: int) -> None:
     """No two updates of an epoch overlap in the length of their pairs' longer sides."""
     pairs = pairs_of(lengths)
     chosen = first_epochs(pairs, 1, seed=1, src=src, tgt=tgt, like_lengths=True)
@@ -197,29 +179,6 @@ def test_shuffle_sorts_by_splitmix64(seed: int, epoch: int, n: int) -> None:
     assert shuffled(n, seed=seed, epoch=epoch).tolist() == expected
 
 
-GOLDEN_EPOCH_0 = [3, 5, 2, 4, 10, 1, 9, 0, 6, 11, 8, 7]
-GOLDEN_EPOCH_1 = [6, 10, 1, 2, 9, 5, 0, 4, 11, 3, 8, 7]
-
-
-@given(some_lengths, most_tokens, st.integers(1, 5))
-def test_planning_in_blocks_changes_nothing(lengths: Lengths, most: int, block: int) -> None:
-    def planned() -> list[list[int]]:
-        source = updates(
-            pairs_of(lengths), seed=1, max_length=MAX_LENGTH, src_tokens=most, tgt_tokens=most
-        )
-        return [update.pairs.tolist() for update in itertools.islice(source, 30)]
-
-    at_once = planned()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "BLOCK_PAIRS", block)
-        assert planned() == at_once
-
-
-def test_shuffle_is_what_it_always_was() -> None:
-    assert shuffled(12, seed=1, epoch=0).tolist() == GOLDEN_EPOCH_0
-    assert shuffled(12, seed=1, epoch=1).tolist() == GOLDEN_EPOCH_1
-
-
 @given(some_lengths, st.integers(1, 30))
 def test_micro_batches_are_a_partition_within_the_limit(lengths: Lengths, most: int) -> None:
     pairs = pairs_of(lengths)
@@ -266,56 +225,3 @@ def test_attention_begins_a_rectangle_where_sentences_get_much_longer() -> None:
     assert rectangle_cuts(np.array([30, 31, 40, 41])) == ()
     batch = pack(pairs_of([(2, 1), (3, 9), (1, 2)]), np.array([0, 2, 1]))
     assert batch.src_layout.cuts == batch.tgt_layout.cuts == (2,)
-
-
-def test_an_epoch_of_300_000_pairs_is_planned_in_a_second() -> None:
-    generator = np.random.default_rng(1)
-    offsets = [
-        np.concatenate([[0], np.cumsum(generator.integers(1, 60, size=300_000))]) for _ in range(2)
-    ]
-    nothing = np.empty(0, dtype=np.uint16)
-    pairs = Pairs(nothing, offsets[0], nothing, offsets[1])
-    begin = time.perf_counter()
-    source = updates(pairs, seed=1, max_length=50, src_tokens=25_000, tgt_tokens=25_000)
-    assert len(next(source).pairs) > 500
-    assert time.perf_counter() - begin < 1
-
-
-PLANNING = """
-import resource, sys, time
-import numpy as np
-from nmtkit.training.batches import Pairs, updates
-src, tgt = (np.load(path, mmap_mode="r") for path in sys.argv[1:])
-nothing = np.empty(0, np.uint16)
-begin = time.perf_counter()
-n_pairs = 0
-for update in updates(
-    Pairs(nothing, src, nothing, tgt), seed=1, max_length=256, src_tokens=25_000, tgt_tokens=25_000
-):
-    if update.epoch == 1:
-        break
-    n_pairs += len(update.pairs)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(n_pairs, time.perf_counter() - begin, peak * 1024)
-"""
-
-
-@pytest.mark.slow
-def test_an_epoch_of_36_million_pairs_is_planned_in_20_seconds_and_2_gib(tmp_path: Path) -> None:
-    """The corpus of English-French; the next epoch is begun too."""
-    n_pairs, generator = 36_000_000, np.random.default_rng(1)
-    paths = [tmp_path / f"{side}.npy" for side in ("src", "tgt")]
-    for path in paths:
-        lengths = generator.integers(2, 62, n_pairs, dtype=np.int64)
-        np.save(path, np.concatenate([np.zeros(1, np.int64), lengths.cumsum()]))
-    done = subprocess.run(
-        [sys.executable, "-c", PLANNING, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=True,
-    )
-    planned, seconds, n_bytes = map(float, done.stdout.split())
-    assert planned == n_pairs
-    assert seconds < 20
-    assert n_bytes < 2 * 2**30

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import shutil
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from models import tiny
+from system.kills import BeforeOperation, attempt
 from torch import nn
 
 from nmtkit.errors import UserError
@@ -96,32 +95,6 @@ def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> 
     assert other.second.weight is other.first.weight
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, PROGRESS])
-def test_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
-    file = save(tmp_path, 2) / name
-    content = bytearray(file.read_bytes())
-    content[-3] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(UserError, match=f"{name} was altered"):
-        load_checkpoint(file.parent, *trained())
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, PROGRESS])
-def test_truncated_file_is_refused(tmp_path: Path, name: str) -> None:
-    file = save(tmp_path, 2) / name
-    file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(UserError, match=f"{name} has .* bytes but was published with .* bytes"):
-        load_checkpoint(file.parent, *trained())
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, PROGRESS])
-def test_missing_file_is_refused(tmp_path: Path, name: str) -> None:
-    file = save(tmp_path, 2) / name
-    file.unlink()
-    with pytest.raises(UserError, match=f"{name} is missing"):
-        load_checkpoint(file.parent, *trained())
-
-
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, 2) / WEIGHTS
     model, _ = trained(width=6)
@@ -129,15 +102,11 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
         load_weights(model, path)
 
 
-def test_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / WEIGHTS
-    path.write_bytes(b"these are no weights")
-    with pytest.raises(UserError, match=f"{WEIGHTS} can't be read as safetensors"):
-        load_weights(trained()[0], path)
+def test_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     odd = tmp_path / "\udcff"  # as Python has the byte 0xff, which safetensors has no path for
-    path.rename(odd)
+    save(tmp_path, 2).rename(odd)
     with pytest.raises(UserError, match="a path that is not UTF-8; rename the folder"):
-        load_weights(trained()[0], odd)
+        load_weights(trained()[0], odd / WEIGHTS)
 
 
 def test_draft_that_a_kill_left_is_no_checkpoint_and_in_nobodys_way(tmp_path: Path) -> None:
@@ -147,12 +116,6 @@ def test_draft_that_a_kill_left_is_no_checkpoint_and_in_nobodys_way(tmp_path: Pa
     assert checkpoints(tmp_path) == []
     load_checkpoint(save(tmp_path, 2), *trained())
     assert not draft.exists()
-
-
-def test_checkpoints_come_oldest_first(tmp_path: Path) -> None:
-    for step in (1000, 9, 200):
-        save(tmp_path, step)
-    assert steps(tmp_path) == [9, 200, 1000]
 
 
 def test_the_last_scheduled_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -182,9 +145,7 @@ def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Pat
     assert steps(tmp_path) == [1, 2, 3]
 
 
-def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_that_nobody_needs(
-    tmp_path: Path,
-) -> None:
+def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_nobody_needs(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step)
     for step in (1, 3):
@@ -201,24 +162,24 @@ def test_only_what_nmtkit_itself_left_is_cleaned_up(tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-00000002.bak", "step-00000003", "step-old"]
 
 
-def test_deleting_that_was_interrupted_leaves_no_damaged_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for step in (1, 2):
-        save(tmp_path, step)
+def test_kill_while_old_ones_and_moments_go_leaves_every_checkpoint_whole(tmp_path: Path) -> None:
+    def forget(folder: Path) -> None:
+        forget_old(folder, keep=3)
 
-    def interrupted(path: Path) -> None:
-        (path / WEIGHTS).unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            forget_old(tmp_path, keep=1)
-    assert steps(tmp_path) == [2]
-    assert set_damaged_aside(tmp_path, tmp_path / "aside") == []
-    forget_old(tmp_path, keep=1)
-    assert names(tmp_path) == ["step-00000002"]
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        for step in (1, 2, 3, 4):
+            save(folder, step)
+        is_killed = attempt(forget, folder, "sorted", BeforeOperation(number)).killed
+        for path in checkpoints(folder):
+            verify(open_directory(path))
+        assert with_moments(folder)[-2:] == [3, 4]
+        forget(folder)
+        assert names(folder) == ["step-00000002", "step-00000003", "step-00000004"]
+        assert with_moments(folder) == [3, 4]
+        if not is_killed:
+            break
+    assert number > 5
 
 
 def with_moments(directory: Path) -> list[int]:
@@ -247,30 +208,6 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
             load_checkpoint(path, *trained())
 
 
-@pytest.mark.parametrize(
-    "at", ["nmtkit.store.write_whole", "nmtkit.files.move", "nmtkit.store.sync"]
-)
-def test_kill_while_moments_go_leaves_every_checkpoint_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
-    for step in (1, 2, 3):
-        save(tmp_path, step)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(at, killed)
-        with pytest.raises(KeyboardInterrupt):
-            forget_old(tmp_path, keep=3)
-    for path in checkpoints(tmp_path):
-        verify(open_directory(path))
-    assert with_moments(tmp_path)[-2:] == [2, 3]
-    forget_old(tmp_path, keep=3)
-    assert with_moments(tmp_path) == [2, 3]
-    assert names(tmp_path / "step-00000001") == sorted([WEIGHTS, PROGRESS, MANIFEST])
-
-
 def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> None:
     """The model has 42 weights; each step is saved, and `keep` checkpoints stay."""
     training = load_recipe("demo").training
@@ -287,15 +224,8 @@ def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> 
         assert planned == most
 
 
-def test_forgetting_in_an_empty_folder_does_nothing(tmp_path: Path) -> None:
-    forget_old(tmp_path, keep=1)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("scheduled", [True, False])
-def test_checkpoint_tells_what_it_is_of_also_where_it_is_shared(
-    tmp_path: Path, scheduled: bool
-) -> None:
+def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path, scheduled: bool) -> None:
     origin = Origin(
         model=Description(config=tiny(layer_norm_epsilon=1e-5), n_rows=5),
         text={"codes.bpe": "0" * 64},
@@ -350,9 +280,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_one_before_is_the_newest(
     assert checkpoints(directory) == [before]
 
 
-def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
-    tmp_path: Path,
-) -> None:
+def test_every_checkpoint_newer_than_the_newest_whole_one_is_set_aside(tmp_path: Path) -> None:
     directory, aside = tmp_path / "checkpoints", tmp_path / "aside"
     for step in (1, 2, 3, 4):
         save(directory, step)
@@ -367,24 +295,7 @@ def test_every_checkpoint_that_is_newer_than_the_newest_whole_one_is_set_aside(
     assert names(aside) == ["step-00000003.1", "step-00000003.2", "step-00000004.1"]
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, MANIFEST])
-def test_no_whole_checkpoint_is_an_error_that_moves_nothing(tmp_path: Path, name: str) -> None:
-    directory = tmp_path / "checkpoints"
-    for step in (1, 2):
-        (save(directory, step) / name).unlink()
-    message = (
-        rf"^training cannot resume from any of the 2 checkpoints in {directory} \(the newest: "
-    )
-    with pytest.raises(UserError, match=message) as caught:
-        set_damaged_aside(directory, tmp_path / "aside")
-    assert str(caught.value).endswith(f"or delete {directory} to train from the first step")
-    assert names(tmp_path) == ["checkpoints"]
-    assert names(directory) == ["step-00000001", "step-00000002"]
-
-
-def test_weights_without_moments_are_not_taken_for_a_checkpoint_to_resume_from(
-    tmp_path: Path,
-) -> None:
+def test_weights_without_moments_are_no_checkpoint_to_resume_from(tmp_path: Path) -> None:
     directory = tmp_path / "checkpoints"
     for step in (1, 2, 3, 4):
         save(directory, step)
@@ -397,11 +308,6 @@ def test_weights_without_moments_are_not_taken_for_a_checkpoint_to_resume_from(
     with pytest.raises(UserError, match=r"from any of the 3 .* the last 2 have moments"):
         set_damaged_aside(directory, tmp_path / "aside")
     assert names(directory) == ["step-00000001", "step-00000002", "step-00000003"]
-
-
-def test_without_checkpoints_nothing_is_set_aside(tmp_path: Path) -> None:
-    assert set_damaged_aside(tmp_path / "none", tmp_path / "aside") == []
-    assert names(tmp_path) == []
 
 
 # By a stranger: what a manifest tells is true
@@ -422,6 +328,11 @@ def rewrite(path: Path, manifest: dict[str, Any]) -> None:
 
 
 GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True, "skipped": 0}
+INTEGER = "Input should be a valid integer"
+
+
+def good_but(**changes: object) -> bytes:
+    return json.dumps({**GOOD, **changes}).encode()
 
 
 @pytest.mark.parametrize(
@@ -430,24 +341,15 @@ GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True,
         (b"", "EOF while parsing"),
         (b"null", "should be an object"),
         (b"[" * 100_000, "recursion limit"),
-        (json.dumps(GOOD).replace("100", 5_000 * "9").encode(), "number out of range"),
-        (
-            json.dumps(GOOD).replace("100", "1e300").encode(),
-            r"\['tgt_tokens'\] = .*: Input should be a valid integer",
-        ),
-        (
-            json.dumps({**GOOD, "step": "2"}).encode(),
-            r"\['step'\] = .*: Input should be a valid integer",
-        ),
-        (json.dumps({**GOOD, "step": -2}).encode(), r"\['step'\] = .*: Input should be greater"),
-        (json.dumps({**GOOD, "epoch": 2**63}).encode(), r"\['epoch'\] = .*: Input should be less"),
-        (
-            json.dumps({**GOOD, "scheduled": 1}).encode(),
-            r"\['scheduled'\] = .*: Input should be a valid",
-        ),
-        (json.dumps({**GOOD, "more": 1}).encode(), r"\['more'\] = 1: Extra"),
+        (good_but().replace(b"100", 5_000 * b"9"), "number out of range"),
+        (good_but().replace(b"100", b"1e300"), rf"\['tgt_tokens'\] = .*: {INTEGER}"),
+        (good_but(step="2"), rf"\['step'\] = .*: {INTEGER}"),
+        (good_but(step=-2), r"\['step'\] = .*: Input should be greater"),
+        (good_but(epoch=2**63), r"\['epoch'\] = .*: Input should be less"),
+        (good_but(scheduled=1), r"\['scheduled'\] = .*: Input should be a valid"),
+        (good_but(more=1), r"\['more'\] = 1: Extra"),
         (b'{"step": 2}', r"\['epoch'\]: Field required"),
-        (json.dumps({**GOOD, "step": 3}).encode(), "is that of step 3"),
+        (good_but(step=3), "is that of step 3"),
         (b'{"step\xff": 2}', "invalid unicode|Unicode"),
     ],
 )
@@ -463,7 +365,7 @@ def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str
 
 def test_progress_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
     path = save(tmp_path, 2)
-    forge(path, PROGRESS, json.dumps(GOOD).encode())
+    forge(path, PROGRESS, good_but())
     assert load_checkpoint(path, *trained()).skipped_in_a_row == 0
 
 
@@ -507,15 +409,3 @@ def test_manifest_that_leaves_out_a_file_is_refused(tmp_path: Path) -> None:
     rewrite(path, manifest)
     with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
         load_checkpoint(path, *trained())
-
-
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o002, 0o664)])
-def test_tensors_have_the_permissions_of_other_files(tmp_path: Path, umask: int, mode: int) -> None:
-    before = os.umask(umask)
-    try:
-        path = save(tmp_path, 2)
-    finally:
-        os.umask(before)
-    assert {
-        file.name: stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()
-    } == dict.fromkeys((WEIGHTS, OPTIMIZER, PROGRESS, MANIFEST), mode)

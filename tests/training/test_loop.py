@@ -137,7 +137,6 @@ def assert_same_bits(ours: Transformer, theirs: Transformer) -> None:
 class Undisturbed:
     """A run from the first step to the last."""
 
-    dropout: float
     directory: Path
     model: Transformer
     progress: Progress
@@ -145,19 +144,17 @@ class Undisturbed:
     def compare_with_rest_of(self, directory: Path) -> None:
         """Go on with the run in `directory`: it must end as this one did."""
         # It begins with other weights, so that only a checkpoint can have brought those of this.
-        model = model_of(dropout=self.dropout, seed=77 if checkpoints(directory) else 1)
+        model = model_of(dropout=0.2, seed=77 if checkpoints(directory) else 1)
         assert run(directory, model, config_of()) == self.progress
         assert_same_bits(model, self.model)
         assert losses(directory) == losses(self.directory)
         assert [line["step"] for line in losses(directory)] == list(range(1, N_STEPS + 1))
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.2], ids=lambda dropout: f"dropout={dropout}")
-def undisturbed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Undisturbed:
-    directory, model = tmp_path_factory.mktemp("undisturbed"), model_of(dropout=request.param)
-    return Undisturbed(request.param, directory, model, run(directory, model, config_of()))
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    directory, model = tmp_path_factory.mktemp("undisturbed"), model_of(dropout=0.2)
+    return Undisturbed(directory, model, run(directory, model, config_of()))
 
 
 def test_micro_batches_change_the_loss_curve_by_rounding_alone(tmp_path: Path) -> None:
@@ -177,27 +174,15 @@ def test_micro_batches_change_the_loss_curve_by_rounding_alone(tmp_path: Path) -
 def test_stopped_and_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
     tmp_path: Path, undisturbed: Undisturbed, stop_after: int
 ) -> None:
-    model = model_of(dropout=undisturbed.dropout)
+    model = model_of(dropout=0.2)
     stopped = run(tmp_path, model, config_of(), stop_after=stop_after)
     assert stopped.step == stop_after
     assert stopped.scheduled == (stop_after % 2 == 0)
     undisturbed.compare_with_rest_of(tmp_path)
 
 
-@pytest.mark.parametrize("n_lost", [1, 2])
-def test_run_whose_newest_checkpoints_are_gone_does_their_work_again(
-    tmp_path: Path, undisturbed: Undisturbed, n_lost: int
-) -> None:
-    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
-    for path in checkpoints(tmp_path)[-n_lost:]:
-        shutil.rmtree(path)
-    undisturbed.compare_with_rest_of(tmp_path)
-
-
-@pytest.mark.parametrize("n_cut", [1, 2, 30])
-def test_metrics_line_that_a_kill_cut_short_is_written_again(
-    tmp_path: Path, undisturbed: Undisturbed, n_cut: int
-) -> None:
+@pytest.mark.parametrize("n_cut", [1, 30])
+def test_metrics_cut_short_are_redone(tmp_path: Path, undisturbed: Undisturbed, n_cut: int) -> None:
     shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(checkpoints(tmp_path)[-1])  # the kill came before the last checkpoint
     metrics = tmp_path / METRICS
@@ -205,9 +190,7 @@ def test_metrics_line_that_a_kill_cut_short_is_written_again(
     undisturbed.compare_with_rest_of(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"{}\n", b"{[}\n", b'{"step": "x"}\n', b"\xff\0\n", b"[" * 9_999 + b"\n"]
-)
+@pytest.mark.parametrize("garbage", [b"{}\n", b"{[}\n", b"\xff\0\n", b"[" * 9_999 + b"\n"])
 def test_metrics_that_were_damaged_are_told_and_hold_up_nothing(
     tmp_path: Path, undisturbed: Undisturbed, garbage: bytes
 ) -> None:
@@ -216,7 +199,7 @@ def test_metrics_that_were_damaged_are_told_and_hold_up_nothing(
     metrics, said = tmp_path / METRICS, list[str]()
     first, second, *rest = metrics.read_bytes().splitlines(keepends=True)
     metrics.write_bytes(b"".join([first, second[:-9], b"\n", garbage, *rest]))
-    model = model_of(dropout=undisturbed.dropout, seed=77)
+    model = model_of(dropout=0.2, seed=77)
     assert run(tmp_path, model, config_of(), say=said.append) == undisturbed.progress
     assert [line["step"] for line in losses(tmp_path)] == [1, 3, 4, 5]
     assert said == [
@@ -263,7 +246,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_and_are_no_part_of_it(
             may_write.clear()
 
     monkeypatch.setattr("nmtkit.training.checkpoint.save_tensors", slow)
-    model = model_of(dropout=undisturbed.dropout)
+    model = model_of(dropout=0.2)
     assert run(tmp_path, model, config_of(), report=report) == undisturbed.progress
     assert written == [0, 0, 1, 1, 2, 2]  # one after the other
     for ours, theirs in zip(checkpoints(tmp_path), checkpoints(undisturbed.directory), strict=True):
@@ -273,10 +256,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_and_are_no_part_of_it(
 
 @pytest.mark.parametrize(("bad_step", "n_steps"), [(2, 3), (5, 5)])
 def test_checkpoint_that_cannot_be_written_ends_training(
-    tmp_path: Path,
-    undisturbed: Undisturbed,
-    bad_step: int,
-    n_steps: int,
+    tmp_path: Path, undisturbed: Undisturbed, bad_step: int, n_steps: int
 ) -> None:
     genuine, is_full = publish_directory, threading.Event()
 
@@ -294,29 +274,11 @@ def test_checkpoint_that_cannot_be_written_ends_training(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nmtkit.training.checkpoint.publish_directory", publish)
         with pytest.raises(OSError, match="No space left on device"):
-            run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), report=report)
+            run(tmp_path, model_of(dropout=0.2), config_of(), report=report)
     assert bad_step <= len(losses(tmp_path)) <= n_steps
     assert [path.name for path in checkpoints(tmp_path)] == (
         ["step-00000002", "step-00000004"] if bad_step == 5 else []
     )
-    undisturbed.compare_with_rest_of(tmp_path)
-
-
-def test_checkpoint_is_whole_when_training_ends_with_an_error(
-    tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def slow(tensors: dict[str, Tensor], path: Path) -> None:
-        time.sleep(0.2)
-        save_tensors(tensors, path)
-
-    def fail(metrics: Metrics) -> None:
-        if metrics.step == 3:
-            raise UserError("something else")
-
-    monkeypatch.setattr("nmtkit.training.checkpoint.save_tensors", slow)
-    with pytest.raises(UserError, match=r"^something else$"):
-        run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), report=fail)
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
     undisturbed.compare_with_rest_of(tmp_path)
 
 
@@ -327,7 +289,7 @@ def test_damaged_checkpoint_is_told_and_its_work_is_done_again(
     shutil.copytree(undisturbed.directory, directory)
     newest = checkpoints(directory)[-1]
     (newest / "optimizer.safetensors").write_bytes(b"")
-    model = model_of(dropout=undisturbed.dropout, seed=77)
+    model = model_of(dropout=0.2, seed=77)
     assert run(directory, model, config_of(), say=said.append) == undisturbed.progress
     assert_same_bits(model, undisturbed.model)
     assert said[0].startswith(f"train: {newest} is damaged ({newest}/optimizer.safetensors has 0 ")
@@ -354,7 +316,7 @@ def test_training_never_starts_anew_over_damaged_checkpoints(
 def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Undisturbed) -> None:
     shutil.copyfile(undisturbed.directory / METRICS, tmp_path / METRICS)
     said: list[str] = []
-    run(tmp_path, model_of(dropout=undisturbed.dropout), config_of(), say=said.append)
+    run(tmp_path, model_of(dropout=0.2), config_of(), say=said.append)
     assert said == [
         f"train: step 5 was reached, but {tmp_path} has no checkpoint; training begins at the "
         "first step"
@@ -365,25 +327,14 @@ def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Und
     assert said == []
 
 
-def test_checkpoint_of_more_steps_than_the_recipe_has_is_refused(
-    tmp_path: Path, undisturbed: Undisturbed
-) -> None:
+def test_checkpoint_of_too_many_steps_is_refused(tmp_path: Path, undisturbed: Undisturbed) -> None:
     shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
     with pytest.raises(UserError, match="00005 is beyond the 4 steps of"):
         run(tmp_path, model_of(), config_of(max_steps=4))
 
 
-def test_finished_run_does_nothing_more(tmp_path: Path, undisturbed: Undisturbed) -> None:
-    shutil.copytree(undisturbed.directory, tmp_path, dirs_exist_ok=True)
-    before = (tmp_path / METRICS).read_bytes()
-    undisturbed.compare_with_rest_of(tmp_path)
-    assert (tmp_path / METRICS).read_bytes() == before
-
-
-def test_weights_that_are_no_numbers_are_not_saved(
-    tmp_path: Path, undisturbed: Undisturbed
-) -> None:
-    model = model_of(dropout=undisturbed.dropout)
+def test_weights_that_are_nan_are_not_saved(tmp_path: Path, undisturbed: Undisturbed) -> None:
+    model = model_of(dropout=0.2)
 
     def poison(metrics: Metrics) -> None:
         if metrics.step == 3:
@@ -466,19 +417,7 @@ def test_gradients_that_stay_no_numbers_end_the_run_and_keep_the_last_checkpoint
         assert parameter.isfinite().all()
 
 
-def test_run_that_diverged_stays_refused_however_often_it_is_tried(tmp_path: Path) -> None:
-    """The rate is so high that the loss overflows, and the end is near enough to skip one's way."""
-    config = config_of(
-        max_steps=9, checkpoint_every_steps=1, keep_checkpoints=9, learning_rate_scale=1e18
-    )
-    for seed in (1, 77, 78):
-        with pytest.raises(DivergedError, match=r"^loss or gradient of steps 2 to 6"):
-            run(tmp_path, model_of(seed=seed), config, evaluate=lambda _: DevScore(0.0, ""))
-        assert [line["skipped"] for line in losses(tmp_path)] == [False] + [True] * MAX_SKIPPED
-        assert [path.name for path in checkpoints(tmp_path)] == ["step-00000001"]
-
-
-@pytest.mark.parametrize("stop_after", range(4, 8))
+@pytest.mark.parametrize("stop_after", [4, 7])
 def test_skipped_steps_are_counted_across_a_stop(tmp_path: Path, stop_after: int) -> None:
     config = config_of(max_steps=30, checkpoint_every_steps=3)
     for model, first in ((model_of(), 4), (model_of(seed=77), 1)):
@@ -495,9 +434,7 @@ def test_skipped_steps_are_counted_across_a_stop(tmp_path: Path, stop_after: int
 
 @pytest.mark.parametrize(("first", "what"), [(5, "step 5"), (4, "steps 4 to 5")])
 @pytest.mark.parametrize("stops", [False, True])
-def test_training_does_not_end_with_a_skipped_step(
-    tmp_path: Path, first: int, what: str, stops: bool
-) -> None:
+def test_the_last_step_is_not_skipped(tmp_path: Path, first: int, what: str, stops: bool) -> None:
     model = model_of()
     poison_gradients(model, range(first, 100), math.inf)
     with pytest.raises(DivergedError, match=f"^loss or gradient of {what}: not finite; the last"):
@@ -511,19 +448,6 @@ def test_evaluation_that_is_no_number_ends_the_run_and_tells_the_step(tmp_path: 
     with pytest.raises(DivergedError, match=r"after step 1: .*; lower .*learning_rate_scale"):
         run(tmp_path, model_of(), config)
     assert "step 1" in (divergence(tmp_path) or "")
-
-
-def test_translation_that_is_no_number_ends_the_run_and_tells_the_step(tmp_path: Path) -> None:
-    steps = itertools.count(1)
-
-    def evaluate(_model: Transformer) -> DevScore:
-        if next(steps) == 4:
-            raise DivergedError("NaN instead of probabilities")
-        return DevScore(1.0, "guessed")
-
-    with pytest.raises(DivergedError, match=r"after step 4: not finite; the last good checkpoint"):
-        run(tmp_path, model_of(), config_of(dev_every_steps=1), evaluate=evaluate)
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000002"]
     run(tmp_path, model_of(seed=77), config_of(dev_every_steps=1))
     assert divergence(tmp_path) is None
 
@@ -540,29 +464,16 @@ def test_best_evaluation_has_a_checkpoint_although_its_step_was_skipped(tmp_path
     assert [read_progress(path).step for path in to_average(tmp_path, 9)] == [4]
 
 
-@pytest.mark.parametrize(
-    ("every", "what"), [(30, "loss or gradient of steps 1 to 5"), (2, "weights after step 2")]
-)
-def test_run_that_diverges_before_its_first_checkpoint_says_that_there_is_none(
-    tmp_path: Path, every: int, what: str
-) -> None:
+def test_run_that_diverges_before_its_first_checkpoint_says_there_is_none(tmp_path: Path) -> None:
     model = model_of()
     poison_gradients(model, range(1, 100), math.nan)
-
-    def poison_weights(metrics: Metrics) -> None:
-        if metrics.step == every:
-            with torch.no_grad():
-                model.tgt_embedding.weight[5, 0] = math.nan
-
-    config = config_of(max_steps=30, checkpoint_every_steps=every)
-    with pytest.raises(UserError, match=f"^{what}: not finite; no checkpoint was saved before; "):
-        run(tmp_path, model, config, report=poison_weights)
+    said = "^loss or gradient of steps 1 to 5: not finite; no checkpoint was saved before; "
+    with pytest.raises(UserError, match=said):
+        run(tmp_path, model, config_of(max_steps=30, checkpoint_every_steps=30))
     assert not checkpoints(tmp_path)
 
 
-def test_a_few_steps_now_and_then_may_be_skipped_for_as_long_as_training_lasts(
-    tmp_path: Path,
-) -> None:
+def test_a_few_steps_now_and_then_may_be_skipped_for_ever(tmp_path: Path) -> None:
     model, n_steps = model_of(), 4 * MAX_SKIPPED
     poison_gradients(model, range(2, n_steps, 2), math.nan)
     run(tmp_path, model, config_of(max_steps=n_steps), max_tokens=120)
@@ -585,9 +496,7 @@ def test_loss_that_is_no_number_is_skipped_though_no_gradient_shows_it(tmp_path:
     assert losses(tmp_path)[1]["nll"] is None
 
 
-def test_memory_is_tried_with_the_hardest_micro_batch_before_the_first_step(
-    tmp_path: Path,
-) -> None:
+def test_memory_is_tried_with_the_hardest_micro_batch_before_a_step(tmp_path: Path) -> None:
     tried: list[int] = []
 
     def short_of_memory(_model: Transformer, batch: Batch, _label_smoothing: float) -> Losses:
@@ -610,11 +519,7 @@ def test_trying_the_memory_changes_no_bit(tmp_path: Path, undisturbed: Undisturb
         undisturbed.compare_with_rest_of(tmp_path)
 
 
-def test_last_scheduled_checkpoints_and_the_final_one_are_kept(undisturbed: Undisturbed) -> None:
-    names = [path.name for path in checkpoints(undisturbed.directory)]
-    assert names == ["step-00000004", "step-00000005"]
-
-
+@pytest.mark.slow
 def test_model_learns_to_copy(tmp_path: Path) -> None:
     config = config_of(max_steps=120, warmup_steps=40, checkpoint_every_steps=120)
     run(tmp_path, model_of(), config, pairs=corpus(copy=True), max_tokens=120)
@@ -655,19 +560,11 @@ def mean_nll_by_hand(model: Transformer, pairs: Pairs) -> float:
     return total / int(pairs.tgt_lengths.sum())
 
 
-@pytest.mark.parametrize("max_tokens", [9, 40, 1_000])
+@pytest.mark.parametrize("max_tokens", [9, 1_000])
 def test_perplexity_is_exp_of_the_mean_nll_whatever_the_batches(max_tokens: int) -> None:
     model, pairs = model_of(dropout=0.3), corpus(20, seed=2)
     found = perplexity(model, pairs, device=CPU, max_tokens=max_tokens)
     assert found == pytest.approx(math.exp(mean_nll_by_hand(model.eval(), pairs)), rel=1e-5)
-
-
-def test_perplexity_of_a_hopeless_model_is_a_number_one_can_read() -> None:
-    model, pairs = model_of(), corpus(20, seed=2)
-    model.output_matrix.data.mul_(1e6)
-    assert mean_nll_by_hand(model.eval(), pairs) > 1_000
-    found = perplexity(model, pairs, device=CPU, max_tokens=40)
-    assert 1e6 < found < 1e12
 
 
 def test_dev_perplexity_comes_when_due_and_changes_nothing(tmp_path: Path) -> None:
@@ -795,7 +692,7 @@ def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> N
     assert [read_progress(path).step for path in to_average(early.without, 2)] == [13, 14]
 
 
-@pytest.mark.parametrize("after_best", range(-2, PATIENCE * EVERY))
+@pytest.mark.parametrize("after_best", [-1, 0, PATIENCE * EVERY - 1])
 def test_early_stopping_is_the_same_wherever_a_run_was_stopped(
     early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

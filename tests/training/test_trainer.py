@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from nmtkit.training.batches import Batch, micro_batches, pack, updates
 from nmtkit.training.distributed import Group
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.setup import enough_memory
-from nmtkit.training.trainer import Trainer, Work, _seed_dropout
+from nmtkit.training.trainer import Trainer, Work, _seed_dropout, ahead
 
 
 def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
@@ -93,37 +93,21 @@ def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
     assert not torch.equal(found[2], found[3])
 
 
-def allocate_too_much() -> None:
-    torch.empty(2**60, dtype=torch.uint8)
-
-
-def refuse_as_a_gpu_does() -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-def allocate_too_much_in_python() -> None:
-    bytearray(2**60)
-
-
-def refuse_as_cpp_does() -> None:
-    raise RuntimeError("std::bad_alloc")
-
-
 @pytest.mark.parametrize(
-    "fail",
+    "error",
     [
-        allocate_too_much,
-        refuse_as_a_gpu_does,
-        allocate_too_much_in_python,
-        refuse_as_cpp_does,
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        MemoryError(),
+        RuntimeError("std::bad_alloc"),
     ],
 )
-def test_short_memory_is_told_in_one_sentence(fail: Callable[[], None]) -> None:
+def test_short_memory_is_told_in_one_sentence(error: Exception) -> None:
     with (
         pytest.raises(UserError, match=r"^cpu has too little memory .* use --max-tokens 37,"),
         enough_memory(CPU, 75),
     ):
-        fail()
+        raise error
 
 
 def test_other_errors_are_not_taken_for_short_memory() -> None:
@@ -139,3 +123,24 @@ def test_dropout_is_another_one_in_each_step_and_micro_batch() -> None:
     places = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)]
     assert len({drawn(*place) for place in places}) == len(places)
     assert drawn(1, 2, 3) == drawn(1, 2, 3)
+
+
+def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
+    asked: list[int] = []
+
+    def items() -> Iterator[int]:
+        for i in range(9):
+            asked.append(i)
+            yield i
+
+    made = ahead(items(), lambda i: 10 * i, n_ahead=2)
+    assert next(made) == 0
+    assert asked == [0, 1, 2]
+    assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
+
+
+def test_an_error_ahead_is_raised_where_its_turn_comes() -> None:
+    made = ahead([4, 2, 0, 1], lambda i: 8 // i)
+    assert [next(made), next(made)] == [2, 4]
+    with pytest.raises(ZeroDivisionError):
+        next(made)

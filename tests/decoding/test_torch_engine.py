@@ -1,20 +1,23 @@
-"""Translation of ids: order, batches, lengths and an uncached search as reference."""
+"""Our engine: order, batches, threads, lengths and ensembles; an uncached search as reference."""
 
 import random
 import threading
 import time
+import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
-from models import tiny
+from models import BASE, Uncached, random_transformer, tiny
 from torch import Tensor
 
-from nmtkit.decoding import translator
+from nmtkit.decoding import batches, torch_engine
 from nmtkit.decoding.beam_search import beam_search
-from nmtkit.decoding.engine import Hypothesis
-from nmtkit.decoding.translator import translate_ids
+from nmtkit.decoding.engine import MAX_LINES, Hypothesis
+from nmtkit.decoding.ensemble import log_mean_probability
+from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
@@ -40,26 +43,20 @@ def _one_thread() -> Iterator[None]:
 def _three_threads(monkeypatch: pytest.MonkeyPatch, _one_thread: None) -> None:
     """Let as many threads as a machine with three cores has work on small batches."""
     torch.set_num_threads(3)
-    monkeypatch.setattr(translator, "MIN_SENTENCES", 2)
+    monkeypatch.setattr(batches, "MIN_SENTENCES", 2)
 
 
-def peaked_model(seed: int = 11) -> Transformer:
+def peaked_model(seed: int = 11, n_rows: int = N_ROWS, n_layers: int = 2) -> Transformer:
     """A random model whose choices are clear: no rounding decides between two of them."""
-    config = tiny(d_v=5, dropout=0.1, max_positions=8, tie_embeddings=False, vocabulary_multiple=8)
-    torch.manual_seed(seed)
-    model = Transformer(config, N_ROWS)
-    for parameter in model.parameters():
-        parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
-    model.output_matrix.data.mul_(3)
-    return accelerate(model)
+    config = tiny(d_v=5, dropout=0.1, max_positions=8, tie_embeddings=False, n_layers=n_layers)
+    return accelerate(random_transformer(config, n_rows, seed, peaked=3.0))
 
 
 def steer(model: Transformer, towards: list[int], away_from: list[int]) -> None:
     """Make some ids very probable and others very improbable, whatever was read."""
-    last = model.decoder[-1]
     direction = torch.zeros(model.config.d_model)
     direction[0] = 20.0
-    norm = last.get_submodule("residuals.2.norm")
+    norm = model.decoder[-1].get_submodule("residuals.2.norm")
     norm.get_parameter("bias").data.copy_(direction)
     model.output_matrix.data[:, 0] = 0
     model.output_matrix.data[towards] = direction / 10
@@ -78,54 +75,27 @@ def decoding(beam_size: int, extra: int = EXTRA) -> DecodingConfig:
     return DecodingConfig(beam_size=beam_size, length_penalty=0.6, max_extra_tokens=extra)
 
 
-def search(
+def translate(
     model: Transformer,
     sources: list[list[int]],
     beam_size: int = 3,
     extra: int = EXTRA,
-    n_best: int = 1,
-) -> list[list[Hypothesis]]:
-    return translate_ids(
-        model,
-        sources,
-        decoding(beam_size, extra),
-        n_tokens=N_TOKENS,
-        n_best=n_best,
-        progress=lambda _: None,
-    )
-
-
-def translate(
-    model: Transformer, sources: list[list[int]], beam_size: int = 3, extra: int = EXTRA
+    progress: list[int] | None = None,
 ) -> list[Hypothesis]:
-    return [hypotheses[0] for hypotheses in search(model, sources, beam_size, extra)]
+    progress = [] if progress is None else progress
+    engine = TorchEngine([model], N_TOKENS)
+    found = engine.translate(sources, decoding(beam_size, extra), 1, progress.append)
+    return [best for (best,) in found]
 
 
-class Uncached:
-    """Runs the whole decoder on every prefix, one after the other, with the sentence's source."""
-
-    def __init__(self, model: Transformer, source: list[int]) -> None:
-        self.model = model
-        self.layout = PackedLayout.of_lengths([len(source)])
-        self.memory = model.encode(torch.tensor(source), self.layout)
-        self.prefixes: list[list[int]] = [[]]
-
-    def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        newest = tokens[0].tolist()
-        pairs = zip(self.prefixes, newest, strict=True)
-        self.prefixes = [[*prefix, token] for prefix, token in pairs]
-        return iter([torch.stack([self.next_token(prefix) for prefix in self.prefixes])[None]])
-
-    def next_token(self, prefix: list[int]) -> Tensor:
-        layout = PackedLayout.of_lengths([len(prefix)])
-        hidden = self.model.decode(torch.tensor(prefix), layout, self.memory, self.layout)
-        log_probs = (hidden[-1] @ self.model.output_matrix.t()).log_softmax(-1)
-        log_probs[[PAD_ID, BOS_ID, UNK_ID, *range(N_TOKENS, N_ROWS)]] = -torch.inf
-        return log_probs
-
-    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
-        assert sentences.tolist() == [0]
-        self.prefixes = [self.prefixes[beam] for beam in beams[0].tolist()]
+def uncached(
+    models: list[Transformer], source: list[int], beam_size: int, n_best: int = 1
+) -> list[Hypothesis]:
+    """What the search finds that never stores what it has computed."""
+    model = Uncached(models, source, N_TOKENS)
+    with torch.inference_mode():
+        (found,) = beam_search(model, torch.tensor([len(source) - 1]), decoding(beam_size), n_best)
+    return found
 
 
 def assert_same(ours: list[Hypothesis], theirs: list[Hypothesis]) -> None:
@@ -140,21 +110,50 @@ def test_translations_are_those_of_a_search_without_caches(
     seed: int, beam_size: int, n_best: int
 ) -> None:
     model, sources = peaked_model(seed).eval(), random_sources(9)
-    expected = []
-    with torch.inference_mode():
-        for source in sources:
-            (of_source,) = beam_search(
-                Uncached(model, source),
-                torch.tensor([len(source) - 1]),
-                decoding(beam_size),
-                n_best,
-            )
-            expected.append(of_source)
+    expected = [uncached([model], source, beam_size, n_best) for source in sources]
     assert len({tuple(hypotheses[0].tokens) for hypotheses in expected}) > 3
-    found = search(model, sources, beam_size, n_best=n_best)
+    engine = TorchEngine([model], N_TOKENS)
+    found = engine.translate(sources, decoding(beam_size), n_best, lambda _: None)
     assert [len(hypotheses) for hypotheses in found] == [n_best] * len(sources)
     for ours, theirs in zip(found, expected, strict=True):
         assert_same(ours, theirs)
+
+
+@pytest.mark.slow
+def test_500_sentences_of_news_are_those_of_a_search_without_caches(shared_data: Path) -> None:
+    news = shared_data / "newstest" / "newstest2014-deen.en"
+    n_words = N_TOKENS - len(SPECIALS)
+    sources = [
+        [*(len(SPECIALS) + zlib.crc32(word.encode()) % n_words for word in line.split()), EOS_ID]
+        for line in news.read_text(encoding="utf-8").split("\n")[:500]
+    ]
+    model = peaked_model(14).eval()
+    expected = [uncached([model], source, beam_size=3)[0] for source in sources]
+    assert len({tuple(hypothesis.tokens) for hypothesis in expected}) > 100
+    assert_same(translate(model, sources), expected)
+
+
+def test_ensemble_searches_by_the_mean_probability_and_rates_by_it() -> None:
+    models = [
+        peaked_model(seed, n_rows, n_layers).eval()
+        for seed, n_rows, n_layers in ((1, 24, 1), (2, 32, 2), (3, 24, 1))
+    ]
+    engine, sources = TorchEngine(models, N_TOKENS), random_sources(6)
+    found = engine.translate(sources, decoding(3), 1, lambda _: None)
+    for source, ours in zip(sources, found, strict=True):
+        assert_same(ours, uncached(models, source, beam_size=3))
+        (forced,) = engine.force([source], [ours[0].tokens], align=True)
+        assert sum(forced.log_probs) == pytest.approx(ours[0].log_prob, abs=1e-4)
+    assert any(ours[0] != translate(models[0], [sources[i]])[0] for i, ours in enumerate(found))
+
+
+def test_mean_is_that_of_probabilities_and_never_above_0() -> None:
+    first, second = torch.tensor([0.2, 0.8, 0.0]), torch.tensor([0.6, 0.4])
+    mean = log_mean_probability([first.log(), second.log()])
+    torch.testing.assert_close(mean, torch.tensor([0.4, 0.6]).log())
+    assert log_mean_probability([torch.zeros(2)] * 3).tolist() == [0, 0]
+    nothing = torch.full((1,), -torch.inf)
+    assert log_mean_probability([nothing, nothing]).item() == -torch.inf
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
@@ -164,47 +163,35 @@ def test_translation_does_not_depend_on_what_else_is_in_the_batch(
     model, sources = peaked_model(), random_sources(12)
     alone = [translate(model, [source])[0] for source in sources]
     assert len({tuple(hypothesis.tokens) for hypothesis in alone}) > 3
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", batch_tokens)
-    assert_same(translate(model, sources), alone)
-    assert_same(translate(model, sources[5:7][::-1]), alone[5:7][::-1])
-
-
-def test_progress_counts_every_sentence_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 30)
+    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", batch_tokens)
     done: list[int] = []
-    translate_ids(
-        peaked_model(),
-        random_sources(17),
-        decoding(2),
-        n_tokens=N_TOKENS,
-        n_best=1,
-        progress=done.append,
-    )
-    assert sum(done) == 17
-    assert len(done) > 1
+    assert_same(translate(model, sources, progress=done), alone)
+    assert sum(done) == 12
+    assert_same(translate(model, sources[5:7][::-1]), alone[5:7][::-1])
+    assert translate(model, []) == []
 
 
 def batches_of(model: Transformer, sources: list[list[int]]) -> list[list[int]]:
     """The lengths of the sentences in each batch that is translated."""
-    batches: list[list[int]] = []
+    lengths: list[list[int]] = []
     with pytest.MonkeyPatch.context() as patch:
 
         def encode(src: Tensor, layout: PackedLayout) -> Tensor:
-            batches.append(layout.lengths.tolist())
+            lengths.append(layout.lengths.tolist())
             return Transformer.encode(model, src, layout)
 
         patch.setattr(model, "encode", encode)
         translate(model, sources)
-    return batches
+    return lengths
 
 
 def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 20)
+    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 20)
     sources = [[*[5] * (length - 1), EOS_ID] for length in (9, 1, 4, 40, 4, 2, 9, 7)]
     assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2, 1]]
-    monkeypatch.setitem(translator.BATCH_ROWS, "cpu", 8)  # of 3 beams
+    monkeypatch.setitem(batches.BATCH_ROWS, "cpu", 8)  # of 3 beams
     assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2], [1]]
 
 
@@ -215,9 +202,25 @@ def test_threads_get_shares_of_what_is_left_but_no_batch_of_few_rows(
     sources = [[5, 6, EOS_ID]] * 60
     sizes = [len(batch) for batch in batches_of(peaked_model(), sources)]
     assert sorted(sizes) == [2, 5, 5, 6, 9, 13, 20]  # a quarter of the first share is 5
-    monkeypatch.setattr(translator, "MIN_ROWS", 9)  # 3 beams
+    monkeypatch.setattr(batches, "MIN_ROWS", 9)  # 3 beams
     sizes = [len(batch) for batch in batches_of(peaked_model(), sources)]
     assert sorted(sizes) == [2, 3, 3, 4, 6, 9, 13, 20]
+
+
+def test_a_minute_of_lines_follows_from_cores_weights_and_beams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with torch.device("meta"):
+        model = Transformer(tiny(**BASE), 36_864)
+    alone, three = TorchEngine([model], 36_864), TorchEngine([model] * 3, 36_864)
+    alone.device = three.device = "cpu"
+    lines = alone.lines_per_minute(4)
+    assert 300 < lines < 1_200  # some ten a second
+    assert (alone.lines_per_minute(8), three.lines_per_minute(4)) == (lines // 2, lines // 3)
+    assert alone.lines_per_minute(10**9) == 1
+    alone.n_threads = 10**6
+    assert alone.lines_per_minute(1) == MAX_LINES
 
 
 OUT_OF_MEMORY = [
@@ -230,9 +233,9 @@ OUT_OF_MEMORY = [
 class Cramped(IncrementalDecoder):
     """A decoder on a device with room for a few sentences, which shows in the second step."""
 
-    room = 3
-    error: Exception
-    refused: ClassVar[list[int]] = []  # sentences of each batch that did not fit
+    room: ClassVar[int]
+    error: ClassVar[Exception]
+    refused: ClassVar[list[int]]  # sentences of each batch that did not fit
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
         if len(tokens) > self.room and self._length > 0:
@@ -241,52 +244,43 @@ class Cramped(IncrementalDecoder):
         return super().step(tokens)
 
 
+def cramp(monkeypatch: pytest.MonkeyPatch, error: Exception, room: int = 3) -> list[int]:
+    """Let little memory be there; return the list of batches that do not fit."""
+    for name, value in (("room", room), ("error", error), ("refused", [])):
+        monkeypatch.setattr(Cramped, name, value, raising=False)
+    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Cramped)
+    return Cramped.refused
+
+
 @pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_batches_are_halved_until_they_fit_into_memory(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     model, sources = peaked_model(), random_sources(25)
     expected = translate(model, sources)
-    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
-    monkeypatch.setattr(Cramped, "error", error, raising=False)
-    monkeypatch.setattr(Cramped, "refused", [])
+    refused = cramp(monkeypatch, error)
     assert_same(translate(model, sources), expected)
-    assert Cramped.refused[:3] == [25, 12, 6]
-    assert len(Cramped.refused) < 8  # what follows is halved too
+    assert refused[:3] == [25, 12, 6]
+    assert len(refused) < 8  # what follows is halved too
 
 
-@pytest.mark.parametrize("error", OUT_OF_MEMORY)
 def test_single_sentence_that_does_not_fit_into_memory_is_a_users_error(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
-    monkeypatch.setattr(Cramped, "error", error, raising=False)
-    monkeypatch.setattr(Cramped, "room", 0)
+    cramp(monkeypatch, MemoryError(), room=0)
     with pytest.raises(UserError, match=r"cpu has too little memory .* beam_size = 3; .* lower"):
         translate(peaked_model(), random_sources(5))
-
-
-def test_any_other_error_is_no_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
-    monkeypatch.setattr(Cramped, "error", RuntimeError("shapes do not match"), raising=False)
+    cramp(monkeypatch, RuntimeError("shapes do not match"), room=0)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         translate(peaked_model(), random_sources(5))
 
 
-@pytest.mark.parametrize("extra", [0, 1, 6])
-def test_longest_output_is_the_source_without_its_end_symbol_and_the_extra_tokens(
-    extra: int,
-) -> None:
+def test_longest_output_is_the_source_without_its_end_symbol_and_the_extra_tokens() -> None:
     model, sources = peaked_model(), random_sources(12)
     steer(model, towards=[], away_from=[EOS_ID])
-    lengths = [len(hyp.tokens) for hyp in translate(model, sources, extra=extra)]
-    assert lengths == [len(source) - 1 + extra for source in sources]
-
-
-def test_output_ends_where_the_model_ends_it() -> None:
-    model = peaked_model()
-    steer(model, towards=[EOS_ID], away_from=[])
-    assert [hyp.tokens for hyp in translate(model, random_sources(5))] == [[]] * 5
+    for extra in (0, 6):
+        lengths = [len(hyp.tokens) for hyp in translate(model, sources, extra=extra)]
+        assert lengths == [len(source) - 1 + extra for source in sources]
 
 
 def test_only_ids_of_the_vocabulary_are_produced_however_probable_others_are() -> None:
@@ -300,13 +294,19 @@ def test_only_ids_of_the_vocabulary_are_produced_however_probable_others_are() -
 def test_weights_that_are_no_numbers_are_a_users_error() -> None:
     model = peaked_model()
     model.output_matrix.data.fill_(torch.nan)
+    engine, sources = TorchEngine([model], N_TOKENS), random_sources(3)
     with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
-        translate(model, random_sources(3))
+        engine.translate(sources, decoding(3), 1, lambda _: None)
+    with pytest.raises(UserError, match=r"NaN instead of probabilities.* diverged"):
+        engine.force(sources, [[5]] * 3, align=False)
+
+
+# Threads
 
 
 @pytest.mark.usefixtures("_three_threads")
 def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 25)
+    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 25)
     model, sources = peaked_model(), random_sources(40)
     alone = [translate(model, [source])[0] for source in sources]
     together = threading.Barrier(3, timeout=60)
@@ -322,26 +322,9 @@ def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPat
             assert torch.get_num_threads() == 1
             return super().step(tokens)
 
-    monkeypatch.setattr(translator, "IncrementalDecoder", Meeting)
+    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Meeting)
     assert_same(translate(model, sources), alone)
     assert len(threads) == 3
-    assert torch.get_num_threads() == 3
-
-
-@pytest.mark.usefixtures("_three_threads")
-def test_a_single_batch_is_computed_on_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    n_threads: list[int] = []
-
-    class Counting(IncrementalDecoder):
-        """A decoder that notes how many threads torch has."""
-
-        def step(self, tokens: Tensor) -> Iterator[Tensor]:
-            n_threads.append(torch.get_num_threads())
-            return super().step(tokens)
-
-    monkeypatch.setattr(translator, "IncrementalDecoder", Counting)
-    translate(peaked_model(), random_sources(1))
-    assert set(n_threads) == {1}
     assert torch.get_num_threads() == 3
 
 
@@ -351,7 +334,6 @@ def test_searches_at_the_same_time_leave_torch_its_cores(
     first_ends_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second_runs, may_end = threading.Event(), (threading.Event(), threading.Event())
-    model = peaked_model()
     steps: list[int] = []
 
     class Waiting(IncrementalDecoder):
@@ -369,25 +351,24 @@ def test_searches_at_the_same_time_leave_torch_its_cores(
                 assert may_end[number].wait(60)
             return super().step(tokens)
 
-    monkeypatch.setattr(translator, "IncrementalDecoder", Waiting)
+    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Waiting)
+    engine = TorchEngine([peaked_model()], N_TOKENS)
     cores: list[int] = []
 
     def search() -> None:
-        translate(model, random_sources(1))
+        engine.translate(random_sources(1), decoding(3), 1, lambda _: None)
         cores.append(torch.get_num_threads())
 
     first, second = (threading.Thread(target=search) for _ in range(2))
     first.start()
     while not steps:
         time.sleep(0.001)
-    assert first.is_alive()
     second.start()
     assert second_runs.wait(60)
     order = [(first, may_end[0]), (second, may_end[1])]
     for thread, event in order if first_ends_first else order[::-1]:
         event.set()
         thread.join(60)
-    assert cores == [3, 3]
     later = threading.Thread(target=lambda: cores.append(torch.get_num_threads()))
     later.start()
     later.join()
@@ -397,7 +378,7 @@ def test_searches_at_the_same_time_leave_torch_its_cores(
 
 @pytest.mark.usefixtures("_three_threads")
 def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(translator.BATCH_TOKENS, "cpu", 30)
+    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 30)
     model, sources = peaked_model(), random_sources(40)
     steer(model, towards=[], away_from=[EOS_ID])
     steps: list[int] = []  # the thread of each
@@ -411,27 +392,9 @@ def test_error_of_a_thread_ends_the_others_at_once(monkeypatch: pytest.MonkeyPat
                 raise RuntimeError("broken")
             return super().step(tokens)
 
-    monkeypatch.setattr(translator, "IncrementalDecoder", Failing)
+    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Failing)
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
         translate(model, sources, extra=1_000)
     assert threading.active_count() == before
-    assert torch.get_num_threads() == 3
     assert len(steps) < 5_000
-
-
-@pytest.mark.usefixtures("_three_threads")
-def test_threads_halve_their_batches_until_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sources = peaked_model(), random_sources(45)
-    expected = translate(model, sources)
-    monkeypatch.setattr(translator, "IncrementalDecoder", Cramped)
-    monkeypatch.setattr(Cramped, "error", OUT_OF_MEMORY[1], raising=False)
-    monkeypatch.setattr(Cramped, "refused", [])
-    assert_same(translate(model, sources), expected)
-    longest_first = sorted(map(len, sources), reverse=True)
-    assert sum(longest_first[:9]) <= sum(longest_first) / 3 < sum(longest_first[:10])
-    assert 9 in Cramped.refused[:3]  # a third of the tokens
-
-
-def test_no_sources_give_no_translations() -> None:
-    assert translate(peaked_model(), []) == []

@@ -1,0 +1,131 @@
+"""Batches of sentences of like length, each searched by a thread on a core of its own."""
+
+from bisect import bisect
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import accumulate
+from threading import Event, Lock
+from typing import TypeVar
+
+import torch
+
+from nmtkit.errors import UserError, is_out_of_memory
+
+# Sentences times beams in a batch.
+BATCH_ROWS = {"cpu": 1_536, "cuda": 4_096}
+# Source tokens in a batch, padding included: few sentences if they are long, to save memory.
+BATCH_TOKENS = {"cpu": 8_192, "cuda": 32_768}
+MIN_SENTENCES = 16  # in a batch of a thread's own: with fewer, threads wait for each other's Python
+MIN_ROWS = 384  # sentences times beams worth a batch, even if other threads wait for its end
+
+Result = TypeVar("Result")
+
+
+class Waiting:
+    """The sentences that wait to be translated."""
+
+    def __init__(self, lengths: Sequence[int], beam_size: int, device: torch.device) -> None:
+        """Let sentences with the given lengths wait, the longest first."""
+        self._lengths, self._beam_size, self._device = lengths, beam_size, device
+        self._numbers = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        self._max_sentences = max(1, BATCH_ROWS[device.type] // beam_size)
+        self._max_tokens = BATCH_TOKENS[device.type]
+        n_threads = torch.get_num_threads() if device.type == "cpu" else 1
+        self.n_threads = max(1, min(n_threads, len(lengths) // MIN_SENTENCES))
+        quarter = len(lengths) // (4 * self.n_threads)
+        self._min_sentences = max(MIN_SENTENCES, min(MIN_ROWS // beam_size, quarter))
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self._numbers)
+
+    def take(self) -> list[int]:
+        """Take the numbers of the sentences of the next batch, the longest that there are.
+
+        Their tokens are at most a thread's share, so that all threads end at about the same time.
+        The last batches would be of a few sentences each; these are not divided any further.
+        """
+        lengths = [self._lengths[i] for i in self._numbers]
+        n_fit = self._max_tokens // lengths[0]
+        share = bisect(list(accumulate(lengths)), sum(lengths) / self.n_threads)
+        n = max(1, min(self._max_sentences, n_fit, max(share, self._min_sentences)))
+        taken = self._numbers[:n]
+        del self._numbers[:n]
+        return taken
+
+    def put_back(self, numbers: list[int]) -> None:
+        """Put back a batch that did not fit into memory, and make smaller ones from now on.
+
+        Raises:
+            UserError: It was a single sentence.
+        """
+        longest = self._lengths[numbers[0]]
+        if len(numbers) == 1:
+            raise UserError(
+                f"{self._device} has too little memory to translate {longest:,} tokens with "
+                f"beam_size = {self._beam_size:,}; free memory, or lower [decoding] beam_size"
+            )
+        self._max_tokens = min(self._max_tokens, longest * len(numbers) // 2)
+        self._numbers[:0] = numbers
+
+
+def searched(
+    search: Callable[[list[int], Event], Result], waiting: Waiting
+) -> Generator[tuple[list[int], Result], None, None]:
+    """Yield the numbers of the sentences of each batch, and what `search` finds for them.
+
+    A batch that does not fit into memory is halved, and so are all later ones. Whoever stops
+    reading sets the event that `search` gets, and waits for its end.
+
+    Raises:
+        UserError: A single sentence does not fit into memory.
+    """
+    stopping = Event()
+
+    def search_if_fits(numbers: list[int]) -> Result | None:
+        try:
+            return search(numbers, stopping)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None  # rather than an exception, which would keep what is in memory
+
+    running: dict[Future[Result | None], list[int]] = {}
+    with _threads(waiting.n_threads) as pool:
+        try:
+            while waiting or running:
+                while waiting and len(running) < waiting.n_threads:
+                    numbers = waiting.take()
+                    running[pool.submit(search_if_fits, numbers)] = numbers
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    numbers = running.pop(future)
+                    found = future.result()
+                    if found is None:
+                        waiting.put_back(numbers)
+                    else:
+                        yield numbers, found
+        finally:
+            stopping.set()
+
+
+_lock = Lock()
+_n_cores: list[int] = []  # that torch uses when no search runs, once for each one that does
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
+    """Start `n` threads, each of which computes on one core; torch has all again afterwards.
+
+    Two cores for the same products are slower than one. torch gives the number that was set last,
+    in whichever thread, to each thread that begins to use it: so the first of several searches
+    reads it for all.
+    """
+    with _lock:
+        _n_cores.append(_n_cores[0] if _n_cores else torch.get_num_threads())
+    try:
+        with ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
+            yield pool
+    finally:
+        with _lock:
+            torch.set_num_threads(_n_cores.pop())
