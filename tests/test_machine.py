@@ -59,17 +59,13 @@ def test_a_numbered_gpu_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch)
     assert chosen == [torch.device("cuda:1")]
 
 
-def test_bfloat16_that_a_gpu_only_emulates_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = torch.device("cuda")
-    half = replace(MACHINE, dtype=Precision.BFLOAT16)
-    for has_it in (True, False):
+def test_precision_is_bfloat16_where_a_gpu_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for has_it, expected in ((True, torch.bfloat16), (False, torch.float32)):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda has_it=has_it, **_: has_it)
-        assert MACHINE.torch_dtype(cuda) == (torch.bfloat16 if has_it else torch.float32)
-        if has_it:
-            assert half.torch_dtype(cuda) == torch.bfloat16
-    with pytest.raises(UserError, match=r"^--dtype bfloat16 needs a GPU of compute capability 8"):
-        half.torch_dtype(cuda)
-    assert half.torch_dtype(torch.device("cpu")) == torch.bfloat16
+        assert MACHINE.torch_dtype(cuda) == expected
+    assert MACHINE.torch_dtype(cpu) == torch.float32
+    assert replace(MACHINE, dtype=Precision.BFLOAT16).torch_dtype(cpu) == torch.bfloat16
 
 
 @pytest.mark.gpu

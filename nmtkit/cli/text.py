@@ -18,7 +18,7 @@ from nmtkit import progress
 from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import Detail, details
-from nmtkit.decoding.engine import gnmt_length_penalty
+from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
@@ -85,8 +85,7 @@ def translate(
             chunks = _typed_lines(f"{translator.text.src.lang}> ")
         else:
             chunks = arriving_lines(sys.stdin.fileno())
-        most = translator.engine.lines_per_minute(translator.decoding.beam_size)
-        parts = in_growing_parts(chunks, most, n_done)
+        parts = in_growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         # A part of a file is there at once; one that arrives would be waited for.
         found = _search(translator, output.n_best, parts, is_ahead=is_file)
         return _written(translator, output, found, n_done)
@@ -273,7 +272,7 @@ def rated(
             check_form(TextFile(path))
     pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
     n_lines, n_tokens, log_prob = 0, 0, 0.0
-    for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):
+    for part in in_growing_parts([pairs], PART_LINES[translator.engine.device]):
         pieces = [
             _pieces(translator.text, *pair, f"line {number:,}")
             for number, pair in enumerate(part, start=n_lines + 1)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import accumulate
-from threading import Event, Lock
+from threading import Event
 from typing import TypeVar
 
 import torch
@@ -23,10 +23,9 @@ Result = TypeVar("Result")
 
 
 class Waiting:
-    """The sentences that wait to be translated."""
+    """The sentences that wait to be translated, the longest first."""
 
     def __init__(self, lengths: Sequence[int], beam_size: int, device: torch.device) -> None:
-        """Let sentences with the given lengths wait, the longest first."""
         self._lengths, self._beam_size, self._device = lengths, beam_size, device
         self._numbers = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         self._max_sentences = max(1, BATCH_ROWS[device.type] // beam_size)
@@ -55,11 +54,7 @@ class Waiting:
         return taken
 
     def put_back(self, numbers: list[int]) -> None:
-        """Put back a batch that did not fit into memory, and make smaller ones from now on.
-
-        Raises:
-            UserError: It was a single sentence.
-        """
+        """Put back a batch that did not fit into memory, and make smaller ones from now on."""
         longest = self._lengths[numbers[0]]
         if len(numbers) == 1:
             raise UserError(
@@ -77,9 +72,6 @@ def searched(
 
     A batch that does not fit into memory is halved, and so are all later ones. If the caller stops
     early, the event that `search` was given is set, and running searches are waited for.
-
-    Raises:
-        UserError: A single sentence does not fit into memory.
     """
     stopping = Event()
 
@@ -109,22 +101,15 @@ def searched(
             stopping.set()
 
 
-_lock = Lock()
-_n_cores: list[int] = []  # that torch used before any search, one entry for each that runs
-
-
 @contextmanager
 def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
     """Start `n` threads, each of which computes on one core; torch has all again afterwards.
 
-    Two cores for the same products are slower than one. A new thread gets the number of cores that
-    any thread set last, so only the first of several simultaneous searches reads it.
+    Two cores for the same products are slower than one.
     """
-    with _lock:
-        _n_cores.append(_n_cores[0] if _n_cores else torch.get_num_threads())
+    n_cores = torch.get_num_threads()
     try:
         with ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
             yield pool
     finally:
-        with _lock:
-            torch.set_num_threads(_n_cores.pop())
+        torch.set_num_threads(n_cores)

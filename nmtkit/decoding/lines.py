@@ -53,11 +53,7 @@ class Text:
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
-        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified.
-
-        Raises:
-            UserError: They are damaged, or belong to a larger model.
-        """
+        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified."""
         subword, sides = load_subword(artifact), Tokenizations.load(artifact)
         if subword.n_tokens > n_rows:
             raise UserError(

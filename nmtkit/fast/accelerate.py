@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from nmtkit.fast.cpu import Dropout, linear
+from nmtkit.fast.cpu import Dropout
 from nmtkit.fast.gpu import flash_attention, has_flash_attention
 from nmtkit.fast.packing import PackedMask
 from nmtkit.fast.rectangles import attend_in_rectangles
@@ -29,8 +29,6 @@ def accelerate(model: Transformer) -> Transformer:
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             module.attention = fast_attention
-        if isinstance(module, Linear):
-            module.product = linear
         if isinstance(module, Embedding | Residual):
             module.dropout = Dropout(module.dropout.p).train(module.training)
     return model

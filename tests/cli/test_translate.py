@@ -13,7 +13,6 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import torch
 from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
@@ -309,14 +308,6 @@ def test_bundles_with_different_vocabularies_are_refused(bundle: Path, tmp_path:
     publish_directory(tmp_path / "draft", tmp_path / "changed", {"kind": "average"})
     with pytest.raises(UserError, match=r"changed and .* have different vocabularies"):
         nmtkit.Translator(bundle, tmp_path / "changed", device="cpu")
-
-
-def test_bfloat16_is_refused_where_the_processor_does_not_compute_in_it(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
-    with pytest.raises(UserError, match=r"^--dtype bfloat16 needs a processor with AVX-512; use "):
-        nmtkit.Translator(bundle, device="cpu", dtype=EnginePrecision.BFLOAT16)
 
 
 scores = st.lists(st.floats(-9, 0), min_size=1, max_size=4)

@@ -62,8 +62,7 @@ def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engin
     """An engine of CTranslate2 that runs `model`."""
     write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
     translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
-    n_weights = sum(parameter.numel() for parameter in model.parameters())
-    return CTranslate2Engine(translator, N_TOKENS, N_ROWS, n_weights)
+    return CTranslate2Engine(translator, N_TOKENS, N_ROWS)
 
 
 def translate(
@@ -342,7 +341,7 @@ def test_auto_is_ctranslate2_where_it_can_run_the_model(
 ) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny(**change))
     assert load_auto(bundle).name == ("torch" if why else "ctranslate2")
-    says = f"engine: torch, since {why}" if why else "engine: ctranslate2"
+    says = f"engine: torch, since CTranslate2 failed ({why}" if why else "engine: ctranslate2"
     assert capsys.readouterr().err.startswith(says)
     if why:
         with pytest.raises(UserError, match=f"{why}.*; use --engine torch"):
@@ -357,9 +356,10 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_: {"int8"})
     assert load_auto(original).name == "torch"
     assert capsys.readouterr().err.split("\n") == [
-        "engine: torch, since CTranslate2 runs no ensemble",
+        "engine: torch, as for all ensembles and on every GPU",
         "engine: ctranslate2",
-        "engine: torch, since CTranslate2 has no float32 on this cpu",
+        "engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; use "
+        "--dtype int8)",
         "",
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.corpus import tokenized
-from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.errors import UserError
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
@@ -74,7 +74,7 @@ def stage(name: str, *options: str) -> Work:
         for module in (tokenized, prepare):
             vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
-        TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+        PART_LINES["cpu"] = 8
         command(name, RECIPE, *OVERRIDES, *options)(folder)
 
     return work
@@ -88,7 +88,7 @@ def convert(folder: Path) -> None:
 
 
 def translate_a_file(folder: Path) -> None:
-    TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+    PART_LINES["cpu"] = 8
     files = ("-i", "test.en", "-o", "runs/text", "--engine=torch")
     command("translate", "--bundle", str(artifact(folder, "average")), *files)(folder)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
-from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import translate
@@ -119,7 +119,7 @@ def die_in_the_fourth_part(_: Path) -> None:
         parts.append(args)
         return whole(*args)
 
-    TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+    PART_LINES["cpu"] = 8
     Translator.translate = translate_three  # type: ignore[method-assign,assignment]
     run_command("translate", RECIPE)
 
@@ -155,7 +155,7 @@ def _translate_in_parts_of_eight(
     whole = Translator.translate
     machine = Machine(folder / "runs", device="cpu", workers=1)
     with monkeypatch.context() as patch:
-        patch.setattr(TorchEngine, "lines_per_minute", lambda *_: 8)
+        patch.setitem(PART_LINES, "cpu", 8)
         patch.setattr(Translator, "translate", translate_part)
         made = translate.run(Chain(load_recipe(str(folder / RECIPE)), machine, RECIPE))
     shutil.copytree(made.path, copy)
