@@ -20,8 +20,6 @@ CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
-# Where Linux has a GPU: NVIDIA's driver, the same of Tegra and of WSL, and AMD's.
-GPU_DEVICES = tuple(map(Path, ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")))
 RUNS = Path("runs")  # the default of `runs_dir`
 OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option for
 
@@ -72,8 +70,11 @@ class Machine:
             self.torch_device()
         if self.processes is not None:
             self.n_processes()
-        if self.tensorboard is not None:
-            _check_tensorboard(self.tensorboard)
+        if self.tensorboard is not None and find_spec("tensorboard") is None:
+            raise UserError(
+                "--tensorboard needs a package that is not installed; run "
+                "`pip install nmtkit[tensorboard]`, or leave the option out"
+            )
 
     def options(self, besides: Collection[str] = ()) -> list[str]:
         """Return the options that give another process this machine, but for some fields."""
@@ -110,12 +111,6 @@ class Machine:
             f"--device {self.device} is not available on this machine; use --device cpu, or leave "
             "the option out"
         )
-
-    def is_cpu(self) -> bool:
-        """Return whether to compute on a CPU; torch is imported only where there may be a GPU."""
-        if self.device == "auto" and any(path.exists() for path in GPU_DEVICES):
-            return self.torch_device().type == "cpu"
-        return self.device in ("auto", "cpu")
 
     def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.
@@ -183,16 +178,3 @@ def _n_cores() -> int:
     """Return how many cores this process may use."""
     on_linux = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
-
-
-def _check_tensorboard(folder: Path) -> None:
-    if find_spec("tensorboard") is None:
-        raise UserError(
-            "--tensorboard needs a package that is not installed; run "
-            "`pip install nmtkit[tensorboard]`, or leave the option out"
-        )
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise UserError(
-            f"--tensorboard {folder}: {there} is not a folder that can be written; name another one"
-        )

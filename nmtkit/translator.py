@@ -81,7 +81,7 @@ def load_engine(
         if len(bundles) > 1:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
         return _load_ctranslate2(bundles[0], machine.device, dtype)
-    if len(bundles) == 1 and machine.is_cpu():
+    if len(bundles) == 1 and _is_cpu(machine.device):
         try:
             loaded = _load_ctranslate2(bundles[0], "cpu", dtype)
         except (UserError, OSError, RuntimeError) as error:
@@ -92,6 +92,13 @@ def load_engine(
     else:
         progress.say("engine: torch, as for all ensembles and on every GPU")
     return _load_torch(bundles, machine, dtype)
+
+
+def _is_cpu(device: str) -> bool:
+    """Return whether to compute on a CPU. Asking torch would take longer."""
+    import ctranslate2
+
+    return device == "cpu" or (device == "auto" and ctranslate2.get_cuda_device_count() == 0)
 
 
 def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:

@@ -101,28 +101,19 @@ def _write_huggingface(bundle: "Bundle", folder: Path, name: str) -> str:
     """Write a model, and return the beginning of its page."""
     import torch
 
-    from nmtkit.corpus.sentencepieces import SentencePieceSubword
     from nmtkit.decoding.lines import MAX_SUBWORDS
     from nmtkit.decoding.torch_engine import load_model
-    from nmtkit.interchange.huggingface import write_model, write_tokenizer
+    from nmtkit.interchange.huggingface import write_model
 
-    model, text = load_model(bundle, torch.device("cpu")), bundle.text
-    write_model(folder, model, text.subword.n_tokens, bundle.decoding, 2 * MAX_SUBWORDS)
-    if isinstance(text.subword, SentencePieceSubword):
-        langs = text.src.lang, text.tgt.lang
-        write_tokenizer(folder, text.subword, langs, bundle.max_subwords)
-        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained({name!r})
-output = model.generate(**tokenizer(tokens, return_tensors="pt"))  # tokens: a string
-tokenizer.batch_decode(output, skip_special_tokens=True)"""
-    else:
-        usage = "output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol"
+    model, n_tokens = load_model(bundle, torch.device("cpu")), bundle.text.subword.n_tokens
+    write_model(folder, model, n_tokens, bundle.decoding, 2 * MAX_SUBWORDS)
     return f"""# A model for transformers
 ```python
 import torch
 import transformers
 
 model = transformers.MarianMTModel.from_pretrained({name!r})
-{usage}
+output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
 ```
 
 The logits are those of nmtkit but for rounding (1e-5). An id is the number of a subword's line in

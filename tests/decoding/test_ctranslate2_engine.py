@@ -26,7 +26,6 @@ from bundles import (
 from models import tiny
 from system.command import done, environment, flip_byte, nmtkit
 
-from nmtkit import machine as machine_module
 from nmtkit.decoding import ctranslate2_engine
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
@@ -364,23 +363,12 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
     ]
 
 
-def test_auto_is_torch_on_a_gpu_and_asks_torch_for_one_only_where_one_may_be(
-    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def torch_device(machine: Machine) -> torch.device:
-        asked.append(machine.device)
-        return torch.device("cuda" if len(asked) == 1 else "cpu")
-
-    monkeypatch.setattr(Machine, "torch_device", torch_device)
-    monkeypatch.setattr(machine_module, "GPU_DEVICES", (tmp_path / "none",))
+def test_auto_is_torch_on_a_gpu(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "torch_device", lambda _: torch.device("cpu"))
     assert load_auto(original, device="auto").name == "ctranslate2"
-    assert asked == []
-    monkeypatch.setattr(machine_module, "GPU_DEVICES", (tmp_path,))
-    assert load_auto(original, device="auto").name == "torch"
-    assert load_auto(original, device="auto").name == "ctranslate2"  # the GPU is none for torch
     assert load_auto(original, device="cuda:1").name == "torch"
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    assert load_auto(original, device="auto").name == "torch"
 
 
 def no_home(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
