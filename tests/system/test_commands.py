@@ -229,7 +229,7 @@ def test_ctrl_c_promises_nothing_of_a_stream(
         process.stdin.write(b"a b c\n")
         process.stdin.flush()
         if to_file:
-            wait_until(lambda: draft.exists() and draft.stat().st_size > 0, process)
+            wait_until(draft.with_name("journal.json").exists, process)
         else:
             assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
