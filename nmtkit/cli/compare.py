@@ -108,12 +108,15 @@ def compare(
         lines = list(read_plain(src))
         _check_length(str(src), lines, common)
     comparison = _compare(systems, common, lines)
-    notes = _notes(comparison)
+    scores, notes = _results(comparison)
     if html is not None:
-        replace_page(html, _page(comparison, notes))
+        marks = [(each, _marked_hyps(comparison, each)) for each in comparison.differences]
+        page = TEMPLATES.get_template("compare.html.j2")
+        values = {"comparison": comparison, "scores": scores, "notes": notes, "differences": marks}
+        replace_page(html, page.render(values))
         progress.say(f"compare: wrote {html}")
     differences = [_differences_grid(comparison)] if comparison.differences else []
-    show(form, comparison, [_scores_grid(comparison), *notes, *differences])
+    show(form, comparison, [scores, *notes, *differences])
 
 
 def _systems(
@@ -259,46 +262,35 @@ def _differences(
 # What is shown
 
 
-def _scores_grid(comparison: Comparison) -> Grid:
-    """Return the scores of the systems, what the paired tests say, and the verdict."""
+def _results(comparison: Comparison) -> tuple[Grid, list[str]]:
+    """Return scores, paired tests and verdicts as a table, and how each figure was counted."""
     systems = comparison.systems
     rows: list[Row] = []
+    note = code_note(all_of(*(system.other_code for system in systems)))
+    hows = [f"note: {note}"] if note else []
     for metric in systems[0].tests["paired_bootstrap"]:
-        results = (system.tests["paired_bootstrap"][metric] for system in systems)
-        rows.append((SCORE_NAMES[metric], *map(with_interval, results)))
-        for test in systems[0].tests:
+        name = SCORE_NAMES[metric]
+        found = (system.tests["paired_bootstrap"][metric] for system in systems)
+        rows.append((name, *map(with_interval, found)))
+        for test, of_first in systems[0].tests.items():
+            of_test = test.replace("_", " ")
             values = (
                 "" if system.identical else f"{system.tests[test][metric]['p_value']:.4f}"
                 for system in systems
             )
-            rows.append((f"{SCORE_NAMES[metric]}, p of {test.replace('_', ' ')}", *values))
-    rows += [
-        (name, *(shown(system.scores, key) for system in systems))
-        for key, name in SCORE_NAMES.items()
-        if kind_of(key) in UNTESTED and kind_of(key) in systems[0].scores
-    ]
-    verdicts = (_verdict(each, systems[0]) for each in systems[1:])
+            rows.append((f"{name}, p of {of_test}", *values))
+            hows.append(f"{name}, {of_test}: {of_first[metric]['signature']}")
+    scores = systems[0].scores
+    for key, name in SCORE_NAMES.items():
+        if kind_of(key) in UNTESTED and kind_of(key) in scores:
+            rows.append((name, *(shown(system.scores, key) for system in systems)))
+            hows += [f"{name}: {how_counted(scores[key])}"] if key in scores else []
+    verdicts = (_verdict(system, systems[0]) for system in systems[1:])
     rows.append((f"{rows[0][0]} against the first", "", *verdicts))
     title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines"
-    names = (marked(system.name, system.other_code) for system in systems)
-    return Grid.of(title, ("score", *names), rows, 1)
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    """Return how each figure was counted."""
-    first = comparison.systems[0]
-    note = code_note(all_of(*(system.other_code for system in comparison.systems)))
-    notes = [f"note: {note}"] if note else []
-    for metric in first.tests["paired_bootstrap"]:
-        for test, found in first.tests.items():
-            signature = found[metric]["signature"]
-            notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
-    notes += [
-        f"{SCORE_NAMES[key]}: {how_counted(score)}"
-        for key, score in first.scores.items()
-        if key in UNTESTED
-    ]
-    return [*notes, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]
+    columns = ("score", *(marked(system.name, system.other_code) for system in systems))
+    hows.append(f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)")
+    return Grid.of(title, columns, rows, 1), hows
 
 
 def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
@@ -357,12 +349,3 @@ def marked_words(hyp: str, others: Sequence[str]) -> list[tuple[str, bool]]:
                 is_other[begin:end] = [True] * (end - begin)
     together = groupby(zip(words, is_other, strict=True), key=lambda each: each[1])
     return [(" ".join(word for word, _ in group), key) for key, group in together]
-
-
-def _page(comparison: Comparison, notes: Sequence[str]) -> str:
-    return TEMPLATES.get_template("compare.html.j2").render(
-        comparison=comparison,
-        scores=_scores_grid(comparison),
-        notes=notes,
-        differences=[(each, _marked_hyps(comparison, each)) for each in comparison.differences],
-    )
