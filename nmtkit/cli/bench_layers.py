@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.cli.options import Seconds, Svg, command
+from nmtkit.cli.options import Device, Seconds, Svg, command
 from nmtkit.files import write_whole
-from nmtkit.machine import Machine
+from nmtkit.machine import RUNS, Machine
 from nmtkit.reporting.chart import Axis, Chart, Series, svg_file
 from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.grid import Grid
@@ -23,13 +23,15 @@ SENTENCES = {"cpu": 1, "cuda": 8}
 NAMES = ("layer", "complexity", "sequential", "path")  # the columns of Table 1
 
 
-@command("nmtkit bench layers --svg layers.svg", "device")
-def bench_layers(machine: Machine, form: Form, seconds: Seconds = 0.5, svg: Svg = None) -> None:
+@command("nmtkit bench layers --svg layers.svg")
+def bench_layers(
+    form: Form, seconds: Seconds = 0.5, svg: Svg = None, device: Device = "auto"
+) -> None:
     """Measure Table 1: self-attention, recurrence and convolution."""
     from nmtkit.cli.layer_types import LAYER_TYPES, Sizes, seconds_of
 
-    device = machine.torch_device()
-    of_device, n_sentences = SIZES[device.type], SENTENCES[device.type]
+    on_device = Machine(RUNS, device=device).torch_device()
+    of_device, n_sentences = SIZES[on_device.type], SENTENCES[on_device.type]
     base = Sizes(of_device["n"][BASE], of_device["d"][BASE], of_device["k"], of_device["r"])
     rows: list[dict[str, Any]] = []
     for kind in LAYER_TYPES:
@@ -38,11 +40,11 @@ def bench_layers(machine: Machine, form: Form, seconds: Seconds = 0.5, svg: Svg 
         for over in "nd":
             sizes = [base._replace(**{over: size}) for size in of_device[over]]
             row[f"seconds_by_{over}"] = {
-                getattr(each, over): seconds_of(kind, each, n_sentences, device, seconds)
+                getattr(each, over): seconds_of(kind, each, n_sentences, on_device, seconds)
                 for each in sizes
             }
         rows.append(row)
-    on = {"device": device_name(device), "sentences": n_sentences, **base._asdict()}
+    on = {"device": device_name(on_device), "sentences": n_sentences, **base._asdict()}
     note = "n^, d^: the power with which time grows over n and over d"
     show(form, {**on, "rows": rows}, [_grid(on, rows), note])
     if svg is not None:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Input, command
+from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Device, Input, command
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
-from nmtkit.machine import EngineName, EnginePrecision, Machine
+from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
 from nmtkit.recipe_file import override_decoding
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
@@ -29,9 +29,8 @@ SPEED = {
 }
 
 
-@command("nmtkit bench translate --bundle DIR -i FILE --beam 1 --beam 4", "device")
+@command("nmtkit bench translate --bundle DIR -i FILE --beam 1 --beam 4")
 def bench_translate(
-    machine: Machine,
     form: Form,
     bundle: Bundle,
     source: Input = None,
@@ -44,6 +43,7 @@ def bench_translate(
             metavar="N", min=1, help="Lines at a time, by default all; 1 shows the latency."
         ),
     ] = None,
+    device: Device = "auto",
 ) -> None:
     """Measure translation, with each --engine, --dtype, --beam and --batch."""
     lines = list(islice(filterfalse(is_blank, read_plain(source or STDIN)), MOST_LINES))
@@ -55,7 +55,7 @@ def bench_translate(
     speeds = [
         apart(
             translation_speed,
-            Translation(bundle, lines, machine, *how),
+            Translation(bundle, lines, Machine(RUNS, device=device), *how),
             if_killed=f"{how[0]} with beam {how[2].beam_size} was killed, perhaps for lack of "
             "memory; lower --beam or --batch",
         )

@@ -177,6 +177,6 @@ def nmtkit(
         progress.console.quiet = True
 
 
-@bench.callback()
+@bench.callback(epilog="Example: nmtkit bench train demo")
 def _bench() -> None:
     """Measure the speed of this machine."""

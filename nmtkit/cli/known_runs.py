@@ -45,19 +45,13 @@ class Made:
 
 
 class Recorded(BaseModel):
-    """What measurements say of the run that made an artifact, if they can be read."""
+    """What measurements, or the lock of a draft, say of the run that made it."""
 
     run: Provenance | None = None
     published: datetime | None = None
     seconds: float | None = None
     host: str | None = None
-
-
-class _Note(BaseModel):
-    """What a lock file says of a draft."""
-
-    run: Provenance | None = None
-    upstream: dict[str, str] = {}
+    upstream: dict[str, str] = {}  # of a draft
 
 
 def named_chain(run: str, machine: Machine) -> Chain:
@@ -132,7 +126,7 @@ def _made(store: Store, stage: str, path: Path) -> Made:
     other: OtherCode = {}
     by = recorded(path)
     if path.suffix:
-        by = Recorded(run=_note(path).run)
+        by = _note(path)
         is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
         state = "being made" if is_locked else STATES[path.suffix]
     else:
@@ -173,9 +167,9 @@ def disk_bytes(paths: Sequence[Path], *, freed: bool = False) -> int:
     return sum(size for size, n_names, n in seen.values() if not freed or n == n_names)
 
 
-def _note(path: Path) -> _Note:
+def _note(path: Path) -> Recorded:
     """Return what the lock file beside a draft says."""
     with suppress(OSError, ValidationError, UnicodeDecodeError, IndexError):
         lines = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")
-        return _Note.model_validate_json(lines[1])
-    return _Note()
+        return Recorded.model_validate_json(lines[1])
+    return Recorded()

@@ -71,9 +71,7 @@ Remake = Annotated[
 # Of the machine: the fields of `Machine`, and their defaults
 
 DTYPE = typer.Option(
-    metavar="TYPE",
-    help="Precision: float32, bfloat16, auto (bfloat16 to train on GPUs that support it), and to "
-    "translate also float16 and int8.",
+    metavar="TYPE", help="Precision: auto, float32 or bfloat16; to translate also float16 or int8."
 )
 Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
@@ -231,7 +229,7 @@ Alignment = Annotated[
 FORMAT = typer.Option(
     "--format",
     metavar="FORMAT",
-    help="Of lines: text, moses, json or fairseq; of a model: ctranslate2 or huggingface.",
+    help="text, moses, json or fairseq; of a model, ctranslate2 or huggingface.",
 )
 LineFormat = Annotated[Format | None, FORMAT]
 

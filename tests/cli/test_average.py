@@ -22,7 +22,6 @@ from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
 from nmtkit.model.description import MODEL, Description
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
@@ -203,18 +202,8 @@ def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> Non
 # Checkpoints
 
 
-def chain_of(folder: Path, runs: str, *, words: str = "a", **model: Any) -> Chain:
-    """A chain of two steps, with a checkpoint of each."""
-    chain = tiny_chain(folder, runs=runs, **model)
-    if words != "a":
-        (folder / "text").write_text(f"{words}\n" * 6, encoding="utf-8", newline="\n")
-        pair = FilePair(src=str(folder / "text"), tgt=str(folder / "text"))
-        corpus = chain.recipe.corpus.model_copy(update={"train": (pair,), "dev": pair})
-        chain.recipe = chain.recipe.model_copy(update={"corpus": corpus})
-    return trained(chain)
-
-
 def trained(chain: Chain, **training: Any) -> Chain:
+    """Two steps, with a checkpoint of each."""
     values = {"max_steps": 2, "checkpoint_every_steps": 1, "keep_checkpoints": 9, **training}
     update = {"training": chain.recipe.training.model_copy(update=values)}
     chain = Chain(chain.recipe.model_copy(update=update), chain.machine, "test")
@@ -229,7 +218,7 @@ def checkpoints_of(chain: Chain) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
-    return chain_of(tmp_path_factory.mktemp("chain"), "runs")
+    return trained(tiny_chain(tmp_path_factory.mktemp("chain")))
 
 
 @pytest.fixture
@@ -262,16 +251,6 @@ def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:
     save_file(weights, place.with_suffix(".safetensors"))
     rewrite(place, {WEIGHTS: place.with_suffix(".safetensors").read_bytes()})
     return place
-
-
-def test_checkpoint_of_another_corpus_is_refused(copied: Chain, tmp_path: Path) -> None:
-    other = chain_of(tmp_path, "other", words="b b b b")
-    assert other.need("train").path != copied.need("train").path
-    first = checkpoints_of(copied)[0]
-    theirs = checkpoints_of(other)[0]
-    assert load_file(first / WEIGHTS).keys() == load_file(theirs / WEIGHTS).keys()
-    for folders in ([first, theirs], [copied.need("average").path, theirs]):
-        refused(folders, tmp_path, "another vocabulary or tokenization")
 
 
 def test_checkpoint_of_another_seed_is_refused(copied: Chain, tmp_path: Path) -> None:

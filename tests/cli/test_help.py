@@ -53,7 +53,7 @@ def test_help_fits_a_terminal_and_names_no_types(name: str) -> None:
         assert not re.search(unwanted, text), unwanted
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_ends_with_one_example_that_parses(name: str) -> None:
     command = COMMANDS[name]
     (example,) = re.findall(r"^ +Example: (.*)$", help_of(name, command), re.MULTILINE)

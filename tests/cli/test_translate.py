@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -22,7 +22,7 @@ from system.kills import BeforeOperation, attempt
 
 import nmtkit
 from nmtkit.cli import kept
-from nmtkit.cli.text import Output, _made_from, _measured, _search, _write_file, translate
+from nmtkit.cli.text import Output, _made_from, _search, _write_file, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -203,25 +203,27 @@ def test_the_next_part_is_searched_while_one_ends_but_none_that_has_yet_to_arriv
     assert begun == [0]
 
 
-@pytest.mark.parametrize("change", ["beam", "length penalty", "format", "text", "bundle", "dtype"])
-def test_draft_of_another_translation_is_not_resumed(
-    change: str, bundle: Path, tmp_path: Path
-) -> None:
-    def made_from(changed: str = "") -> dict[str, str]:
-        translator = nmtkit.Translator(
-            publish_bundle(tmp_path / "other", tiny(), seed=4) if changed == "bundle" else bundle,
-            device="cpu",
-            beam_size=2 if changed == "beam" else 3,
-            length_penalty=0.5 if changed == "length penalty" else 0.6,
-            dtype=EnginePrecision.FLOAT32 if changed == "dtype" else EnginePrecision.AUTO,
-        )
-        output = Output(Format.JSON if changed == "format" else Format.TEXT, 1, align=False)
-        source = tmp_path / "source"
-        source.write_text("A cat.\nA dog.\n" if changed == "text" else "A cat.\n")
-        return _made_from(translator, output, _measured(source)[1])
+def test_draft_of_another_translation_is_not_resumed(bundle: Path, tmp_path: Path) -> None:
+    other = publish_bundle(tmp_path / "other", tiny(), seed=4)
 
-    assert made_from() == made_from()
-    assert made_from(change) != made_from()
+    def made_from(
+        bundle: Path = bundle, text: str = "0", how: Format = Format.TEXT, **options: Any
+    ) -> dict[str, str]:
+        translator = nmtkit.Translator(bundle, device="cpu", **options)
+        return _made_from(translator, Output(how, 1, align=False), text)
+
+    made = [
+        made_from(),
+        made_from(bundle=other),
+        made_from(text="1"),
+        made_from(how=Format.JSON),
+        made_from(beam_size=2),
+        made_from(length_penalty=0.5),
+        made_from(engine=EngineName.TORCH),
+        made_from(dtype=EnginePrecision.FLOAT32),
+    ]
+    assert made[0] == made_from()
+    assert all(one != another for one, another in combinations(made, 2))
 
 
 def test_lines_may_come_from_anywhere_but_not_as_one_string(translator: nmtkit.Translator) -> None:

@@ -77,7 +77,7 @@ MISTAKES: dict[str, tuple[dict[str, Change], tuple[str, ...], tuple[str, ...]]] 
     "no such device": ({}, ("plan", RECIPE, "--device", "cuda:99"), ("--device cuda:99",)),
     "no mirror": ({}, ("prepare", "multi30k-en-de", "--mirror", "nowhere"), ("nowhere",)),
     "a file as the runs folder": ({}, (*PREPARE, "--runs-dir", "train.en"), ("train.en",)),
-    "neither recipe nor bundle": ({}, ("translate",), ("RECIPE", "--bundle DIR")),
+    "neither recipe nor bundle": ({}, ("translate",), ("recipe", "--bundle DIR")),
     "no bundle": ({}, ("translate", "--bundle", "."), (".",)),
 }
 
