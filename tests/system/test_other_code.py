@@ -55,7 +55,7 @@ def schedule(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         ([], {}),
         ([("training/README.md", "#", "##")], {}),
-        ([("cli.py", "import typer", "import typer  # for the command line")], {}),
+        ([("cli/groups.py", "import typer", "import typer  # for the command line")], {}),
         ([("evaluation/bleu.py", '"""', '"""Of ours: ')], {"score": {"score": ["evaluation/"]}}),
         (
             [("fast/step.py", "ROOM = 16", "ROOM = 32")],
@@ -90,7 +90,7 @@ def lines_of(ended: Outcome) -> Iterator[str]:
         (["runs"], "other code"),
         (["compare", RECIPE, "test.de", "--lang", "de"], f"{RECIPE}, other code"),
         (["study", "study.toml", "--show"], "finished, other code"),
-        (["report", RECIPE, "--study", "./study.toml", "-o", "report"], ""),
+        (["report", RECIPE, "./study.toml", "-o", "report"], ""),
     ],
 )
 def test_commands_say_in_a_line_that_other_code_made_a_result_and_mark_it(
