@@ -26,7 +26,7 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES, replace_page
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown, with_interval
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import other_code
@@ -259,8 +259,8 @@ def _results(comparison: Comparison) -> tuple[Grid, list[str]]:
     hows = [f"note: {note}"] if note else []
     for metric in systems[0].tests["paired_bootstrap"]:
         name = SCORE_NAMES[metric]
-        found = (system.tests["paired_bootstrap"][metric] for system in systems)
-        rows.append((name, *map(with_interval, found)))
+        found = (system.tests["paired_bootstrap"] for system in systems)
+        rows.append((name, *(shown(each, metric, with_interval=True) for each in found)))
         for test, of_first in systems[0].tests.items():
             of_test = test.replace("_", " ")
             values = (

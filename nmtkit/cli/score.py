@@ -237,7 +237,7 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
     """
     of_sets, other = list(scores.values()), other or {}
     rows = [
-        (name, *(f"{shown(each, key)}{_interval(each.get(key, {}))}" for each in of_sets))
+        (name, *(shown(each, key, with_interval=True) for each in of_sets))
         for key, name in SCORE_NAMES.items()
         if any(kind_of(key) in each for each in of_sets)
     ]
@@ -270,8 +270,3 @@ def _column(name: str, scores: Mapping[str, Any]) -> str:
     test_set = scores["test_set"]
     of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
     return f"{name}\n{of_set}{test_set['lines']:,} lines"
-
-
-def _interval(score: Mapping[str, Any]) -> str:
-    interval = score.get("confidence_interval")
-    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""

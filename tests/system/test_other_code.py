@@ -55,7 +55,7 @@ def schedule(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     [
         ([], {}),
         ([("training/README.md", "#", "##")], {}),
-        ([("cli/options.py", "import typer", "import typer  # for the command line")], {}),
+        ([("cli/groups.py", "import typer", "import typer  # for the command line")], {}),
         ([("evaluation/bleu.py", '"""', '"""Of ours: ')], {"score": {"score": ["evaluation/"]}}),
         (
             [("fast/step.py", "ROOM = 16", "ROOM = 32")],
