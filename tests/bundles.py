@@ -46,7 +46,7 @@ def copying_model(n_tokens: int, longest: int) -> Transformer:
     model = accelerate(Transformer(config, N_ROWS, torch.float64))
     torch.set_default_dtype(torch.float32)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
-    for step in range(300):
+    for step in range(200):
         sources = random_sources(32, n_tokens, longest, seed=step)
         layout = PackedLayout.of_lengths([len(source) for source in sources])
         src = torch.tensor([id_ for source in sources for id_ in source])

@@ -1,36 +1,8 @@
 """Text in which nothing is seen."""
 
-import shutil
-import subprocess
-import sys
-from unicodedata import category
-
 import pytest
 
 from nmtkit.visible import is_blank
-
-# What Perl's own tables of Unicode call a space, a control, a format or ignorable by default.
-INVISIBLE = r"""
-for my $code (0 .. 0x10FFFF) {
-    next if $code >= 0xD800 && $code <= 0xDFFF;
-    my $character = chr $code;
-    print "$code " if $character =~ /[\p{Z}\p{Cc}\p{Cf}\p{Default_Ignorable_Code_Point}]/
-        && $character !~ /\p{Prepended_Concatenation_Mark}/;
-}
-"""
-BRAILLE_BLANK = 0x2800  # the one character without a dot that Unicode counts as a symbol
-
-
-def test_invisible_characters_are_those_of_perl() -> None:
-    perl = shutil.which("perl")
-    if perl is None:
-        pytest.skip("there is no perl")
-    told = subprocess.run([perl, "-e", INVISIBLE], capture_output=True, check=True)
-    theirs = {int(code) for code in told.stdout.split()} | {BRAILLE_BLANK}
-    ours = {code for code in range(sys.maxunicode + 1) if is_blank(chr(code))}
-    of_another_unicode = {code for code in ours ^ theirs if category(chr(code)) in ("Cf", "Cn")}
-    assert ours ^ theirs <= of_another_unicode
-    assert len(of_another_unicode) < 50
 
 
 @pytest.mark.parametrize(

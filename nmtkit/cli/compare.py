@@ -14,7 +14,7 @@ from nmtkit import progress
 from nmtkit.cli.known_runs import named_chain
 from nmtkit.cli.options import Html, Lang, References, Src, command
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.cli.score import TestSet, own_test_set
+from nmtkit.cli.score import TestSet, check_length, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
@@ -26,7 +26,7 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES, replace_page
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown, with_interval
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import other_code
@@ -106,14 +106,17 @@ def compare(
     lines = next((system.src for system in systems if system.src), None)
     if src is not None:
         lines = list(read_plain(src))
-        _check_length(str(src), lines, common)
+        check_length(src, lines, common.name, common.references[0])
     comparison = _compare(systems, common, lines)
-    notes = _notes(comparison)
+    scores, notes = _results(comparison)
     if html is not None:
-        replace_page(html, _page(comparison, notes))
+        marks = [(each, _marked_hyps(comparison, each)) for each in comparison.differences]
+        page = TEMPLATES.get_template("compare.html.j2")
+        values = {"comparison": comparison, "scores": scores, "notes": notes, "differences": marks}
+        replace_page(html, page.render(values))
         progress.say(f"compare: wrote {html}")
     differences = [_differences_grid(comparison)] if comparison.differences else []
-    show(form, comparison, [_scores_grid(comparison), *notes, *differences])
+    show(form, comparison, [scores, *notes, *differences])
 
 
 def _systems(
@@ -123,11 +126,7 @@ def _systems(
     references: Sequence[Path],
     lang: str | None,
 ) -> tuple[list[_System], TestSet]:
-    """Read the systems, the first of which is the baseline, and what all of them translate.
-
-    Raises:
-        UserError: A system does not exist, or they do not translate the same test set.
-    """
+    """Read the systems, the first of which is the baseline, and what all of them translate."""
     if len(names) < 2 or len(set(names)) < len(names):
         raise UserError(
             f"`nmtkit compare {' '.join(names)}`: name two or more different systems, the baseline "
@@ -143,7 +142,7 @@ def _systems(
                 f"lines) than {common.name} ({len(common.references[0]):,} lines); compare on one "
                 "test set"
             )
-        _check_length(system.name, system.hyps, common)
+        check_length(system.name, system.hyps, common.name, common.references[0])
     return systems, common
 
 
@@ -157,9 +156,10 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     if not sets or test_set not in (None, *sets):
         has = ", ".join(sets) or "none with a reference"
         raise UserError(f"{name} has no test set {test_set or 'to compare'}; it has {has}")
-    if test_set is None and len(sets) > 1:
-        progress.say(f"compare: {name}: --test-set names another one of {', '.join(sets)}")
     chosen = sets[test_set or next(iter(sets))]
+    if test_set is None and len(sets) > 1:
+        others = ", ".join(sets)
+        progress.say(f"compare: {name}: {chosen.name}; --test-set names another one of {others}")
     src, hyps, references = chosen.read()
     lang = chain.recipe.corpus.tgt_lang
     return _System(
@@ -186,14 +186,6 @@ def _common_test_set(
         if system.test_set:
             return system.test_set
     raise UserError("name the reference of these files: add --ref FILE and --lang")
-
-
-def _check_length(name: str, lines: Sequence[str], common: TestSet) -> None:
-    if len(lines) != (n_lines := len(common.references[0])):
-        raise UserError(
-            f"{name} has {len(lines):,} lines, but {common.name} has {n_lines:,}; give files of "
-            "the same test set"
-        )
 
 
 def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | None) -> Comparison:
@@ -259,46 +251,35 @@ def _differences(
 # What is shown
 
 
-def _scores_grid(comparison: Comparison) -> Grid:
-    """Return the scores of the systems, what the paired tests say, and the verdict."""
+def _results(comparison: Comparison) -> tuple[Grid, list[str]]:
+    """Return scores, paired tests and verdicts as a table, and how each figure was counted."""
     systems = comparison.systems
     rows: list[Row] = []
+    note = code_note(all_of(*(system.other_code for system in systems)))
+    hows = [f"note: {note}"] if note else []
     for metric in systems[0].tests["paired_bootstrap"]:
-        results = (system.tests["paired_bootstrap"][metric] for system in systems)
-        rows.append((SCORE_NAMES[metric], *map(with_interval, results)))
-        for test in systems[0].tests:
+        name = SCORE_NAMES[metric]
+        found = (system.tests["paired_bootstrap"] for system in systems)
+        rows.append((name, *(shown(each, metric, with_interval=True) for each in found)))
+        for test, of_first in systems[0].tests.items():
+            of_test = test.replace("_", " ")
             values = (
                 "" if system.identical else f"{system.tests[test][metric]['p_value']:.4f}"
                 for system in systems
             )
-            rows.append((f"{SCORE_NAMES[metric]}, p of {test.replace('_', ' ')}", *values))
-    rows += [
-        (name, *(shown(system.scores, key) for system in systems))
-        for key, name in SCORE_NAMES.items()
-        if kind_of(key) in UNTESTED and kind_of(key) in systems[0].scores
-    ]
-    verdicts = (_verdict(each, systems[0]) for each in systems[1:])
+            rows.append((f"{name}, p of {of_test}", *values))
+            hows.append(f"{name}, {of_test}: {of_first[metric]['signature']}")
+    scores = systems[0].scores
+    for key, name in SCORE_NAMES.items():
+        if kind_of(key) in UNTESTED and kind_of(key) in scores:
+            rows.append((name, *(shown(system.scores, key) for system in systems)))
+            hows += [f"{name}: {how_counted(scores[key])}"] if key in scores else []
+    verdicts = (_verdict(system, systems[0]) for system in systems[1:])
     rows.append((f"{rows[0][0]} against the first", "", *verdicts))
     title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines"
-    names = (marked(system.name, system.other_code) for system in systems)
-    return Grid.of(title, ("score", *names), rows, 1)
-
-
-def _notes(comparison: Comparison) -> list[str]:
-    """Return how each figure was counted."""
-    first = comparison.systems[0]
-    note = code_note(all_of(*(system.other_code for system in comparison.systems)))
-    notes = [f"note: {note}"] if note else []
-    for metric in first.tests["paired_bootstrap"]:
-        for test, found in first.tests.items():
-            signature = found[metric]["signature"]
-            notes.append(f"{SCORE_NAMES[metric]}, {test.replace('_', ' ')}: {signature}")
-    notes += [
-        f"{SCORE_NAMES[key]}: {how_counted(score)}"
-        for key, score in first.scores.items()
-        if key in UNTESTED
-    ]
-    return [*notes, f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)"]
+    columns = ("score", *(marked(system.name, system.other_code) for system in systems))
+    hows.append(f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)")
+    return Grid.of(title, columns, rows, 1), hows
 
 
 def _verdict(system: ComparedSystem, baseline: ComparedSystem) -> str:
@@ -333,10 +314,7 @@ def _differences_grid(comparison: Comparison) -> Grid:
 def _marked_hyps(
     comparison: Comparison, of_line: Difference
 ) -> list[tuple[str, list[tuple[str, bool]], float]]:
-    """Return each system with its words, the ones that differ marked, and its score.
-
-    The baseline is compared with all others, and each of these with the baseline.
-    """
+    """Return each system, its line with marks beside the baseline, or of this beside all others."""
     baseline, *others = of_line.hyps
     words = [marked_words(baseline, others), *(marked_words(other, [baseline]) for other in others)]
     names = (system.name for system in comparison.systems)
@@ -344,10 +322,7 @@ def _marked_hyps(
 
 
 def marked_words(hyp: str, others: Sequence[str]) -> list[tuple[str, bool]]:
-    """Return a line in pieces, and whether others have other words in place of each.
-
-    With single spaces between them, the pieces are the line.
-    """
+    """Return the pieces of a line, and of each whether others have other words there."""
     words = hyp.split(" ")
     is_other = [False] * len(words)
     for other in others:
@@ -357,12 +332,3 @@ def marked_words(hyp: str, others: Sequence[str]) -> list[tuple[str, bool]]:
                 is_other[begin:end] = [True] * (end - begin)
     together = groupby(zip(words, is_other, strict=True), key=lambda each: each[1])
     return [(" ".join(word for word, _ in group), key) for key, group in together]
-
-
-def _page(comparison: Comparison, notes: Sequence[str]) -> str:
-    return TEMPLATES.get_template("compare.html.j2").render(
-        comparison=comparison,
-        scores=_scores_grid(comparison),
-        notes=notes,
-        differences=[(each, _marked_hyps(comparison, each)) for each in comparison.differences],
-    )

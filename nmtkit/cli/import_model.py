@@ -29,9 +29,7 @@ class Tokenizer(StrEnum):
 
 @command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
 def import_model(
-    checkpoint: Annotated[
-        Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint of fairseq.")
-    ],
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A fairseq checkpoint.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     codes: Annotated[
         Path, typer.Option(metavar="FILE", help="The BPE codes of subword-nmt or fastBPE.")

@@ -140,7 +140,7 @@ def _told_if_killed(message: str) -> Iterator[None]:
 
 def _work(connection: Connection) -> None:
     """Be a worker: receive the function, then chunk after chunk, until the parent is gone."""
-    end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         function = connection.recv()
         while True:
@@ -153,13 +153,8 @@ def _work(connection: Connection) -> None:
             connection.send(outcome)
 
 
-def end_with_parent() -> None:
-    """End this process when its parent ends, whatever it is doing or waiting for."""
-
-    def wait() -> None:
-        parent = parent_process()
-        assert parent is not None
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

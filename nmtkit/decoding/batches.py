@@ -75,8 +75,8 @@ def searched(
 ) -> Generator[tuple[list[int], Result], None, None]:
     """Yield the numbers of the sentences of each batch, and what `search` finds for them.
 
-    A batch that does not fit into memory is halved, and so are all later ones. Whoever stops
-    reading sets the event that `search` gets, and waits for its end.
+    A batch that does not fit into memory is halved, and so are all later ones. If the caller stops
+    early, the event that `search` was given is set, and running searches are waited for.
 
     Raises:
         UserError: A single sentence does not fit into memory.
@@ -110,16 +110,15 @@ def searched(
 
 
 _lock = Lock()
-_n_cores: list[int] = []  # that torch uses when no search runs, once for each one that does
+_n_cores: list[int] = []  # that torch used before any search, one entry for each that runs
 
 
 @contextmanager
 def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
     """Start `n` threads, each of which computes on one core; torch has all again afterwards.
 
-    Two cores for the same products are slower than one. torch gives the number that was set last,
-    in whichever thread, to each thread that begins to use it: so the first of several searches
-    reads it for all.
+    Two cores for the same products are slower than one. A new thread gets the number of cores that
+    any thread set last, so only the first of several simultaneous searches reads it.
     """
     with _lock:
         _n_cores.append(_n_cores[0] if _n_cores else torch.get_num_threads())

@@ -29,7 +29,7 @@ def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
 
 
 class Ensemble:
-    """A `StepModel` of one or several, which read the same sentences until they are stopped."""
+    """A `StepModel` of one or several models for the same sentences, until it is stopped."""
 
     def __init__(self, models: Sequence[StepModel], stopping: Event) -> None:
         self._models, self._stopping = models, stopping

@@ -86,10 +86,9 @@ def _run(
     *,
     watch: bool,
 ) -> tuple[Tensor, list["_Watched"]]:
-    """Return the log-probabilities (T,) of the target tokens.
+    """Return the log-probabilities (T,) of the target tokens, and the masks if `watch` is set.
 
-    To `watch` is to return the masks of encoder, decoder and decoder to source too, which have seen
-    all queries and keys.
+    The masks are those of encoder, decoder and cross-attention, with all queries and keys.
     """
     device = model.eval().output_matrix.device
     masks: list[_Watched] = []

@@ -53,7 +53,8 @@ class Bleu:
         cls, score: BLEUScore, signature: str = "", interval: tuple[float, float] = (0.0, 0.0)
     ) -> "Bleu":
         """Take what sacreBLEU computed."""
-        parts = score.score, tuple(score.precisions), score.bp, score.sys_len, score.ref_len
+        of_100 = min(score.score, 100.0)  # which rounding can exceed
+        parts = of_100, tuple(score.precisions), score.bp, score.sys_len, score.ref_len
         return cls(*parts, signature, interval)
 
 

@@ -45,20 +45,13 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
         DamagedError: A file is not what was published.
     """
     verify(artifact)
-    files = artifact.manifest.files
-    return [
-        TranslatedSet(
-            name,
-            artifact.file(f"{name}/{SOURCE}"),
-            artifact.file(f"{name}/{HYPOTHESES}"),
-            tuple(
-                artifact.file(f"{name}/{file}")
-                for file in _reference_files(sum(f.startswith(f"{name}/reference.") for f in files))
-            ),
-            artifact.file(f"{name}/{RATINGS}"),
-        )
-        for name in artifact.manifest.depends_on["test"]["names"]
-    ]
+    sets = []
+    for name in artifact.manifest.depends_on["test"]["names"]:
+        n_references = sum(f.startswith(f"{name}/reference.") for f in artifact.manifest.files)
+        files = (SOURCE, HYPOTHESES, RATINGS, *_reference_files(n_references))
+        src, hyps, ratings, *references = (artifact.file(f"{name}/{file}") for file in files)
+        sets.append(TranslatedSet(name, src, hyps, tuple(references), ratings))
+    return sets
 
 
 def _reference_files(n_references: int) -> list[str]:

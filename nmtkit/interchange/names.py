@@ -1,4 +1,4 @@
-"""The names of our weights in fairseq, most of which Hugging Face's Marian has too."""
+"""What fairseq calls our weights; Hugging Face's Marian uses most of the same names."""
 
 NORMS = {  # of a layer, in the order of its sublayers
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
@@ -28,7 +28,7 @@ OUTSIDE_LAYERS = {
 
 
 def parts_of(name: str) -> list[str]:
-    """Return their names of the parts of our weight `name`, one above the other."""
+    """Return fairseq's names of the parts that our weight `name` stacks, first to last."""
     if name in OUTSIDE_LAYERS:
         return [OUTSIDE_LAYERS[name]]
     side, layer, *sublayer, kind = name.split(".")

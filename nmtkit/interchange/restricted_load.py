@@ -40,7 +40,7 @@ class Inert:
 
 @contextmanager
 def limited_memory(path: Path) -> Iterator[None]:
-    """Let this process take 8 times the size of the file and 2 GiB more, on Linux.
+    """Limit the memory of this process, on Linux: 8 times the size of the file and 2 GiB more.
 
     Raises:
         UserError: What is done with the file needs more.

@@ -9,13 +9,30 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from markupsafe import Markup
 from rich.cells import cell_len
 from rich.table import Table
 
-from nmtkit.reporting.link import Link
 from nmtkit.visible import visible
 
 Row = tuple[str, ...]
+
+
+class Link(str):
+    """A cell; on a page, a link to the element with the id `target`."""
+
+    __slots__ = ("target",)
+    target: str
+
+    def __new__(cls, text: str, target: str) -> "Link":
+        """Return `text`, which leads to `target`."""
+        link = super().__new__(cls, text)
+        link.target = target
+        return link
+
+    def __html__(self) -> Markup:
+        """Return the link as a template prints it."""
+        return Markup('<a href="#{}">{}</a>').format(self.target, visible(str(self)))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from nmtkit.reporting.chart import N_COLOURS, Axis, Chart, Point, Series
 from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
-from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.link import Link
+from nmtkit.reporting.grid import Grid, Link, Row
 from nmtkit.reporting.published import (
     LANGUAGES,
     NOTES,

@@ -413,9 +413,8 @@ def test_hostile_bundle_ends_in_one_sentence_or_works(bundle: Path, name: str) -
     assert "passwd" not in str(said).replace("/etc/passwd", "")
 
 
-@pytest.mark.parametrize("name", ["name: upwards", "n_layers", "model.json: deep"])
-def test_hostile_bundle_is_told_to_the_user(bundle: Path, name: str) -> None:
-    spoil, says = HOSTILE[name]
+def test_hostile_bundle_is_told_to_the_user(bundle: Path) -> None:
+    spoil, says = HOSTILE["n_layers"]
     spoil(bundle)
     ended = nmtkit(bundle.parent, "translate", "--bundle", "bundle", stdin=b"The cat\n")
     assert ended.code == 1

@@ -253,13 +253,3 @@ def test_dropout_equals_plain_attention_with_the_same_mask(
     gradients = [torch.autograd.grad((result**2).sum(), (q, k, v)) for result in (actual, expected)]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-11, rtol=0.0)
-
-
-def test_without_dropout_no_number_is_drawn() -> None:
-    layout = PackedLayout.of_lengths([5, 2])
-    q, k, v = random_rows(layout, layout, torch.float32)
-    before = torch.get_rng_state()
-    packed_attention(q, k, v, layout, layout, causal=False, dropout=0.0)
-    assert torch.equal(torch.get_rng_state(), before)
-    packed_attention(q, k, v, layout, layout, causal=False, dropout=0.1)
-    assert not torch.equal(torch.get_rng_state(), before)

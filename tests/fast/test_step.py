@@ -12,7 +12,7 @@ from torch import Tensor
 from nmtkit.fast import step
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.fast.step import Cache, IncrementalDecoder
+from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 
 V = 29
@@ -78,17 +78,6 @@ def test_each_step_gives_what_the_whole_decoder_gives(
         prefixes = [
             [prefixes[row][beam] for beam in order] for row, order in zip(kept, orders, strict=True)
         ]
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
-def test_keys_and_values_have_the_precision_of_the_model(dtype: torch.dtype) -> None:
-    model = cast(accelerate(random_model()), dtype)
-    layout = PackedLayout.of_lengths([3])
-    memory = model.encode(torch.tensor([9, 8, 2]), layout)
-    cache = Cache(model.decoder[0], memory, layout)
-    cached = cache.keys, cache.values, cache.src_keys, cache.src_values
-    assert {each.dtype for each in cached} == {dtype}
 
 
 @torch.inference_mode()

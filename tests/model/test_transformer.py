@@ -309,22 +309,6 @@ def test_tied_embeddings_are_one_parameter() -> None:
     assert model.src_embedding.weight is model.tgt_embedding.weight is model.output_matrix
 
 
-def test_untied_embeddings_are_three_parameters_with_gradients_of_their_own() -> None:
-    model = model_of(tiny(tie_embeddings=False))
-    tied = sum(parameter.numel() for parameter in model_of(tiny()).parameters())
-    assert sum(parameter.numel() for parameter in model.parameters()) == tied + 2 * V * 12
-    (output,) = run(model, [torch.tensor([3, 5])], [torch.tensor([7, 11, 13])])
-    (output @ model.output_matrix.t())[:, 17].sum().backward()  # type: ignore[no-untyped-call]
-
-    def rows_with_gradient(weight: Tensor) -> list[int]:
-        assert weight.grad is not None
-        return weight.grad.abs().sum(1).nonzero().flatten().tolist()
-
-    assert rows_with_gradient(model.src_embedding.weight) == [3, 5]
-    assert rows_with_gradient(model.tgt_embedding.weight) == [7, 11, 13]
-    assert rows_with_gradient(model.output_matrix) == [17]
-
-
 def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> None:
     model = model_of(tiny(dropout=0.25))
     dropouts = [module for module in model.modules() if isinstance(module, nn.Dropout)]

@@ -1,5 +1,6 @@
 """What each stage depends on, and what is told of a chain's state."""
 
+import itertools
 import shlex
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.store import Store
 
 CHANGES = [  # a value of the demo's recipe, and the first stage that must be made again
     ("corpus.lowercase=true", "prepare"),
@@ -80,6 +82,10 @@ def with_files(recipe: Recipe, folder: Path, text: str = "a\n") -> Recipe:
 def build(draft: Path) -> dict[str, Any]:
     (draft / "made").write_text("content", encoding="utf-8")
     return {"speed": 3}
+
+
+def never(_draft: Path) -> dict[str, Any]:
+    raise AssertionError
 
 
 @pytest.mark.parametrize(("change", "first"), CHANGES)
@@ -150,10 +156,6 @@ def test_artifact_is_made_once_and_then_found(tmp_path: Path) -> None:
     chain = chain_of(load_recipe("demo"), tmp_path)
     assert chain.find("prepare") is None
     made = chain.make("prepare", build)
-
-    def never(_draft: Path) -> dict[str, Any]:
-        raise AssertionError
-
     assert chain.make("prepare", never) == made == chain.need("prepare") == chain.find("prepare")
     assert made.manifest.fingerprint == chain.fingerprint("prepare")
     assert made.manifest.depends_on == chain.depends_on("prepare")
@@ -210,3 +212,13 @@ def test_state_is_unknown_where_a_users_file_is_gone(tmp_path: Path) -> None:
     assert {state.state for state in found} == {"unknown"}
     assert "there is no file" in found[0].why
     assert found[0].fingerprint is None
+
+
+def test_what_was_made_before_the_lock_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chain = chain_of(load_recipe("demo"), tmp_path)
+    made = chain.make("prepare", build)
+    find, n_before = Store.find, itertools.count()
+    monkeypatch.setattr(Store, "find", lambda *of: find(*of) if next(n_before) else None)
+    assert chain.make("prepare", never) == made

@@ -160,9 +160,7 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_rarest_words_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_parts(monkeypatch)
-    clean = prepare._Clean(
-        tmp_path, tmp_path, [{"corpus": "c", "pairs": 0, "kept": 0, "dropped": {}}]
-    )
+    clean = prepare._Clean(tmp_path, tmp_path, [{"pairs": 0, "kept": 0, "dropped": {}}])
     words = {f"once{i}": 1 for i in range(20)} | {f"twice{i}": 2 for i in range(12)} | {"often": 9}
     result = tokenized.Tokenized(0, pairs=[("a", "b")])
     result.words.update(words)

@@ -322,9 +322,6 @@ def test_start_anew_without_checkpoints_is_told(tmp_path: Path, undisturbed: Und
         "first step"
     ]
     assert losses(tmp_path) == losses(undisturbed.directory)
-    said.clear()
-    run(tmp_path / "new", model_of(), config_of(), say=said.append)
-    assert said == []
 
 
 def test_checkpoint_of_too_many_steps_is_refused(tmp_path: Path, undisturbed: Undisturbed) -> None:
