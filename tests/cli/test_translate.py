@@ -1,11 +1,8 @@
 """A text through a bundle: every format keeps the lines, whatever they hold."""
 
-import builtins
 import json
 import os
-import re
 import shutil
-import sys
 from collections.abc import Iterator
 from itertools import combinations, product
 from pathlib import Path
@@ -21,7 +18,7 @@ from system.kills import BeforeOperation, attempt
 
 import nmtkit
 from nmtkit.cli import kept
-from nmtkit.cli.text import Output, _made_from, _search, _write_file, translate
+from nmtkit.cli.text import Output, _made_from, _write_file, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -182,26 +179,6 @@ def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
     assert sorted(parts, key=len) == undisturbed[n_done:]
 
 
-def test_the_next_part_is_searched_while_one_ends_but_none_that_has_yet_to_arrive(
-    bundle: Path,
-) -> None:
-    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.CTRANSLATE2)
-    begun: list[int] = []
-
-    def parts() -> Iterator[list[str]]:
-        for line in LINES:
-            begun.append(len(begun))
-            yield [line]
-
-    ahead = _search(translator, 1, parts(), is_ahead=True)
-    assert next(ahead)[0] == LINES[:1]
-    assert begun == [0, 1]
-    assert [part for part, _ in ahead] == [[line] for line in LINES[1:]]
-    begun.clear()
-    assert next(_search(translator, 1, parts(), is_ahead=False))[0] == LINES[:1]
-    assert begun == [0]
-
-
 def test_draft_of_another_translation_is_not_resumed(bundle: Path, tmp_path: Path) -> None:
     other = publish_bundle(tmp_path / "other", tiny(), seed=4)
 
@@ -270,15 +247,6 @@ def test_json_has_a_line_for_each_line_and_adds_up(
     assert translator.translate([LONG])[0].n_pieces > 2
 
 
-def test_fairseq_has_all_lines_of_each_line(translator: nmtkit.Translator, tmp_path: Path) -> None:
-    written = output_of(translator, Output(Format.FAIRSEQ, 1, align=False), tmp_path)
-    kinds = [re.match(r"([SHDP])-(\d+)\t", line) for line in written]
-    expected = [(kind, str(i)) for i in range(len(LINES)) for kind in "SHDP"]
-    assert [kind and kind.groups() for kind in kinds] == expected
-    texts = [line.split("\t")[2] for line in written if line.startswith("D-")]
-    assert texts == [translation.text for translation in translator.translate(LINES)]
-
-
 def test_beam_and_length_penalty_are_taken_in_place_of_the_bundles(bundle: Path) -> None:
     changed = nmtkit.Translator(str(bundle), device="cpu", beam_size=2, length_penalty=0.0)
     assert (changed.decoding.beam_size, changed.decoding.length_penalty) == (2, 0.0)
@@ -322,29 +290,3 @@ def test_combinations_of_pieces_are_the_best_of_all(pieces: list[list[float]], n
     found = [sum(each.score for each in best) for best in _best_combinations(hypotheses, n)]
     totals = sorted((sum(combination) for combination in product(*pieces)), reverse=True)
     assert found == pytest.approx(totals[:n])
-
-
-def test_prompt_answers_each_line_until_ctrl_d(
-    translator: nmtkit.Translator,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    asked: list[str] = []
-    typed = typing(["The cat", "", "Who looked?"])
-
-    def answer(prompt: str) -> str:
-        asked.append(prompt + capsys.readouterr().out)
-        return next(typed)
-
-    monkeypatch.setattr(builtins, "input", answer)
-    for stream in (sys.stdin, sys.stdout):
-        monkeypatch.setattr(stream, "isatty", lambda: True)
-    translate(translator, Output(Format.TEXT, 1, align=False))
-    first, last = (each.text for each in translator.translate(["The cat", "Who looked?"]))
-    assert asked == ["en> ", f"en> {first}\n", "en> \n", f"en> {last}\n"]
-    assert capsys.readouterr().out == "\n"
-
-
-def typing(lines: list[str]) -> Iterator[str]:
-    yield from lines
-    raise EOFError

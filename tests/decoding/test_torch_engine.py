@@ -13,11 +13,9 @@ from torch import Tensor
 from nmtkit.decoding import batches, torch_engine
 from nmtkit.decoding.beam_search import beam_search
 from nmtkit.decoding.engine import Hypothesis
-from nmtkit.decoding.ensemble import log_mean_probability
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.packing import PackedLayout
 from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
@@ -130,15 +128,6 @@ def test_ensemble_searches_by_the_mean_probability_and_rates_by_it() -> None:
     assert any(ours[0] != translate(models[0], [sources[i]])[0] for i, ours in enumerate(found))
 
 
-def test_mean_is_that_of_probabilities_and_never_above_0() -> None:
-    first, second = torch.tensor([0.2, 0.8, 0.0]), torch.tensor([0.6, 0.4])
-    mean = log_mean_probability([first.log(), second.log()])
-    torch.testing.assert_close(mean, torch.tensor([0.4, 0.6]).log())
-    assert log_mean_probability([torch.zeros(2)] * 3).tolist() == [0, 0]
-    nothing = torch.full((1,), -torch.inf)
-    assert log_mean_probability([nothing, nothing]).item() == -torch.inf
-
-
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
 def test_translation_does_not_depend_on_what_else_is_in_the_batch(
     monkeypatch: pytest.MonkeyPatch, batch_tokens: int
@@ -152,30 +141,6 @@ def test_translation_does_not_depend_on_what_else_is_in_the_batch(
     assert sum(done) == 12
     assert_same(translate(model, sources[5:7][::-1]), alone[5:7][::-1])
     assert translate(model, []) == []
-
-
-def batches_of(model: Transformer, sources: list[list[int]]) -> list[list[int]]:
-    """The lengths of the sentences in each batch that is translated."""
-    lengths: list[list[int]] = []
-    with pytest.MonkeyPatch.context() as patch:
-
-        def encode(src: Tensor, layout: PackedLayout) -> Tensor:
-            lengths.append(layout.lengths.tolist())
-            return Transformer.encode(model, src, layout)
-
-        patch.setattr(model, "encode", encode)
-        translate(model, sources)
-    return lengths
-
-
-def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 20)
-    sources = [[*[5] * (length - 1), EOS_ID] for length in (9, 1, 4, 40, 4, 2, 9, 7)]
-    assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2, 1]]
-    monkeypatch.setitem(batches.BATCH_ROWS, "cpu", 8)  # of 3 beams
-    assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2], [1]]
 
 
 OUT_OF_MEMORY = [
