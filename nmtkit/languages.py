@@ -86,10 +86,7 @@ class Language:
         return self.code != other.code or self.script != other.script or are_variants
 
     def among(self, known: Iterable["Language"]) -> list["Language"]:
-        """Return which of `known` it may stand for.
-
-        That is the language itself; or else, if it names no variant, all variants of it.
-        """
+        """Return the one of `known` that it is, or else all variants of it if it names none."""
         known = list(known)
         exact = [each for each in known if each == self]
         return exact or [each for each in known if not self.variant and each.code == self.code]

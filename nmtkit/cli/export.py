@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
 README = "README.md"
 TEXT = """
-Raw text becomes tokens as the scripts of Moses make them:
-normalize-punctuation.perl, lower-casing and tokenizer.perl, each if it is named here ("none" only
-collapses spaces):
+Raw text becomes tokens by normalize-punctuation.perl, lower-casing and tokenizer.perl of Moses,
+each if it is named here ("none" only collapses spaces):
 
 {sides}
 
-Tokens become subwords by `codes.bpe` (`subword-nmt apply-bpe -c codes.bpe`) or by
-`sentencepiece.model`, whichever is in this folder. The way back is joining subwords, then
-detokenizer.perl. A source has at most {n:,} subwords. The length penalty of this library divides by
-length ** alpha, not by ((5 + length) / 6) ** alpha.
+Tokens become subwords by `subword-nmt apply-bpe -c codes.bpe` or by `sentencepiece.model`. The way
+back is joining subwords, then detokenizer.perl. A source has at most {n:,} subwords. This library
+divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
 """
 
 

@@ -57,12 +57,6 @@ def translate(
     Lines of standard input that have arrived are translated together; a line that comes alone is
     answered at once. A file that is translated to a file is resumed after the last part that a
     stopped command finished.
-
-    Args:
-        translator: A bundle.
-        output: What is written of each line.
-        source: A file or a pipe; None for standard input.
-        target: A file, which is replaced at the end, a device or a pipe; None for standard output.
     """
     # A pipe can be read only once. A damaged file is refused at once.
     is_file = source is not None and source.is_file()
@@ -147,11 +141,8 @@ def _write_file(
 ) -> None:
     """Write a file that is whole or not there; what is stopped is resumed.
 
-    Args:
-        written: Returns what is written of the lines after so many.
-        file: The file.
-        n_lines: Of the text; None: the text can't be read again.
-        made_from: What determines the translation.
+    `written` returns what is written of the lines after so many. `n_lines` is None if the text
+    can't be read again.
     """
     with beside(file) as draft:
         journal = Journal(draft, draft, made_from)
@@ -186,16 +177,9 @@ def _write_file(
 def rated(
     translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
 ) -> Iterator[str]:
-    """Rate each line of a text as the translation of the same line of another.
+    """Rate each line of a text as the translation of the same line of another, and tell the sum.
 
-    What all lines add up to is told at the end.
-
-    Args:
-        translator: A bundle.
-        src: The source, a file or a pipe.
-        tgt: Its translation.
-        how: What is written; as text, the log-probability and the perplexity of each line.
-        align: Whether to add the source words of each word, where the format has them.
+    As text, that is the log-probability and the perplexity of each line.
     """
     for path in (src, tgt):
         if path.is_file():  # a pipe can be read only once

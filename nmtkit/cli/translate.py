@@ -1,7 +1,6 @@
 """nmtkit translate."""
 
 import gc
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -107,18 +106,6 @@ def engine_for(engine: EngineName | None, *, align: bool) -> EngineName:
 
 
 def _check_places(source: Path | None, target: Path | None) -> None:
-    from nmtkit.sources.archives import is_compressed
-
-    if (source or sys.stdin) is None or (target or sys.stdout) is None:
-        raise UserError(
-            "`nmtkit translate --bundle` reads standard input and writes standard output, and one "
-            "of them is closed; give --input FILE and --output FILE"
-        )
     if source and target and target.exists() and source.exists() and source.samefile(target):
         raise UserError(f"--input and --output are both {target}; name another --output")
-    if target and target.suffix and is_compressed(target.name):
-        raise UserError(
-            f"--output {target} would not be compressed; name it without {target.suffix}, and "
-            "compress it afterwards"
-        )
     check_file("--output", target)

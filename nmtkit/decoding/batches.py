@@ -1,9 +1,8 @@
 """Batches of sentences of like length, each searched by a thread on a core of its own."""
 
 from bisect import bisect
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from itertools import accumulate
 from threading import Event
 from typing import TypeVar
@@ -42,8 +41,8 @@ class Waiting:
     def take(self) -> list[int]:
         """Take the numbers of the sentences of the next batch, the longest that there are.
 
-        Their tokens are at most a thread's share, so that all threads end at about the same time.
-        The last batches would be of a few sentences each; these are not divided any further.
+        Their tokens are at most a thread's share, so that all threads end at about the same time,
+        but no batch has only a few sentences.
         """
         lengths = [self._lengths[i] for i in self._numbers]
         n_fit = self._max_tokens // lengths[0]
@@ -84,32 +83,22 @@ def searched(
             return None  # rather than an exception, which would keep what is in memory
 
     running: dict[Future[Result | None], list[int]] = {}
-    with _threads(waiting.n_threads) as pool:
-        try:
-            while waiting or running:
-                while waiting and len(running) < waiting.n_threads:
-                    numbers = waiting.take()
-                    running[pool.submit(search_if_fits, numbers)] = numbers
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    numbers = running.pop(future)
-                    found = future.result()
-                    if found is None:
-                        waiting.put_back(numbers)
-                    else:
-                        yield numbers, found
-        finally:
-            stopping.set()
-
-
-@contextmanager
-def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
-    """Start `n` threads, each of which computes on one core; torch has all again afterwards.
-
-    Two cores for the same products are slower than one.
-    """
     n_cores = torch.get_num_threads()
+    # Each thread computes on one core: two cores for the same products are slower.
+    pool = ThreadPoolExecutor(waiting.n_threads, "", torch.set_num_threads, (1,))
     try:
-        with ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
-            yield pool
+        while waiting or running:
+            while waiting and len(running) < waiting.n_threads:
+                numbers = waiting.take()
+                running[pool.submit(search_if_fits, numbers)] = numbers
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                numbers = running.pop(future)
+                found = future.result()
+                if found is None:
+                    waiting.put_back(numbers)
+                else:
+                    yield numbers, found
     finally:
+        stopping.set()
+        pool.shutdown()
         torch.set_num_threads(n_cores)

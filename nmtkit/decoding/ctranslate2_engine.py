@@ -2,10 +2,9 @@
 
 Only the conversion imports torch.
 
-Deviation: this is not the paper's search to the letter. It finishes only those hypotheses whose EOS
-is among the best `beam_size` continuations of a step, not among twice as many, and it ends with
-1.5 or 2 times `beam_size` finished ones, not when no better one can follow. What it has found is
-ranked as our own search does.
+Deviation: this is not the paper's search to the letter. It finishes only hypotheses whose EOS is
+among the best `beam_size` continuations of a step, not among twice as many, and it ends with 1.5 or
+2 times `beam_size` finished ones, not when no better one can follow.
 """
 
 import os
@@ -219,11 +218,7 @@ def _n_threads() -> int:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept; it may be deleted at any time.
-
-    Raises:
-        OSError: The user has no home folder.
-    """
+    """Return where converted models are kept; it may be deleted at any time."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "nmtkit"

@@ -53,27 +53,19 @@ class Engine(ABC):
         n_best: int,
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        """Translate sentences by beam search.
-
-        Args:
-            sources: The token ids of each sentence, with the EOS.
-            decoding: The beam, the length penalty and the maximum length.
-            n_best: Number of hypotheses to return, at most the size of the beam.
-            progress: Called with the number of sentences translated since the last call.
+        """Translate sentences, given as token ids with the EOS, by beam search.
 
         Returns:
             The hypotheses of each sentence, in input order, best first: at least one, and fewer
-            than `n_best` only if the search found fewer with a probability above 0.
+            than `n_best` only if the search found fewer with a probability above 0. `progress` is
+            called with the number of sentences translated since the last call.
         """
 
     @abstractmethod
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
-        """Rate given translations, and return the ratings in input order.
+        """Rate translations, given without the EOS, of sentences with it, in input order.
 
-        Args:
-            sources: The token ids of each sentence, with the EOS.
-            targets: The token ids of each translation, without the EOS.
-            align: Whether to find the source token of each target token.
+        `align` asks for the source token of each target token, too.
         """

@@ -17,13 +17,9 @@ from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 def write_model(
     folder: Path, model: Transformer, vocabulary: Sequence[str], dtype: str, n_positions: int
 ) -> None:
-    """Write what `ctranslate2.Translator` loads.
+    """Write what `ctranslate2.Translator` loads of a `model` on the CPU, its matrices in `dtype`.
 
-    Args:
-        model: The model, on the CPU.
-        vocabulary: A different string for each row of the model's embeddings.
-        dtype: Type of the matrices in the file: float32, bfloat16, float16 or int8.
-        n_positions: Number of positions that it will be able to read and to write.
+    `vocabulary` has a different string for each row of the embeddings.
     """
     _check_supported(model.config)
     spec = TransformerSpec.from_config(
@@ -50,16 +46,12 @@ def write_model(
 
 
 def _check_supported(config: ModelConfig) -> None:
-    if config.neighbourhood is not None:
-        raise UserError(
-            "CTranslate2 runs no model with restricted self-attention, neighbourhood = "
-            f"{config.neighbourhood:,}; use --engine torch"
-        )
     width = config.d_model / config.n_heads
-    if not config.d_k == config.d_v == width:
+    if config.neighbourhood is not None or not config.d_k == config.d_v == width:
         raise UserError(
-            f"CTranslate2 runs no model with d_k = {config.d_k:,} and d_v = {config.d_v:,}, only "
-            f"with d_model / n_heads = {width:,g} for both; use --engine torch"
+            f"CTranslate2 runs no model with d_k = {config.d_k:,}, d_v = {config.d_v:,} and "
+            f"neighbourhood = {config.neighbourhood}, only with d_model / n_heads = {width:,g} for "
+            "both and full self-attention; use --engine torch"
         )
 
 

@@ -34,30 +34,23 @@ UNSCALED = re.compile(r"(qkv|\.q|\.kv|w1)\.bias$")
 
 
 def _check_supported(config: ModelConfig) -> None:
-    if config.neighbourhood is not None:
-        raise UserError(
-            "Hugging Face's Marian runs no model with restricted self-attention, neighbourhood = "
-            f"{config.neighbourhood:,}, and neither does any other export; use nmtkit translate"
-        )
     width = config.d_model / config.n_heads
-    if config.norm != "post" or not config.d_k == config.d_v == width:
+    is_plain = config.norm == "post" and config.neighbourhood is None
+    if not is_plain or not config.d_k == config.d_v == width:
         raise UserError(
-            "Hugging Face's Marian runs only post-norm models with d_k = d_v = d_model / n_heads, "
-            f"not one with norm = {config.norm}, d_k = {config.d_k:,} and d_v = {config.d_v:,}; "
-            "use --format ctranslate2"
+            "Hugging Face's Marian runs only post-norm models with d_k = d_v = d_model / n_heads "
+            f"and full self-attention, not one with norm = {config.norm}, d_k = {config.d_k:,}, "
+            f"d_v = {config.d_v:,} and neighbourhood = {config.neighbourhood}; use nmtkit translate"
         )
 
 
 def write_model(
     folder: Path, model: Transformer, n_tokens: int, decoding: DecodingConfig, n_positions: int
 ) -> None:
-    """Write what `MarianMTModel.from_pretrained` loads.
+    """Write what `MarianMTModel.from_pretrained` loads of a `model` on the CPU.
 
-    Args:
-        model: The model, on the CPU.
-        n_tokens: Size of the vocabulary; rows of the embeddings beyond it are never produced.
-        decoding: Defaults of `generate`, which divides by length ** length_penalty.
-        n_positions: Number of positions that it will be able to read and to write.
+    Rows of its embeddings beyond the vocabulary, `n_tokens`, are never produced. `generate` divides
+    by length ** length_penalty.
     """
     config, n_rows = model.config, len(model.output_matrix)
     _check_supported(config)

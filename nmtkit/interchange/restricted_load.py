@@ -64,13 +64,9 @@ def limited_memory(path: Path) -> Iterator[None]:
 def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     """Load a file by torch's restricted unpickler, on the CPU.
 
-    A zip archive, which torch writes since 1.6, is mapped; a file of an older torch is read whole.
-
-    Args:
-        path: The file.
-        names: What its pickle may name besides tensors, as module.name. Nothing of it is imported
-            or called: an `Inert` takes its place, a dictionary that of a defaultdict.
-        packages: The beginnings of other such names.
+    Its pickle may name, besides tensors, `names` (as module.name) and what begins with one of
+    `packages`. Nothing of it is imported or called: an `Inert` takes its place, a dictionary that
+    of a defaultdict. A zip archive, which torch writes since 1.6, is mapped; else all is read.
     """
     try:
         with path.open("rb") as file:

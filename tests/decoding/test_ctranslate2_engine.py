@@ -3,6 +3,7 @@
 import copy
 import errno
 import fcntl
+import re
 import shutil
 import subprocess
 import sys
@@ -288,9 +289,8 @@ load_auto = partial(load, engine=EngineName.AUTO)
     ("change", "why"),
     [
         ({}, None),
-        ({"d_k": 3}, "CTranslate2 runs no model with d_k = 3 and"),
-        ({"d_v": 5}, "CTranslate2 runs no model with d_k = 4 and d_v = 5"),
-        ({"neighbourhood": 3}, "CTranslate2 runs no model with restricted self-attention, neighb"),
+        ({"d_v": 5}, "CTranslate2 runs no model with d_k = 4, d_v = 5 and"),
+        ({"neighbourhood": 3}, "CTranslate2 runs no model with .* neighbourhood = 3"),
     ],
 )
 def test_auto_is_ctranslate2_where_it_can_run_the_model(
@@ -298,8 +298,8 @@ def test_auto_is_ctranslate2_where_it_can_run_the_model(
 ) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny(**change))
     assert load_auto(bundle).name == ("torch" if why else "ctranslate2")
-    says = f"engine: torch, since CTranslate2 failed ({why}" if why else "engine: ctranslate2"
-    assert capsys.readouterr().err.startswith(says)
+    says = rf"engine: torch, since CTranslate2 failed \({why}" if why else "engine: ctranslate2"
+    assert re.match(says, capsys.readouterr().err)
     if why:
         with pytest.raises(UserError, match=f"{why}.*; use --engine torch"):
             load(bundle)

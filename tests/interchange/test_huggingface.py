@@ -49,16 +49,7 @@ def test_logits_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> N
         torch.testing.assert_close(found.logits[0], expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"norm": "pre"}, "use --format ctranslate2"),
-        ({"d_k": 3}, "use --format ctranslate2"),
-        ({"neighbourhood": 9}, "no model with restricted self-attention, neighbourhood = 9"),
-    ],
-)
-def test_model_that_it_cannot_express_is_refused(
-    change: dict[str, object], says: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=says):
+@pytest.mark.parametrize("change", [{"norm": "pre"}, {"d_k": 3}, {"neighbourhood": 9}])
+def test_model_that_it_cannot_express_is_refused(change: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Marian runs only post-norm models"):
         write_model(tmp_path, random_model(tiny(**change)), N_TOKENS, DECODING, n_positions=64)
