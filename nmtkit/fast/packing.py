@@ -31,7 +31,7 @@ class Capacity:
 
     @classmethod
     def of(cls, max_tokens: int, max_seqlen: int) -> "Capacity":
-        """Return the capacity for `max_tokens` tokens in sentences of at most `max_seqlen` (> 1)."""
+        """Return the capacity for `max_tokens` in sentences of at most `max_seqlen` (> 1)."""
         n_fillers = -(-max_tokens // (max_seqlen - 1))
         n_sentences = -(-max_tokens // SHORT_MEAN) + n_fillers
         return cls(max_tokens + n_fillers, n_sentences, n_fillers, max_seqlen)
