@@ -1,6 +1,5 @@
 """What the machine is asked for and what it has."""
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -50,15 +49,6 @@ def test_auto_is_the_cpu_where_there_is_no_gpu_but_not_where_torch_cannot_use_it
     assert replace(MACHINE, device="cpu").torch_device() == torch.device("cpu")
 
 
-def test_a_numbered_gpu_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[torch.device] = []
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    for name in ("cpu", "cuda", "cuda:1"):
-        replace(MACHINE, device=name).torch_device()
-    assert chosen == [torch.device("cuda:1")]
-
-
 def test_precision_is_bfloat16_where_a_gpu_computes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     for has_it, expected in ((True, torch.bfloat16), (False, torch.float32)):
@@ -89,11 +79,6 @@ def test_micro_batch_is_what_the_user_says_or_what_fits(monkeypatch: pytest.Monk
     assert MACHINE.tokens_per_micro_batch(cuda) == 15 * GPU_TOKENS_PER_GIB
     for device in (cpu, cuda):
         assert replace(MACHINE, max_tokens=77).tokens_per_micro_batch(device) == 77
-
-
-def test_there_is_a_worker_for_each_core_of_this_process() -> None:
-    assert MACHINE.n_workers() == len(os.sched_getaffinity(0))
-    assert replace(MACHINE, workers=77).n_workers() == 77
 
 
 def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(

@@ -1,12 +1,10 @@
 """A text through a bundle: every format keeps the lines, whatever they hold."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from itertools import combinations, product
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -14,7 +12,6 @@ from bundles import publish_bundle
 from hypothesis import given
 from hypothesis import strategies as st
 from models import tiny
-from system.kills import BeforeOperation, attempt
 
 import nmtkit
 from nmtkit.cli import kept
@@ -57,25 +54,6 @@ def test_python_and_the_command_give_the_same_text(
     assert len(set(texts)) == 5
 
 
-def test_a_pipe_is_translated_into_a_pipe(translator: nmtkit.Translator, tmp_path: Path) -> None:
-    texts = [translation.text for translation in translator.translate(LINES)]
-    source, target = tmp_path / "source", tmp_path / "target"
-    for pipe in (source, target):
-        os.mkfifo(pipe)
-    got: list[str] = []
-    threads = [
-        Thread(target=source.write_text, args=("".join(f"{line}\n" for line in LINES),)),
-        Thread(target=lambda: got.append(target.read_text(encoding="utf-8"))),
-    ]
-    for thread in threads:
-        thread.start()
-    translate(translator, Output(Format.TEXT, 1, align=False), source, target)
-    for thread in threads:
-        thread.join()
-    assert got == ["".join(f"{text}\n" for text in texts)]
-    assert {path.name for path in tmp_path.iterdir()} == {"source", "target"}
-
-
 # Resumed
 
 PARTS = [(1, "erste\n"), (2, "zweite\u2028\n\n"), (1, "vierte\n")]
@@ -98,22 +76,6 @@ def write_parts(file: Path, n_parts: int = len(PARTS), made_from: str = "these")
 
     _write_file(written, file, 4, {"text": made_from})
     return asked
-
-
-def test_kill_at_any_moment_loses_nothing(tmp_path: Path) -> None:
-    def work(folder: Path) -> None:
-        write_parts(folder / "out")
-
-    (tmp_path / "whole").mkdir()
-    undisturbed = attempt(work, tmp_path / "whole")
-    assert undisturbed.code == 0
-    for point in range(1, undisturbed.operations + 1):
-        folder = tmp_path / f"{point}"
-        folder.mkdir()
-        assert attempt(work, folder, "sorted", BeforeOperation(point)).killed
-        assert attempt(work, folder).code == 0
-        assert (folder / "out").read_text(encoding="utf-8") == WHOLE
-        assert [path.name for path in folder.iterdir()] == ["out"]
 
 
 def test_what_was_written_is_continued_unless_it_is_of_another_text(
@@ -209,22 +171,6 @@ def test_lines_may_come_from_anywhere_but_not_as_one_string(translator: nmtkit.T
         translator.translate("The cat sat.")
     with pytest.raises(TypeError, match="give a list of lines"):
         translator.n_best("The cat sat.", 2)
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_n_best_lists_are_numbered_by_line(
-    translator: nmtkit.Translator, tmp_path: Path, n: int
-) -> None:
-    written = output_of(translator, Output(Format.MOSES, n, align=False), tmp_path)
-    columns = [line.split(" ||| ") for line in written]
-    assert [int(number) for number, *_ in columns] == [
-        i for i, line in enumerate(LINES) for _ in range(n if line.strip() else 1)
-    ]
-    best = {int(number): text for number, text, *_ in reversed(columns)}
-    texts = [translation.text for translation in translator.translate(LINES)]
-    assert [best[i].replace("&#124;", "|") for i in range(len(LINES))] == texts
-    scores = [(int(number), -float(total)) for number, *_, total in columns]
-    assert scores == sorted(scores)
 
 
 def test_json_has_a_line_for_each_line_and_adds_up(

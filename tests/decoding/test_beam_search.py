@@ -189,19 +189,6 @@ def test_the_search_equals_a_plain_one_that_never_stops_early(
             assert hypothesis.score == pytest.approx(score, rel=1e-6, abs=1e-6)
 
 
-def test_a_beam_that_only_its_length_will_redeem_is_not_given_up() -> None:
-    """The short end scores log 0.7 = -0.36 at once, the long one log 0.3 / (26 / 6) = -0.28."""
-
-    def now_or_late(_: int, prefix: Prefix) -> list[float]:
-        if not prefix:
-            return [math.log(0.7), -math.inf, math.log(0.3)]
-        return one_hot(3, EOS if len(prefix) == 20 else 2)
-
-    ((late,),) = search(now_or_late, [30], beam_size=2, alpha=1.0)
-    assert late.tokens == [2] * 20
-    assert late.score == pytest.approx(math.log(0.3) / (26 / 6))
-
-
 # 64 tokens are one block of the search for the best tokens, 700 are ten and an odd end.
 @pytest.mark.parametrize("vocab", [2, 5, 64, 700])
 @pytest.mark.parametrize("seed", range(4))
@@ -211,15 +198,6 @@ def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -
     found = search(model, max_lengths, beam_size=4, alpha=0.0, n_best=4)
     for sentence, max_length in enumerate(max_lengths):
         assert_same(found[sentence], plain_search(model, sentence, max_length, 4, 0.0))
-
-
-def test_a_batch_gives_what_each_sentence_gives_alone() -> None:
-    model = random_model(seed=3, vocab=6, spread=2.0)
-    max_lengths = [5, 11, 2, 8, 0, 7, 11]
-    together = search(model, max_lengths, beam_size=4, alpha=0.6, n_best=2)
-    for sentence, max_length in enumerate(max_lengths):
-        alone = search(model, [max_length], 4, 0.6, n_best=2, sentences=[sentence])
-        assert together[sentence] == alone[0]
 
 
 def test_finished_sentences_leave_the_batch_at_once() -> None:

@@ -9,15 +9,12 @@ import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from bundles import publish_bundle
-from hypothesis import given
-from hypothesis import strategies as st
 from models import tiny
 from safetensors.torch import load_file, save
 from system.command import flip_byte, nmtkit, sentence
@@ -27,7 +24,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
-from nmtkit.files import canonical_json, read_record, sealed, sha256_of, write_json
+from nmtkit.files import read_record, sealed, sha256_of, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS, count_parameters
 from nmtkit.store import MANIFEST, publish_directory
@@ -385,39 +382,3 @@ def test_hostile_bundle_is_told_to_the_user(bundle: Path) -> None:
     ended = nmtkit(bundle.parent, "translate", "--bundle", "bundle", stdin=b"The cat\n")
     assert ended.code == 1
     assert re.search(str(says), sentence(ended))
-
-
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-values = leaves | st.lists(leaves, max_size=2) | st.dictionaries(st.text(max_size=5), leaves)
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """All containers and keys inside a JSON value."""
-    if not isinstance(value, dict):
-        return []
-    return [place for key in value for place in ((value, key), *places(value[key]))]
-
-
-@given(name=st.sampled_from([MANIFEST, MODEL, TOKENIZATION]), data=st.data())
-def test_json_with_anything_in_any_place_ends_in_one_sentence_or_works(
-    original: Path, tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
-) -> None:
-    bundle = Path(shutil.copytree(original, tmp_path_factory.mktemp("fuzz") / "bundle"))
-    content = json.loads((bundle / name).read_bytes())
-    content.pop("sha256", None)  # or else nothing but this would be seen
-    for _ in range(data.draw(st.integers(1, 3), label="changes")):
-        container, key = data.draw(st.sampled_from(places(content)), label="place")
-        match data.draw(st.sampled_from(["replace", "delete", "add"]), label="how"):
-            case "replace":
-                container[key] = data.draw(values, label="value")
-            case "delete":
-                container.pop(key, None)
-            case _:
-                container[data.draw(st.text(max_size=5), label="key")] = data.draw(values)
-        if not places(content):
-            break
-    if name == MANIFEST:
-        with suppress(UnicodeEncodeError):  # half of a surrogate pair has no hash
-            content = sealed(content)
-    put(name, canonical_json(content).encode(errors="surrogatepass"))(bundle)
-    ending(bundle)

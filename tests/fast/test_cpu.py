@@ -23,25 +23,12 @@ def test_p_of_the_elements_are_dropped_and_the_others_are_scaled(p: float) -> No
     assert kept.item() == pytest.approx(1 / (1 - p), rel=2e-5)  # p is met to 1 / 65,536
 
 
-@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 11)])
-def test_any_number_of_elements_is_dropped_from(shape: tuple[int, ...]) -> None:
-    output = dropped_ones(0.5, *shape)
-    assert output.shape == shape
-    assert set(output.flatten().tolist()) <= {0.0, 2.0}
-
-
 def test_dropout_that_is_off_changes_nothing_and_draws_nothing() -> None:
     x = torch.randn(5, 7)
     before = torch.get_rng_state()
     assert torch.equal(Dropout(0.9).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_same_seed_drops_the_same_elements_and_each_call_others() -> None:
-    first, dropout = dropped_ones(0.3, 50, 41, seed=7), Dropout(0.3)
-    assert torch.equal(first, dropped_ones(0.3, 50, 41, seed=7))
-    assert not torch.equal(first, dropout(torch.ones(50, 41)))
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 4, 8, 64])

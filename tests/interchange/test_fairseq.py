@@ -94,14 +94,6 @@ def test_settings_are_found_where_fairseq_puts_them(
         read_model(path, ["de", "en"])
 
 
-def test_half_precision_becomes_float32(tmp_path: Path) -> None:
-    model = FairseqModel(N_ROWS)
-    for parameter in model.parameters():
-        parameter.data = parameter.data.half().float()
-    state = {name: weight.half() for name, weight in model.state().items()}
-    check_equal(save_checkpoint(tmp_path / "m.pt", state, model.settings()), model)
-
-
 @pytest.mark.parametrize(
     ("settings", "state", "message"),
     [
@@ -238,21 +230,6 @@ def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> No
     for path in (zipped, legacy):
         with pytest.raises(UserError):
             read_model(path, LANGS)
-
-
-def test_files_that_torch_does_not_read_are_refused_by_what_they_are(tmp_path: Path) -> None:
-    path = tmp_path / "m.pt"
-    for method, says in (
-        (zipfile.ZIP_STORED, r"a zip archive with 0 data\.pkl"),
-        (zipfile.ZIP_DEFLATED, "a part is compressed"),  # which could be a bomb
-    ):
-        with zipfile.ZipFile(path, "w", method) as archive:
-            archive.writestr("a", b"")
-        with pytest.raises(UserError, match=says):
-            read_model(path, LANGS)
-    torch.save({}, path, pickle_protocol=4)
-    with pytest.raises(UserError, match="is damaged, or not a file of torch"):
-        read_model(path, LANGS)
 
 
 def test_dictionary_has_symbols_before_and_fillers_behind(tmp_path: Path) -> None:
