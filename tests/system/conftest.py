@@ -1,6 +1,7 @@
 """A language that a tiny model learns in seconds, its recipe, and one finished run of it."""
 
 import random
+import re
 import shutil
 import time
 from dataclasses import dataclass
@@ -46,11 +47,15 @@ CHANGES = {
     "max_extra_tokens": 10,
     "sets": '[{ name = "test", src = "test.en", tgt = "test.de" }]',
 }
-TOML = "".join(
-    f"{key} = {CHANGES.get(key, value)}\n" if value else f"{line}\n"
-    for line in (recipes_dir() / "demo.toml").read_text(encoding="utf-8").split("\n")
-    for key, _, value in [line.partition(" = ")]
-)
+
+
+def recipe(**changes: object) -> str:
+    """The tiny recipe with `changes`."""
+    text = (recipes_dir() / "demo.toml").read_text(encoding="utf-8")
+    for key, value in {**CHANGES, **changes}.items():
+        text, n = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert n == 1, key
+    return text
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ class Finished:
 
 def write_texts(folder: Path) -> None:
     """Write the texts and the recipe."""
-    (folder / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
+    (folder / RECIPE).write_text(recipe(), encoding="utf-8", newline="\n")
     generator = random.Random(1)
     seen: set[str] = set()
     for split, n_pairs in (("train", N_TRAIN), ("dev", N_DEV), ("test", N_TEST)):

@@ -19,7 +19,6 @@ from system.command import (
     Outcome,
     artifact,
     done,
-    environment,
     nmtkit,
     outcome,
     sentence,
@@ -76,25 +75,18 @@ def test_quiet_leaves_results_and_errors(complete: Path) -> None:
 
 
 def test_help_imports_nothing_slow(tmp_path: Path) -> None:
+    slow = "torch numpy pydantic rich sacremoses sacrebleu datasets subword_nmt jinja2"
     code = (
         "import sys; sys.argv = ['nmtkit', '--help']\n"
         "from nmtkit.cli import main\n"
         "try: main()\n"
-        "finally: print(*sorted(sys.modules), file=sys.stderr)\n"
+        f"finally: sys.exit(' '.join(sys.modules.keys() & set('{slow}'.split())))\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True, text=True
     )
-    modules = ended.stderr.split()
-    assert "typer" in modules
-    slow = {"torch", "numpy", "pydantic", "rich", "sacremoses", "sacrebleu"}
-    slow |= {"datasets", "subword_nmt", "jinja2"}
-    assert not slow & set(modules)
+    assert ended.stderr == "\n"
+    assert "Usage" in ended.stdout
 
 
 # nmtkit translate --bundle
@@ -142,17 +134,16 @@ def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
     assert ended.out == expected
 
 
-def test_reader_that_goes_away_ends_it_without_a_word(finished: Finished) -> None:
-    with start(finished.folder, "--quiet", "translate", "--bundle", bundle(finished)) as process:
-        assert answer(process, b"a b c\n")
-        assert process.stdout
-        process.stdout.close()
-        assert process.stdin
-        assert process.stderr
-        process.stdin.write(b"a b c\n")
-        process.stdin.flush()
-        assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
-        assert process.stderr.read() == b""
+def test_reader_that_goes_away_ends_a_command_without_a_word(finished: Finished) -> None:
+    for command in (("translate", "--bundle", bundle(finished)), ("recipes",)):
+        with start(finished.folder, "--quiet", *command) as process:
+            assert command == ("recipes",) or answer(process, b"a b c\n")
+            assert process.stdout
+            assert process.stderr
+            process.stdout.close()
+            send(process, b"a b c\n")
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
+            assert process.stderr.read() == b""
 
 
 def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path) -> None:
@@ -180,35 +171,34 @@ def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_
     assert (text.read_bytes(), out.read_bytes()) == (b"a b c\nb \xe9\n", b"of an earlier run\n")
 
 
-@pytest.mark.parametrize("to_file", [False, True])
-def test_ctrl_c_promises_nothing_of_a_stream(
-    finished: Finished, tmp_path: Path, to_file: bool
+@pytest.mark.parametrize("options", [[], ["-o", "out"]])
+def test_ctrl_c_names_the_draft_of_a_file_and_promises_nothing_of_a_stream(
+    finished: Finished, tmp_path: Path, options: list[str]
 ) -> None:
-    out = tmp_path / "out"
     draft = tmp_path / ".out.nmtkit" / "draft" / "text"
-    options = ["-o", str(out)] if to_file else []
-    with start(tmp_path, "translate", "--bundle", f"{bundle(finished)}", *options) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"a b c\n")
-        process.stdin.flush()
-        if to_file:
+    with start(tmp_path, "translate", "--bundle", bundle(finished), *options) as process:
+        if options:
+            send(process, b"a b c\n")
             wait_until(lambda: draft.exists() and draft.stat().st_size > 0, process)
         else:
-            assert process.stdout.readline()
+            assert answer(process, b"a b c\n")
         process.send_signal(signal.SIGINT)
         ended = outcome(process)
     assert ended.code == 128 + signal.SIGINT
-    assert (str(draft) in sentence(ended)) == to_file
-    assert not out.exists()
+    assert (str(draft.relative_to(tmp_path)) in sentence(ended)) == bool(options)
+    assert not (tmp_path / "out").exists()
+
+
+def send(process: subprocess.Popen[bytes], line: bytes) -> None:
+    assert process.stdin
+    process.stdin.write(line)
+    process.stdin.flush()
 
 
 def answer(process: subprocess.Popen[bytes], line: bytes) -> bytes:
     """Send a line, and return what is answered before the next is sent."""
-    assert process.stdin
+    send(process, line)
     assert process.stdout
-    process.stdin.write(line)
-    process.stdin.flush()
     return process.stdout.readline()
 
 
@@ -232,18 +222,3 @@ def test_scores_of_two_files_are_those_of_the_run(finished: Finished) -> None:
         assert 0 <= scores[key]["score"] <= 100.0001
         assert scores[key]["how"]
         assert scores[key] == of_run[key]
-
-
-# nmtkit average -o
-
-
-def test_checkpoints_alone_average_to_the_bundle_of_their_recipe(
-    finished: Finished, tmp_path: Path
-) -> None:
-    checkpoints = sorted(finished.artifact("train").glob("checkpoints/step-*"))[-2:]
-    done(nmtkit(tmp_path, "average", *map(str, checkpoints), "-o", "mean"))
-    for name in ("model.safetensors", "model.json", "codes.bpe", "tokenization.json"):
-        expected = finished.artifact("average") / name
-        assert (tmp_path / "mean" / name).read_bytes() == expected.read_bytes()
-    ended = done(nmtkit(tmp_path, "translate", "--bundle", "mean", stdin=b"a b c\n"))
-    assert ended.out == done(translate(finished, b"a b c\n")).out
