@@ -3,7 +3,6 @@
 import random
 import re
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +63,6 @@ class Finished:
 
     folder: Path
     outcome: Outcome
-    seconds: float
 
     def artifact(self, stage: str) -> Path:
         return artifact(self.folder, stage)
@@ -101,9 +99,7 @@ def workplace(tmp_path: Path) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
     write_texts(folder)
-    begin = time.monotonic()
-    ended = done(nmtkit(folder, "run", RECIPE, "--workers", "1"))
-    return Finished(folder, ended, time.monotonic() - begin)
+    return Finished(folder, done(nmtkit(folder, "run", RECIPE, "--workers", "1")))
 
 
 @pytest.fixture

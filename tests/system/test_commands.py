@@ -99,32 +99,22 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
     assert ended.out == hypotheses.read_text(encoding="utf-8")
 
 
-def test_lone_line_is_translated_as_beside_others_and_answered_at_once(
+def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
     finished: Finished, tmp_path: Path
 ) -> None:
     shutil.copytree(bundle(finished), tmp_path / "moved")  # a bundle needs nothing but its folder
     lines = ["a b c", "h g f e d c", "", "a"]
-    together = done(translate(finished, "\n".join(lines).encode())).out.split("\n")
-    assert together.pop() == ""
+    together = done(translate(finished, "\n".join(lines).encode())).out
     with start(tmp_path, "translate", "--bundle", "moved") as process:
-        for line, expected in zip(lines, together, strict=True):
-            assert answer(process, f"{line}\n".encode()).decode() == f"{expected}\n"
-        ended = outcome(process)
-    assert (ended.code, ended.out) == (0, "")
-
-
-def test_long_line_of_a_stream_is_told_by_its_number_and_delays_no_other(
-    finished: Finished,
-) -> None:
-    with start(finished.folder, "translate", "--bundle", bundle(finished)) as process:
-        short = answer(process, b"a b c\n").decode().removesuffix("\n")
+        alone = [answer(process, f"{line}\n".encode()).decode() for line in lines]
         text = f"{'abcdefgh' * 700}\na b c\n\n{LONG_LINE}\na b c"
         ended = done(outcome(process, text.encode()))
-    giant, *rest = ended.out.removesuffix("\n").split("\n")
+    assert "".join(alone) == together
+    giant, short, empty, long, last = ended.out.removesuffix("\n").split("\n")
     assert len(giant.split(" ")) >= 22
-    assert rest == [short, "", rest[2], short]
-    assert rest[2]
-    assert re.findall(r"line (\d) is too long", ended.err) == ["2", "5"]
+    assert (f"{short}\n", f"{empty}\n", f"{last}\n") == (alone[0], alone[2], alone[0])
+    assert long
+    assert re.findall(r"line (\d) is too long", ended.err) == ["5", "8"]
 
 
 def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:

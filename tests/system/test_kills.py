@@ -205,16 +205,6 @@ def unsynced(folder: Path) -> None:
     (folder / "runs" / "a moment later").mkdir(exist_ok=True)
 
 
-def in_place(folder: Path) -> None:
-    """Take a file for done because it is there."""
-    place = folder / "runs" / "place"
-    place.parent.mkdir(exist_ok=True)
-    if not place.exists():
-        with place.open("w", encoding="utf-8") as file:
-            (folder / "runs" / "a moment later").mkdir(exist_ok=True)
-            file.write("whole\n")
-
-
 def stuck(folder: Path) -> None:
     """Refuse what a killed run left."""
     if (folder / "runs" / "draft").exists():
@@ -233,7 +223,6 @@ def waiting(folder: Path) -> None:
     [
         (careful, ""),
         (unsynced, "other bytes in place"),
-        (in_place, "other bytes in place"),
         (stuck, "exit code 1: there is a draft; delete it\n"),
         (waiting, "exit code -9: hangs: "),
     ],

@@ -3,6 +3,7 @@
 import hashlib
 import html
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -27,30 +28,28 @@ def demo_pairs(split: str) -> Pairs:
     return list(zip(*(read_lines(DEMO / f"{split}.{lang}") for lang in ("en", "de")), strict=True))
 
 
-def plain(lines: list[str]) -> bytes:
+def plain(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode("utf-8")
 
 
 def sgml(lines: list[str], kind: str) -> bytes:
     """A test set as WMT ships it."""
-    segments = "".join(
-        f'<seg id="{i}">{html.escape(line, quote=False)}</seg>\n' for i, line in enumerate(lines, 1)
-    )
-    head = f'<{kind} setid="newstest2014" srclang="any">\n<doc docid="1" genre="news">\n<p>\n'
-    return f"{head}{segments}</p>\n</doc>\n</{kind}>\n".encode()
+    head = f'<{kind} setid="newstest2014" srclang="any">\n<doc docid="1" genre="news">\n<p>'
+    texts = [html.escape(line, quote=False) for line in lines]
+    segments = [f'<seg id="{i}">{text}</seg>' for i, text in enumerate(texts, start=1)]
+    return plain([head, *segments, f"</p>\n</doc>\n</{kind}>"])
 
 
 def archives() -> dict[str, bytes]:
     """What the four archives of the recipe hold, by the path of their URLs; others' text beside."""
-    train = demo_pairs("train")
 
     def sides(stem: str, number: int) -> dict[str, bytes]:
-        pairs = train[number * N_TRAIN : (number + 1) * N_TRAIN]
+        en, de = zip(*demo_pairs("train")[number * N_TRAIN :][:N_TRAIN], strict=True)
         return {
             f"{stem}.cs-en.cs": plain(["Dobrý den."] * 7),
             f"{stem}.cs-en.en": plain(["Good day."] * 7),
-            f"{stem}.de-en.de": plain([de for _, de in pairs]),
-            f"{stem}.de-en.en": plain([en for en, _ in pairs]),
+            f"{stem}.de-en.de": plain(de),
+            f"{stem}.de-en.en": plain(en),
         }
 
     dev = {
