@@ -170,6 +170,8 @@ def test_ctrl_c_names_the_draft_of_a_file_and_promises_nothing_of_a_stream(
         if options:
             send(process, b"a b c\n")
             wait_until(lambda: draft.exists() and draft.stat().st_size > 0, process)
+            send(process, b"a\n")  # once this is in the draft, the first is committed
+            wait_until(lambda: draft.read_bytes().count(b"\n") == 2, process)
         else:
             assert answer(process, b"a b c\n")
         process.send_signal(signal.SIGINT)
