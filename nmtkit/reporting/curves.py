@@ -186,7 +186,7 @@ class Curves:
             if seconds.get(step)
         ]
         loss = [Series("train", measured("nll")), Series("dev", losses, "line and dots")]
-        score = [Series("dev", scores, "line and dots", 1)]
+        score = [Series("dev", scores, "line and dots")]
         rate = [Series("", measured("learning_rate"))]
         charts = [
             Chart("loss", "Loss", loss, steps),
