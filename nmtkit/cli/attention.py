@@ -1,5 +1,6 @@
 """nmtkit attention: what a bundle's model attends to in a sentence and its translation."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,6 @@ from nmtkit.reporting.attention import (
     NAMES,
     AttentionPicture,
     Finding,
-    Kind,
     View,
     render_page,
     render_svg,
@@ -82,7 +82,7 @@ def attention(
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view
         replace_page(svg, render_svg(picture, drawn))
-        progress.say(f"attention: drew {drawn.title} in {svg}")
+        progress.say(f"attention: drew {picture.place(drawn)} in {svg}")
     if html is not None:
         replace_page(html, render_page(picture))
         progress.say(f"attention: wrote {html}")
@@ -94,17 +94,7 @@ def attention(
 
 
 def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -> AttentionPicture:
-    """Translate a sentence, or take its translation, and look at all attention.
-
-    Args:
-        translator: A `nmtkit.Translator` of one bundle that torch runs.
-        bundle: Its folder.
-        source: The sentence.
-        target: Its translation; None for the model's own.
-
-    Raises:
-        UserError: The sentence is blank, or one of the two is too long.
-    """
+    """Translate a sentence, unless its translation is given, and look at all attention."""
     from nmtkit.decoding.forced import attended
 
     text = translator.text
@@ -143,27 +133,23 @@ def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -
 
 
 def view_of(picture: AttentionPicture, name: str) -> View:
-    """Read `KIND.LAYER`, `KIND.LAYER.HEAD` or `KIND.LAYER.HEAD.WORD`, such as encoder.5.all.7.
-
-    Raises:
-        UserError: It is something else, or the model or the sentence has no such layer, head or
-            word.
-    """
-    kind, *rest = name.split(".")
-    numbers = [None if each == "all" else int(each) if each.isdecimal() else 0 for each in rest]
-    form = f"write {VIEW}, such as encoder.5, cross.2.3 or encoder.5.all.7"
-    if kind not in NAMES or not 1 <= len(numbers) <= 3 or numbers[0] is None:
-        raise UserError(f"--view {shown(name)} is not understood; {form}")
+    """Read `KIND.LAYER[.HEAD[.WORD]]`, such as encoder.5.all.7."""
+    match = re.fullmatch(rf"({'|'.join(NAMES)})\.(\d+)(?:\.(\d+|all)(?:\.(\d+))?)?", name)
+    if match is None:
+        raise UserError(
+            f"--view {shown(name)} is not understood; write {VIEW}, such as cross.2.3 or "
+            "encoder.5.all.7"
+        )
+    kind, *rest = match.groups()
+    numbers = [int(each) if each and each != "all" else None for each in rest]
     layers = picture.weights[kind]
-    most = [len(layers), len(layers[0]), len(picture.words(kind)[0])]
-    for what, number, highest in zip(("layer", "head", "word"), numbers, most, strict=False):
+    most = len(layers), len(layers[0]), len(picture.words(kind)[0])
+    for what, number, highest in zip(("layer", "head", "word"), numbers, most, strict=True):
         if number is not None and not 1 <= number <= highest:
-            raise UserError(
-                f"--view {shown(name)}: there are {what}s 1 to {highest:,} here; {form}"
-            )
-    layer, head, query = (*numbers, None, None)[:3]
+            raise UserError(f"--view {shown(name)}: name one of {what}s 1 to {highest:,}")
+    layer, head, query = numbers
     assert layer is not None
-    return View(kind=kind, layer=layer, head=head, query=query)
+    return View(kind, layer, head, query)
 
 
 # Heads that show something
@@ -196,30 +182,23 @@ def findings(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) ->
     varied = others.max(-1, initial=0.0).sum(-1) - np.max([np.zeros_like(sharp), *steady], 0)
     of_heads = "mean over the words of the largest "
     of_pair = "the largest specific weight "
-    return [
-        _head("alignment", of_heads + "weight on a source word", "cross", sharp),
-        *_pair("long distance", f"{of_pair}over {FAR} or more tokens between", far, is_all=True),
-        *_pair("anaphora", f"{of_pair}of a pronoun on an earlier word", back, is_all=False),
-        _head(
+    found = [
+        _best("long distance", f"{of_pair}over {FAR} or more tokens between", "encoder", far),
+        _best("anaphora", f"{of_pair}of a pronoun on an earlier word", "encoder", back),
+        _best(
             "structure",
             of_heads + "specific weight on another word, less that at the distance it prefers",
             "encoder",
             varied / max(1, n),
         ),
     ]
+    alignment = _best("alignment", of_heads + "weight on a source word", "cross", sharp)
+    return [alignment, *(each for each in found if each.value > 0)]
 
 
-def _head(name: str, measure: str, kind: Kind, values: Weights) -> Finding:
-    """Return the head with the largest of the `values` (N, H)."""
-    layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
-    view = View(kind=kind, layer=layer + 1, head=head + 1)
-    return Finding(name=name, measure=measure, value=float(values.max()), view=view)
-
-
-def _pair(name: str, measure: str, weights: Weights, *, is_all: bool) -> list[Finding]:
-    """Return the query of the largest of the encoder's `weights` (N, H, L, L), if there is any."""
-    if not weights.any():
-        return []
-    layer, head, query, _ = map(int, np.unravel_index(weights.argmax(), weights.shape))
-    view = View(kind="encoder", layer=layer + 1, head=None if is_all else head + 1, query=query + 1)
-    return [Finding(name=name, measure=measure, value=float(weights.max()), view=view)]
+def _best(name: str, measure: str, kind: str, values: Weights) -> Finding:
+    """Return the head, and the query if there are some, of the largest of (N, H[, L, L])."""
+    layer, head, *rest = map(int, np.unravel_index(values.argmax(), values.shape))
+    query = rest[0] + 1 if rest else None
+    view = View(kind, layer + 1, None if name == "long distance" else head + 1, query)
+    return Finding(name, measure, float(values.max()), view)

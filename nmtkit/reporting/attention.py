@@ -3,18 +3,16 @@
 import base64
 import hashlib
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from markupsafe import Markup
 
-from nmtkit.files import Record
 from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
 
-Kind = Literal["encoder", "decoder", "cross"]
-NAMES: dict[Kind, str] = {
+NAMES = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
     "cross": "encoder-decoder attention",
@@ -23,22 +21,18 @@ DIGITS = 5  # of a weight on the page
 SCRIPT = Path(__file__).with_name("attention.js")
 
 
-class View(Record):
+@dataclass(frozen=True)
+class View:
     """What a picture shows: some of the heads of a layer. Layers and heads count from 1."""
 
-    kind: Kind
+    kind: str  # of NAMES
     layer: int
     head: int | None = None  # None: all
     query: int | None = None  # number of the word whose lines are drawn, from 1; None: all
 
-    @property
-    def title(self) -> str:
-        """Say what is shown."""
-        heads = "all heads" if self.head is None else f"head {self.head}"
-        return f"{NAMES[self.kind]}, layer {self.layer}, {heads}"
 
-
-class Finding(Record):
+@dataclass(frozen=True)
+class Finding:
     """A head that a measure finds."""
 
     name: str
@@ -47,7 +41,8 @@ class Finding(Record):
     view: View
 
 
-class AttentionPicture(Record):
+@dataclass(frozen=True)
+class AttentionPicture:
     """The attention of a model in a sentence and its translation."""
 
     bundle: str
@@ -57,40 +52,37 @@ class AttentionPicture(Record):
     src: list[str]  # tokens, with the EOS
     tgt_in: list[str]  # what the decoder reads, with the BOS
     tgt_out: list[str]  # what it writes at the same places, with the EOS
-    weights: dict[Kind, list[list[list[list[float]]]]]  # by layer, head, query and key
+    weights: dict[str, list[list[list[list[float]]]]]  # by layer, head, query and key
     findings: list[Finding]
 
-    def words(self, kind: Kind) -> tuple[list[str], list[str]]:
+    def words(self, kind: str) -> tuple[list[str], list[str]]:
         """Return the tokens of queries and of keys."""
         if kind == "encoder":
             return self.src, self.src
-        if kind == "decoder":
-            return self.tgt_in, self.tgt_in
-        return self.tgt_out, self.src
+        return (self.tgt_in, self.tgt_in) if kind == "decoder" else (self.tgt_out, self.src)
 
     def place(self, view: View) -> str:
-        """Say what a view shows, and of which word."""
-        queries, _ = self.words(view.kind)
-        return view.title if view.query is None else f"{view.title}, {queries[view.query - 1]}"
+        """Say what a view shows."""
+        heads = "all heads" if view.head is None else f"head {view.head}"
+        word = "" if view.query is None else f", {self.words(view.kind)[0][view.query - 1]}"
+        return f"{NAMES[view.kind]}, layer {view.layer}, {heads}{word}"
 
 
 def render_page(picture: AttentionPicture) -> str:
     """Return a page on which layers, heads and words are chosen."""
     script = SCRIPT.read_text(encoding="utf-8")
-    views = [finding.view.model_dump() for finding in picture.findings]
-    words = {kind: [list(map(visible, each)) for each in picture.words(kind)] for kind in NAMES}
-    weights = {kind: np.round(of, DIGITS).tolist() for kind, of in picture.weights.items()}
-    data = json.dumps(
-        {"views": views, "words": words, "weights": weights},
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )
+    content = {
+        "views": [asdict(finding.view) for finding in picture.findings],
+        "words": {
+            kind: [list(map(visible, each)) for each in picture.words(kind)] for kind in NAMES
+        },
+        "weights": {kind: np.round(of, DIGITS).tolist() for kind, of in picture.weights.items()},
+    }
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return TEMPLATES.get_template("attention.html.j2").render(
         picture=picture,
         names=NAMES,
-        n_layers=len(picture.weights["encoder"]),
         hues=_hues(picture),
-        drawing=Markup(render_svg(picture, picture.findings[0].view)),  # noqa: S704
         # Inside <script>, only "<" could end the data.
         data=Markup(data.replace("<", "\\u003c")),  # noqa: S704
         script=Markup(script),  # noqa: S704
@@ -100,14 +92,14 @@ def render_page(picture: AttentionPicture) -> str:
 
 def render_svg(picture: AttentionPicture, view: View) -> str:
     """Return SVG by itself: lines between two copies of the sentence, in the colours of heads."""
-    heads = picture.weights[view.kind][view.layer - 1]
+    heads = [*zip(_hues(picture), picture.weights[view.kind][view.layer - 1], strict=True)]
     queries, keys = picture.words(view.kind)
-    chosen = range(len(heads)) if view.head is None else [view.head - 1]
     return TEMPLATES.get_template("attention.svg.j2").render(
         view=view,
+        title=picture.place(view),
         queries=queries,
         keys=keys,
-        heads=[(_hues(picture)[number], heads[number]) for number in chosen],
+        heads=heads if view.head is None else [heads[view.head - 1]],
     )
 
 

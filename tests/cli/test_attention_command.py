@@ -82,9 +82,9 @@ def test_a_translation_can_be_given(
         (["cat", "--view", "encoder.1"], "add --svg FILE"),
         (["cat", "--svg", "{}/x.svg", "--view", "encode.1"], "is not understood; write KIND.LAYER"),
         (["cat", "--svg", "{}/x.svg", "--view", "encoder.all"], "is not understood"),
-        (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "there are layers 1 to 2 here"),
-        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.x"], "there are heads 1 to 3 here"),
-        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "there are words 1 to"),
+        (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "name one of layers 1 to 2"),
+        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.4"], "name one of heads 1 to 3"),
+        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "name one of words 1 to"),
         (["cat", "--html", "{}/no/x.html"], "/no, which is not a folder"),
     ],
 )

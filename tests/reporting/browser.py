@@ -76,23 +76,16 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def point(self, selector: str) -> None:
-        """Move the mouse to the middle of the first element that a selector finds."""
-        self._mouse(selector, "mouseMoved")
-
     def click(self, selector: str) -> None:
         """Click into the middle of the first element that a selector finds."""
-        self._mouse(selector, "mousePressed", "mouseReleased")
-
-    def _mouse(self, selector: str, *kinds: str) -> None:
         place = self.value(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             " e.scrollIntoView({block: 'center', behavior: 'instant'});"
             " const b = e.getClientRects()[0];"
             " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
-        for kind in kinds:
-            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+        for kind in ("mousePressed", "mouseReleased"):
+            button = {"button": "left", "clickCount": 1}
             self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **button)
 
     def press(self, key: str, code: int) -> None:
