@@ -45,10 +45,12 @@ def test_command_writes_all_weights_and_pictures(
     (translation,) = translator.translate([SENTENCE])
     assert told["target"] == translation.text
     assert not told["is_given"]
-    assert told["src"][-1] == told["tgt_out"][-1] == "</s>"
-    assert told["tgt_in"] == ["<s>", *told["tgt_out"][:-1]]
+    kinds = ("encoder", "decoder", "cross")
+    (src, _), (read, _), (written, _) = (told["words"][kind] for kind in kinds)
+    assert src[-1] == written[-1] == "</s>"
+    assert read == ["<s>", *written[:-1]]
     shapes = {kind: torch.tensor(layers).shape for kind, layers in told["weights"].items()}
-    n_src, n_tgt = len(told["src"]), len(told["tgt_out"])
+    n_src, n_tgt = len(src), len(written)
     assert shapes == {
         "encoder": (2, 3, n_src, n_src),
         "decoder": (2, 3, n_tgt, n_tgt),

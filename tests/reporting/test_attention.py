@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from nmtkit.reporting.attention import (
+from nmtkit.cli.attention import (
     AttentionPicture,
     Finding,
     View,
@@ -46,9 +46,11 @@ def picture() -> AttentionPicture:
         source="A big dog" + HOSTILE,
         target="Ein großer Hund",
         is_given=False,
-        src=SRC,
-        tgt_in=["<s>", *TGT],
-        tgt_out=[*TGT, "</s>"],
+        words={
+            "encoder": (SRC, SRC),
+            "decoder": (["<s>", *TGT], ["<s>", *TGT]),
+            "cross": ([*TGT, "</s>"], SRC),
+        },
         weights={"encoder": weights(5, 5), "decoder": weights(5, 5), "cross": weights(5, 5)},
         findings=[
             Finding(name=f"finding {i}", measure=HOSTILE, value=0.5, view=view)

@@ -61,7 +61,7 @@ def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
     lines[399] |= {"dev_perplexity": 5.0, "dev_sacrebleu": 22.25}
     page = parse(curves_of(lines, SAMPLES).render("running", NOW))
     assert [each.text for each in page.all("figcaption")] == [
-        *("Loss", "Dev sacreBLEU", "Learning rate", "Gradient norm", "Target tokens/s")
+        *("Loss", "Dev sacreBLEU", "Learning rate", "Gradient norm")
     ]
     found = figures(page)
     assert found["Step"] == ["600", "of 1,200"]
@@ -69,8 +69,6 @@ def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
     assert found["Dev perplexity"] == ["5.00", "best 4.25, step 200"]
     assert found["Dev sacreBLEU"] == ["22.25", "step 400"]
     assert found["Target tokens/s"] == ["250", "about 20 min left"]
-    rows = [[cell.text for cell in row.all() if cell.tag in ("th", "td")] for row in page.all("tr")]
-    assert rows[1:] == [["400", "1.609", "5.00", "22.25"], ["200", "1.447", "4.25", "20.50"]]
     assert "2026-01-02 03:04:05 UTC" in page.text
     shown = [each.text for each in page.all("dd")]
     assert {"0. Quelle", "9. reference", visible(HOSTILE)} <= set(shown)
