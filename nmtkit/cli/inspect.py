@@ -107,14 +107,16 @@ def _lengths(
 
 
 def _histograms(of: Mapping[tuple[str, str], Values]) -> Facts:
-    """Count the values of each split between the same edges; the outermost bins are open."""
-    found = {}
+    """Return the middles of bins and the percentage of each split in them; the last are open."""
+    found: Facts = {}
     for side in OF:
         edges = RATIO_EDGES if side == "ratio" else _length_edges(of["train", side])
-        found[side] = {"edges": edges.tolist()}
+        middles = np.sqrt(edges[1:] * edges[:-1]) if side == "ratio" else edges[:-1] + edges[0]
+        found[side] = {}
         for split in SPLITS:
             bins = np.searchsorted(edges[1:-1], of[split, side], "right")
-            found[side][split] = np.bincount(bins, minlength=len(edges) - 1).tolist()
+            shares = 100 * np.bincount(bins, minlength=len(middles)) / len(bins)
+            found[side][split] = [*zip(middles.tolist(), shares.tolist(), strict=True)]
     return found
 
 
@@ -122,7 +124,7 @@ def _length_edges(lengths: Values) -> Values:
     """Return the edges of bins for 99.9 % of the lengths, and of one more."""
     typical = int(np.quantile(lengths, 0.999))
     width = 1 + typical // LENGTH_BINS
-    return np.arange(0.5, typical + 2 * width, width)
+    return np.arange(width / 2, typical + 2 * width, width)
 
 
 def _words(lines: Sequence[str], how: Tokenization, subword: Subword) -> Facts:
@@ -200,13 +202,8 @@ def grids(facts: Facts) -> dict[str, Grid]:
 
 def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
     """Return the training pairs that were read, kept, and dropped why."""
-    total: Facts = {"corpus": "all", "dropped": Counter[str]()}
-    for each in corpora:
-        total["dropped"].update(each["dropped"])
-    for key in ("pairs", "kept"):
-        total[key] = sum(each[key] for each in corpora)
     groups = []
-    for each in [*corpora, total] if len(corpora) > 1 else corpora:
+    for each in corpora:
         numbers = {"read": each["pairs"], "kept": each["kept"]}
         for reason, n in each["dropped"].items():
             numbers["dropped: " + reason.replace("_", " ")] = n
@@ -303,16 +300,11 @@ def page_of(facts: Facts) -> str:
 
 
 def charts(facts: Facts) -> list[Chart]:
-    """Return histograms of the lengths of both sides, and of their ratio, in percent."""
+    """Return histograms of the lengths of both sides, and of their ratio."""
     found = []
     for side, name in _names(facts).items():
-        each, is_ratio = facts["histograms"][side], side == "ratio"
-        edges = np.array(each["edges"])
-        middles = np.sqrt(edges[1:] * edges[:-1]) if is_ratio else (edges[1:] + edges[:-1]) / 2
-        series = []
-        for split in SPLITS:
-            shares = 100 * np.array(each[split]) / sum(each[split])
-            series.append(Series(split, [*zip(middles.tolist(), shares.tolist(), strict=True)]))
-        title = f"{name}, {'ratio of lengths' if is_ratio else 'length'}: percent of the pairs"
-        found.append(Chart(f"histogram-{side}", title, series, Axis(is_log=is_ratio), Axis(low=0)))
+        series = [Series(split, each) for split, each in facts["histograms"][side].items()]
+        title = f"{'Ratio' if side == 'ratio' else 'Length'}, {name}: percent of the pairs"
+        x, y = Axis(is_log=side == "ratio"), Axis(low=0)
+        found.append(Chart(f"histogram-{side}", title, series, x, y))
     return found

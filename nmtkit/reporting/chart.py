@@ -18,6 +18,7 @@ from nmtkit.visible import visible
 STYLE = Path(__file__).with_name("chart.css")
 N_COLOURS = 8  # in chart.css
 CHARACTER, LINE = 7.6, 16.0  # about the width of a character, and the height of a line
+TOP = 8.0  # where the plot begins
 RADIUS = 3.5  # of a dot
 RINGS, ANGLES = 20, 24  # of the places around a dot that its label may take
 
@@ -29,7 +30,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 class Axis:
     """One of the two axes of a chart; where it ends is taken from the values by default."""
 
-    name: str = ""  # what it counts; "" where the title says it
+    name: str = ""  # of the horizontal axis, where the title does not say it
     is_log: bool = False  # all values are positive then
     low: float | None = None
     high: float | None = None
@@ -94,17 +95,13 @@ class Chart:
     # Places
 
     @property
-    def _top(self) -> float:
-        return 8 + LINE * bool(self.y.name)
-
-    @property
     def _bottom(self) -> float:
-        return self._top + self.plot
+        return TOP + self.plot
 
     @cached_property
     def _y(self) -> "_Scale":
         values = [value for each in self.series for _, value in each.points]
-        return _scale(self.y, values, self._bottom, self._top, n_ticks=5, is_round=True)
+        return _scale(self.y, values, self._bottom, TOP, n_ticks=5, is_round=True)
 
     @cached_property
     def _x(self) -> "_Scale":
@@ -164,15 +161,13 @@ class Chart:
                 y = dot[1] + math.sin(angle) * (11 + 6 * ring)
                 box = x - width / 2, y - 6, x + width / 2, y + 6
                 is_between = self._x.start <= box[0] and box[2] <= self.width
-                if is_between and self._top - 8 <= box[1] and box[3] <= self._bottom:
+                if is_between and box[1] >= TOP - 8 and box[3] <= self._bottom:
                     yield box
 
     # Parts
 
     def _axes(self) -> Iterator[Markup]:
         left, right = self._x.start, self._x.end
-        if self.y.name:
-            yield self._text(left, LINE - 4, self.y.name)
         for value, name in self._y.ticks:
             yield _element("path", class_="rule", d=f"M{left} {self._y(value)}H{right}")
             yield self._text(left - 6, self._y(value) + 4, name, "end")

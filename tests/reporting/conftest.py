@@ -16,7 +16,7 @@ def hostile_facts() -> dict[str, Any]:
         return {"split": split, "of": of, "pairs": 6 * n, **found, **counts}
 
     sides = ("src", "tgt", "ratio")
-    histogram = {"edges": [0.5, 5.5, 10.5, 15.5], "train": [1, 3, 2], "dev": [1, 0, 0]}
+    histogram = {"train": [(5, 20.0), (15, 80.0)], "dev": [(5, 60.0), (15, 40.0)]}
     words = {"words": 1_234, "whole": 617, "subwords": 2_468, "unknown": {HOSTILE: 12}}
     steps = dict.fromkeys(("raw", "tokens", "subwords", "ids"), HOSTILE)
     return {

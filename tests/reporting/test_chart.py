@@ -58,7 +58,7 @@ def test_an_axis_has_round_values() -> None:
     linear = Chart("k", "t", [Series("", [(0, 3.1), (1, 8.9)])], x=Axis(ticks=[(0, "a")]))
     assert names(linear) == ["2", "4", "6", "8", "10", "a"]
     log = Chart(
-        "k", "t", [Series("", [(0, 3), (1, 2e4)])], x=Axis(ticks=[(0, "a")]), y=Axis("", True)
+        "k", "t", [Series("", [(0, 3), (1, 2e4)])], x=Axis(ticks=[(0, "a")]), y=Axis(is_log=True)
     )
     assert names(log) == ["10", "100", "1,000", "10k", "a"]
 
