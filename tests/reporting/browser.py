@@ -77,25 +77,8 @@ class Page:
         return answer["result"].get("value")
 
     def click(self, selector: str) -> None:
-        """Click into the middle of the first element that a selector finds."""
-        place = self.value(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'center', behavior: 'instant'});"
-            " const b = e.getClientRects()[0];"
-            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
-        for kind in ("mousePressed", "mouseReleased"):
-            button = {"button": "left", "clickCount": 1}
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **button)
-
-    def press(self, key: str, code: int) -> None:
-        """Press a key, such as "Enter", whose code is 13."""
-        text = {"text": {"Enter": "\r"}.get(key, key)} if key in ("Enter", " ") else {}
-        for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                **{"type": kind, "key": key, "windowsVirtualKeyCode": code, **text},
-            )
+        """Click on the first element that a selector finds."""
+        self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def asked_for(self) -> list[str]:
         """Return the addresses that the page asked for, but for the data in itself."""
