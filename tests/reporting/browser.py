@@ -54,8 +54,8 @@ class Page:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, html: Path, width: int = 1280, *, dark: bool = False) -> None:
-        """Load a file, in light or dark colours."""
+    def open(self, html: Path, width: int = 1280) -> None:
+        """Load a file."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -63,8 +63,6 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
         self.call("Page.navigate", url=html.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
