@@ -84,5 +84,5 @@ def _chart(on: dict[str, Any], rows: list[dict[str, Any]], over: str) -> Chart:
         for row in rows
     ]
     ticks = [(size, f"{size:,}") for size in rows[0][f"seconds_by_{over}"]]
-    x, y = Axis(over, is_log=True, ticks=ticks), Axis("ms", is_log=True)
-    return Chart(over, f"Time of a layer by {over}, {other} = {on[other]:,}", lines, x, y)
+    x, y = Axis(over, is_log=True, ticks=ticks), Axis(is_log=True)
+    return Chart(over, f"Time of a layer in ms by {over}, {other} = {on[other]:,}", lines, x, y)
