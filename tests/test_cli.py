@@ -1,7 +1,6 @@
 """What the command line makes of its arguments."""
 
 import errno
-import gc
 import inspect
 import re
 import sys
@@ -16,7 +15,6 @@ from nmtkit import cli
 from nmtkit.__main__ import main
 from nmtkit.cli.groups import GROUPS
 from nmtkit.cli.train import train as train_command
-from nmtkit.cli.translate import _no_garbage
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
 from nmtkit.stages import train
@@ -251,12 +249,6 @@ def test_finished_work_is_said_to_be_kept_only_where_it_is(
 def test_no_help_promises_what_is_not_kept() -> None:
     for name in [name for group in GROUPS.values() for name in group]:
         assert "kept" not in CliRunner().invoke(cli.app, [name, "-h"]).output
-
-
-def test_garbage_is_collected_again_after_loading() -> None:
-    with _no_garbage():
-        assert not gc.isenabled()
-    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,7 @@ class Bundle:
     text: Text
 
     def verified_weights(self) -> Path:
-        """Return the file of the weights, verified.
-
-        Raises:
-            UserError: It is damaged, or holds other weights than the description says.
-        """
+        """Return the file of the weights, verified."""
         return self.description.verified_weights(self.artifact)
 
     @property
@@ -89,11 +85,7 @@ def write_bundle(
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Open the bundle in `folder`, which may come from a stranger.
-
-    Raises:
-        UserError: It is none, or is damaged.
-    """
+    """Open the bundle in `folder`, which may come from a stranger."""
     artifact = open_directory(folder)
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:

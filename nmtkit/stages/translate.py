@@ -10,6 +10,7 @@ from typing import Any
 from nmtkit import progress
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.chain import Chain
@@ -78,7 +79,7 @@ def _translate_in_parts(
     Lines of like length make a part, so that its batches are full. Parts are as large without a
     stop as after one, so that the batches are the same.
     """
-    size = translator.engine.lines_per_minute(translator.decoding.beam_size)
+    size = PART_LINES[translator.engine.device]
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     told = journal[name] or {"lines": 0, "seconds": 0.0}
     path = journal.folder / f"{name}.jsonl"  # finished translations, in the order they came

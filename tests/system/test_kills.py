@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.corpus import tokenized
-from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.errors import UserError
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
@@ -63,7 +63,7 @@ def stage(name: str, *options: str) -> Work:
         for module in (tokenized, prepare):
             vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
-        TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+        PART_LINES["cpu"] = 8
         run_command(name, RECIPE, *OVERRIDES, *options)
 
     return work
@@ -80,7 +80,7 @@ def translate_a_file(engine: str) -> Work:
     """Translate a file, after CTranslate2's model was converted and kept if that is the engine."""
 
     def work(folder: Path) -> None:
-        TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+        PART_LINES["cpu"] = 8
         os.environ["XDG_CACHE_HOME"] = str(folder / "runs" / "cache")
         files = ("-i", "test.en", "-o", "runs/text", "--engine", engine)
         run_command("translate", "--bundle", str(artifact(folder, "average")), *files)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
-from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.files import read_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
@@ -98,7 +98,7 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
         sizes.append(len(lines))
         return whole(translator, lines, *args)
 
-    monkeypatch.setattr(TorchEngine, "lines_per_minute", lambda *_: 8)
+    monkeypatch.setitem(PART_LINES, "cpu", 8)
     monkeypatch.setattr(Translator, "translate", translate_part)
     shutil.rmtree(complete / "runs" / "translate")
     machine = Machine(complete / "runs", device="cpu", workers=1)
