@@ -38,7 +38,7 @@ class DamagedError(UserError):
     """A published folder cannot be used."""
 
     def __init__(self, reason: str, way_out: str) -> None:
-        """Take why, and what to do; a caller that knows better what to do uses `reason` alone."""
+        """A caller that knows better what to do uses `reason` alone."""
         super().__init__(f"{reason}; {way_out}")
         self.reason, self.way_out = reason, way_out
 
@@ -109,11 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
-    """Read a JSON file of at most `n_bytes` that contains a `kind`.
-
-    Raises:
-        DamagedError: the file is missing, too large, or contains something else.
-    """
+    """Read a JSON file that contains a `kind`; raise DamagedError if it contains something else."""
     try:
         return kind.model_validate_json(read_bytes(path, n_bytes))
     except ValidationError as error:
@@ -161,16 +157,9 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    Args:
-        what: what its holder does, such as "train 0123 is being made".
-        note: the second line of the file; the first one names this process. Without a note, the
-            file stays as it is.
-        shared: whether others may share it.
-        say: told after a second who holds it. Without it, a lock that is held raises BusyError.
-
-    Raises:
-        BusyError: another process holds it.
-        NoLocksError: the file system has no locks.
+    If another process holds it, `say` is told after a second; without it, BusyError is raised. The
+    `note` is the second line of the file, the first names this process; without it, neither is
+    written.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:

@@ -104,11 +104,7 @@ class Store:
         return self.place(kind, fingerprint).with_suffix(DRAFT)
 
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
-        """Return the artifact if it was published.
-
-        Raises:
-            DamagedError: one of its files is missing or has another size, or it is another one.
-        """
+        """Return the artifact if it was published; raise DamagedError if it is not whole."""
         path = self.place(kind, fingerprint)
         if not path.is_dir():
             return None
@@ -140,9 +136,7 @@ class Store:
     ) -> AbstractContextManager[None]:
         """Keep other processes from making the same, which need not be an artifact.
 
-        Args:
-            note: what the lock file says of what is made, for as long as there is no manifest.
-            say: as in `locked`, which raises the same errors.
+        As long as there is no manifest, the `note` in the lock file says what is made.
         """
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -176,13 +170,7 @@ class Store:
         note: Mapping[str, Any] = {},
         say: Callable[[str], None] | None = None,
     ) -> Iterator[Path]:
-        """Provide a folder to write the artifact to, locked against a second writer as by `lock`.
-
-        Args:
-            resume: keep the files of a writer that was killed.
-            note: as in `lock`.
-            say: as in `lock`.
-        """
+        """Provide a folder to write the artifact to, locked; `resume` keeps what is in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
             locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
@@ -212,11 +200,8 @@ class Store:
     ) -> Artifact:
         """Publish the draft of the artifact.
 
-        Args:
-            code: what the manifest records of the code of nmtkit.
-            made_by: what the manifest records beside the versions; no part of the fingerprint.
-            measured: names of files with measurements; like `measurements.json`, which contains
-                their hashes, they are not in the manifest.
+        The files `measured` have measurements. The manifest does not name them; their hashes are in
+        `measurements.json`.
         """
         draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         facts = {
@@ -238,7 +223,7 @@ class Store:
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
-    """Publish the folder `draft` as `place`, which must not exist, with a manifest."""
+    """Publish the folder `draft` as `place`, which must not exist."""
     write_manifest(draft, manifest)
     files.move(draft, place)
 
@@ -275,12 +260,9 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def open_directory(path: Path) -> Artifact:
-    """Open the published folder at `path`, and check the sizes of its files.
+    """Open the published folder at `path`; raise DamagedError if a file has another size.
 
     The folder may be a symbolic link; its files may not.
-
-    Raises:
-        DamagedError: the folder was never published, is damaged, or has another format.
     """
     if not _is_regular(path, MANIFEST):
         raise DamagedError(
@@ -336,10 +318,7 @@ class _Measured(BaseModel):
 
 
 def differences(path: Path) -> Iterator[str]:
-    """Yield a sentence for each difference between a folder and what was published as `path`.
-
-    Every byte of every file is looked at.
-    """
+    """Yield a sentence for each byte or file of a folder that is not as it was published."""
     try:
         manifest = files.read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 LIBRARY = {
-    *("fast", "model", "tensors", "files", "store", "rooms", "errors", "symbols"),
+    *("fast", "model", "tensors", "files", "store", "errors", "symbols"),
     *("visible", "duration", "languages"),
     "perplexity",
 }
@@ -34,7 +34,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": {"schema", "recipe", "recipe_file", "errors"},
     "files": {"errors"},
     "store": {"files", "errors"},
-    "rooms": set(),
     "provenance": {"recipe_file", "files", "errors"},
     "tensors": {"errors"},
     "model": {"recipe", "tensors", "files", "store", "errors"},

@@ -30,7 +30,7 @@ from nmtkit.recipe import DecodingConfig
 from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.grid import Grid
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import say_faster_ways, setup_of
+from nmtkit.stages.train import setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.setup import enough_memory
 from nmtkit.training.trainer import Trainer, Work
@@ -131,7 +131,6 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     """
     recipe, device = chain.recipe, chain.machine.torch_device()
     setup, text = setup_of(chain, Group(0, 1, device)), text_of(chain)
-    say_faster_ways(chain, setup)
     way, how = setup.acceleration.steps()[-1]
     progress.say(
         f"bench: {recipe.name}, {way}: {UNTIMED_STEPS} untimed steps, then {seconds:.0f} s"

@@ -58,14 +58,9 @@ class Chain:
         *,
         remake: Collection[str] = (),
     ) -> None:
-        """Chain the stages of `recipe`.
+        """Chain the stages of `recipe`, which has the `overrides` of the command line.
 
-        Args:
-            recipe: with `overrides` applied; other processes need them too.
-            machine: where it runs.
-            command: the recipe as the user named it, for messages that say what to type.
-            overrides: those of the command line.
-            remake: the stages that are made again if other code made them.
+        The user named it `command`. The stages in `remake` are made again if other code made them.
         """
         self.recipe = recipe
         self.machine = machine
@@ -161,11 +156,6 @@ class Chain:
             return self.bundles["prepare"].text.subword.n_tokens
         return subword.expected_tokens()
 
-    def say_rows(self, stage: str, n_tokens: int) -> None:
-        """Report the rows of the embeddings."""
-        n_rows = self.recipe.model.rows_for(n_tokens)
-        progress.say(f"{stage}: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
-
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""
         return fingerprint_of(stage, self.depends_on(stage))
@@ -199,13 +189,9 @@ class Chain:
         resume: bool = False,
         measured: Sequence[str] = (),
     ) -> Artifact:
-        """Return the artifact of `stage`, which `build` makes if it does not exist.
+        """Return the artifact of `stage`; if there is none, `build` writes its files to a draft.
 
-        Args:
-            stage: one of `STAGES`.
-            build: writes the files to a draft and returns measurements.
-            resume: keep what a killed run left in the draft.
-            measured: names of files with measurements, which are not hashed.
+        It returns measurements. `resume` and `measured` are those of `Store`.
         """
         fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)
         if existing := self.store.find(stage, fingerprint):

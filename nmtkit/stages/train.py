@@ -19,7 +19,7 @@ from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
-from nmtkit.machine import OF_PREPARE, Precision
+from nmtkit.machine import OF_PREPARE
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
@@ -40,7 +40,7 @@ from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train
 from nmtkit.training.metrics import METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory, faster_ways
+from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -110,13 +110,6 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     return Setup(model, training, group, how, max_tokens)
 
 
-def say_faster_ways(chain: Chain, setup: Setup) -> None:
-    """Say what would make this machine train faster."""
-    is_chosen = chain.machine.dtype != Precision.AUTO
-    for sentence in faster_ways(setup, is_precision_chosen=is_chosen):
-        progress.say(f"note: {sentence}")
-
-
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     """Train as one process of `group`; only the first one writes to `draft`."""
     recipe, machine = chain.recipe, chain.machine
@@ -138,8 +131,6 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         group.wait()
         for sentence in beginning(trainer):
             progress.say(f"train: {sentence}")
-        say_faster_ways(chain, setup)
-        chain.say_rows("train", n_tokens)
         training = lineage(chain.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),

@@ -103,9 +103,6 @@ def updates(
 
     Deviation: that code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts pairs as they
     are read into buckets by length, of which base has two for each power of 2.
-
-    Raises:
-        UserError: no pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     usable = np.flatnonzero(pairs.are_within(max_length))

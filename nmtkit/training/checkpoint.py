@@ -55,7 +55,7 @@ class Progress(Record):
     tgt_tokens: Number  # seen so far
     scheduled: bool  # saved because the recipe says so, not because the run was stopped
     skipped: Number = 0  # steps whose loss or gradient was not finite
-    skipped_in_a_row: Number = 0  # the last ones of all; older versions did not count them
+    skipped_in_a_row: Number = 0  # the last ones of all
     best: Best | None = None  # None: no early stopping, or no evaluation yet
 
 
@@ -103,11 +103,7 @@ class Snapshot:
 def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     """Publish the checkpoint at `path` in `directory` too; large files are shared, not copied.
 
-    Args:
-        scheduled: whether the run in `directory` has a scheduled checkpoint at this step.
-
-    Raises:
-        DamagedError: its files cannot be trusted.
+    It is scheduled if it was, and the run in `directory` has one `scheduled` at this step too.
     """
     # The new manifest must not vouch for damaged files.
     artifact, progress = verify(open_directory(path)), read_progress(path)
@@ -143,12 +139,7 @@ def read_origin(checkpoint: Artifact) -> Origin:
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
-    """Load a checkpoint's weights and moments into `model` and `optimizer`.
-
-    Raises:
-        DamagedError: a file was altered, or it has no moments.
-        UserError: it belongs to another model.
-    """
+    """Load a checkpoint's weights and moments into `model` and `optimizer`."""
     progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
     parameters = dict(model.named_parameters())
@@ -178,10 +169,7 @@ def verify_resumable(path: Path) -> Progress:
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
     """Move the checkpoints newer than the newest intact one with moments to the folder `aside`.
 
-    Returns a sentence for each.
-
-    Raises:
-        UserError: training can resume from none of the checkpoints; they stay where they are.
+    Returns a sentence for each. If training can resume from none, they stay where they are.
     """
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):

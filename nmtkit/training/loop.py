@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from nmtkit.errors import DivergedError, UserError
+from nmtkit.errors import DivergedError
 from nmtkit.files import sync
 from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
@@ -50,19 +50,9 @@ def train(
 ) -> Progress:
     """Train from the last intact checkpoint in `directory` to the recipe's last step.
 
-    Only the first process of the group writes, evaluates and reports.
-
-    Args:
-        origin: what checkpoints tell of themselves.
-        aside: where damaged checkpoints newer than the last intact one are moved.
-        evaluate: called at dev steps; it must not change the weights.
-        report: called after each step.
-        say: called with a sentence about each event with files of an earlier run.
-        should_stop: called after each step; if it returns true in any process, all save and end.
-
-    Raises:
-        DivergedError: too many steps, or the last one, were skipped, or a value is not finite.
-        UserError: the processes see different folders, or no checkpoint is intact.
+    Only the first process of the group writes, evaluates and reports. Checkpoints tell their
+    `origin`; damaged ones newer than the last intact one are moved `aside`. If `should_stop`
+    returns true after a step in any process, all save and end.
     """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
@@ -132,11 +122,6 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
-    if progress.step > max_steps:
-        raise UserError(
-            f"{existing[-1]} is beyond the {max_steps:,} steps of [training] max_steps; delete "
-            f"{directory} to train from the first step"
-        )
     group.check_same("the last checkpoint that they find", progress.step)
     group.copy_first(trainer.model)
     if group.is_first:
@@ -173,11 +158,7 @@ def _evaluated(
 
 @torch.no_grad()
 def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
-    """Return exp of the mean negative log-likelihood per subword, end symbols included (Table 3).
-
-    Raises:
-        DivergedError: it is not a number.
-    """
+    """Return exp of the mean negative log-likelihood per subword, with end symbols (Table 3)."""
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])

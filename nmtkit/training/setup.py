@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from nmtkit.errors import UserError, is_out_of_memory
-from nmtkit.fast.peak import bfloat16_gain
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
 from nmtkit.training.acceleration import Acceleration, missing_compiler
@@ -21,10 +20,6 @@ from nmtkit.training.trainer import Trainer
 # A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
 # not fit makes one more micro-batch, and all other processes wait for it.
 SLACK = 1.05
-
-GAIN_SECONDS = 0.1  # of products on a CPU, in two precisions
-MOST_WIDTH = 512  # of these products; those of wider matrices take longer than that
-WORTHWHILE_GAIN = 1.5  # of products; that of a whole step is smaller
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
 MAX_INT = 2**31 - 1
@@ -97,8 +92,6 @@ def beginning(trainer: Trainer) -> Iterator[str]:
         f"{n_parameters:,} parameters on {of_several}{group.device.type}, "
         f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
     )
-    if group.n_restarts:
-        yield f"a process was lost; resuming from the last checkpoint (restart {group.n_restarts})"
     within = pairs.are_within(model.max_positions)
     if n_longer := int(np.count_nonzero(~within)):
         yield (
@@ -118,23 +111,8 @@ def beginning(trainer: Trainer) -> Iterator[str]:
             f"note: attention_dropout = {model.attention_dropout:g} makes training on a GPU "
             "slower: torch's fused attention has no dropout, so plain products take its place"
         )
-
-
-def faster_ways(setup: Setup, *, is_precision_chosen: bool) -> Iterator[str]:
-    """Yield what would make this machine train faster, a sentence each.
-
-    Nothing of it is done unasked: a result must not depend on the processor.
-    """
-    if setup.acceleration.static and not setup.acceleration.compiled:
+    if trainer.acceleration.static and not trainer.acceleration.compiled:
         yield (
-            f"layers are not compiled, which would be faster: {missing_compiler()} is missing; "
-            "install it (the packages are often named gcc and python3-dev)"
-        )
-    if is_precision_chosen or setup.group.device.type != "cpu":
-        return
-    gain = bfloat16_gain(min(setup.model.d_model, MOST_WIDTH), GAIN_SECONDS)
-    if gain >= WORTHWHILE_GAIN:
-        yield (
-            "`--dtype bfloat16` would be faster on this processor: its matrix products take "
-            f"1 / {gain:.1f} of the time; results differ by rounding"
+            f"note: layers are not compiled, which would be faster: {missing_compiler()} is "
+            "missing; install it (the packages are often named gcc and python3-dev)"
         )

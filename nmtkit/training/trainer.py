@@ -59,13 +59,7 @@ class Trainer:
         acceleration: Acceleration,
         max_tokens: int,
     ) -> None:
-        """Train `model`, as it is.
-
-        Args:
-            acceleration: how gradients are computed; it changes the result only by rounding.
-            max_tokens: maximum tokens per side of a micro-batch; it changes memory and speed, and
-                the result only by rounding.
-        """
+        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch."""
         self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
         self.acceleration, self.max_tokens = acceleration, max_tokens
         self.optimizer = torch.optim.Adam(

@@ -13,7 +13,7 @@ from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Precision
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
@@ -92,22 +92,6 @@ def test_what_may_be_a_slip_is_said(tmp_path: Path) -> None:
     )
     slow = notes("model.attention_dropout=0.1", device="cuda")
     assert slow.startswith("note: attention_dropout = 0.1 makes training on a GPU slower")
-
-
-def test_bfloat16_is_suggested_where_it_is_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for dtype, device, gain, is_said in (
-        (Precision.AUTO, "cpu", 2.14, True),
-        (Precision.AUTO, "cpu", 1.2, False),
-        (Precision.AUTO, "cuda", 2.14, False),
-        (Precision.FLOAT32, "cpu", 2.14, False),
-    ):
-        monkeypatch.setattr(setup, "bfloat16_gain", lambda *_, each=gain: each)
-        chain = Chain(load_recipe("wmt14-en-de-base"), Machine(tmp_path, dtype=dtype), "a")
-        ours = train.setup_of(chain, Group(0, 1, torch.device("cpu")))
-        train.say_faster_ways(chain, replace(ours, group=Group(0, 1, torch.device(device))))
-        assert ("--dtype bfloat16" in capsys.readouterr().err) == is_said
 
 
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:

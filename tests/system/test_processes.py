@@ -234,8 +234,7 @@ def test_process_that_is_killed_is_started_again(prepared: Path, finished: Finis
     process = start(prepared, *TWO)
     wait_until(lambda: steps_done(prepared) >= 25, process)
     os.kill(workers_of(process.pid)[1], signal.SIGKILL)
-    ended = done(outcome(process))
-    assert "train: a process was lost; resuming from the last checkpoint (restart 1)" in ended.err
+    done(outcome(process))
     assert_trained_as(prepared, finished)
 
 
