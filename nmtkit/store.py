@@ -200,17 +200,15 @@ class Store:
     ) -> Artifact:
         """Publish the draft of the artifact.
 
-        The files `measured` have measurements. The manifest does not name them; their hashes are in
-        `measurements.json`.
+        The files `measured` have measurements, which the manifest does not name.
         """
         draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         facts = {
             **measurements,
             "host": socket.gethostname(),
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
-            "measured": {name: _entry(draft / name) for name in measured},
         }
-        files.write_json(draft / MEASUREMENTS, files.sealed(facts))
+        files.write_json(draft / MEASUREMENTS, facts)
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
@@ -313,36 +311,22 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
     return artifact
 
 
-class _Measured(BaseModel):
-    measured: dict[str, File]  # the other files with measurements
-
-
 def differences(path: Path) -> Iterator[str]:
-    """Yield a sentence for each byte or file of a folder that is not as it was published."""
+    """Yield a sentence for each file of a folder that is not as its manifest says."""
     try:
         manifest = files.read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
         yield error.reason
         return
-    entries, others = dict(manifest.files), sorted(path.rglob("*"))
     if manifest.fingerprint is not None:  # a stage published it
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
         if path.match(NAMES) and manifest.fingerprint != path.name:
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
-        try:
-            entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured
-        except DamagedError as error:
-            yield error.reason
-            others = []  # what else was measured is not known
-    for name, entry in entries.items():
+    for name, entry in manifest.files.items():
         if difference := _difference(path, name, entry):
             yield difference
-    known = {*entries, MANIFEST, MEASUREMENTS}
-    for file in others:
-        if not file.is_dir() and file.relative_to(path).as_posix() not in known:
-            yield f"{file} was not published with the others"
 
 
 @cache

@@ -2,10 +2,8 @@
 
 import time
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
@@ -28,9 +26,6 @@ MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
 RATIO_SPREAD = 0.16
 N_PAIRS = 100_000  # made up
 
-SAMPLED_PAIRS = 1_000  # of a text that is not prepared
-CHARACTERS_PER_TOKEN = 4.3  # of the English and German texts of the demo and of Multi30k
-
 
 @dataclass(frozen=True)
 class TrialText:
@@ -48,29 +43,16 @@ def text_of(chain: Chain) -> TrialText:
         return TrialText(open_pairs(corpus, "train"), corpus.counts().vocabulary, is_made_up=False)
     n_tokens = chain.expected_vocabulary()
     generator = np.random.default_rng(0)
-    lengths = _lengths(chain).round().astype(np.int64).clip(1, chain.recipe.model.max_positions)
+    sizes = generator.gamma(LENGTH_SPREAD**-2, LENGTH_SPREAD**2, (N_PAIRS, 1))
+    lengths = np.array(MEAN_LENGTHS) * sizes
+    lengths *= generator.lognormal(0.0, RATIO_SPREAD / 2**0.5, (N_PAIRS, 2))
+    lengths = lengths.round().astype(np.int64).clip(1, chain.recipe.model.max_positions)
     sides = []
     for side in lengths.T:
         offsets: Ints = np.concatenate([np.zeros(1, np.int64), side.cumsum()])
         ids = generator.integers(len(SPECIALS), n_tokens, offsets[-1]).astype(np.uint32)
         sides += [ids, offsets]
     return TrialText(Pairs(*sides), n_tokens, is_made_up=True)
-
-
-def _lengths(chain: Chain) -> npt.NDArray[np.float64]:
-    """Return (N_PAIRS, 2) lengths in subwords, of text that is here or as they are in news.
-
-    Short sentences are faster than long ones: they need less attention.
-    """
-    corpus = chain.corpora["train"][0]
-    if not corpus.is_of_files:
-        generator = np.random.default_rng(0)
-        sizes = generator.gamma(LENGTH_SPREAD**-2, LENGTH_SPREAD**2, (N_PAIRS, 1))
-        sides = generator.lognormal(0.0, RATIO_SPREAD / 2**0.5, (N_PAIRS, 2))
-        return np.array(MEAN_LENGTHS) * sizes * sides
-    lines = islice(corpus.pairs(chain.fetch), SAMPLED_PAIRS)
-    characters = np.array([[len(src), len(tgt)] for src, tgt in lines])
-    return np.resize(1 + characters / CHARACTERS_PER_TOKEN, (N_PAIRS, 2))
 
 
 def measure_speed(trainer: Trainer, seconds: float) -> float:

@@ -13,7 +13,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, open_directory, verify
 from nmtkit.training.averaging import average_weights, to_average
 from nmtkit.training.checkpoint import read_progress
-from nmtkit.training.divergence import CHECKPOINTS
+from nmtkit.training.metrics import CHECKPOINTS
 
 AVERAGED = "averaged.json"
 

@@ -12,7 +12,7 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
-from nmtkit.recipe import BundleConfig, Recipe
+from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.reporting.code import code_note
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
@@ -20,7 +20,7 @@ from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, other_code, present_code
 from nmtkit.stages.note import read_note
 from nmtkit.store import Artifact, Store, fingerprint_of
-from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
+from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
 
 if TYPE_CHECKING:
     from nmtkit.decoding.bundle import Bundle
@@ -150,11 +150,13 @@ class Chain:
             self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
-        """Return the size of the vocabulary, or an estimate if it will be learned."""
+        """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
         subword = self.recipe.subword
+        if isinstance(subword, BpeConfig):
+            return round(subword.n_merges * 37 / 32)
         if isinstance(subword, BundleConfig):
             return self.bundles["prepare"].text.subword.n_tokens
-        return subword.expected_tokens()
+        return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""
@@ -237,6 +239,8 @@ def fetch(file: RemoteFile, machine: Machine) -> Path:
 
 def why_diverged(chain: Chain, draft: Path) -> str | None:
     """Return why the training in `draft` was refused as diverged, and what to do, if it was."""
-    if what := divergence(draft / CHECKPOINTS):
-        return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
-    return None
+    note = draft / CHECKPOINTS / DIVERGED
+    if not note.is_file():
+        return None
+    what = note.read_text(encoding="utf-8")
+    return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"

@@ -18,8 +18,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import Note, read_note, write_note
 from nmtkit.store import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
-from nmtkit.training.divergence import CHECKPOINTS
-from nmtkit.training.metrics import METRICS, OF_DEV, read_metrics, write_metrics
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, OF_DEV, read_metrics, write_metrics
 
 
 def continue_shorter(chain: Chain, draft: Path) -> None:

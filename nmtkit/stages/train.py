@@ -36,10 +36,9 @@ from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
-from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import DevScore, is_over, train
-from nmtkit.training.metrics import METRICS, Metrics, read_metrics, speed_of
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
 from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer

@@ -44,16 +44,14 @@ class Acceleration:
         """The name of `dtype`, as in `--dtype`."""
         return str(self.dtype).removeprefix("torch.")
 
-    def steps(self) -> list[tuple[str, "Acceleration"]]:
-        """Return the techniques one after the other, from plain float32, each with its name."""
-        ways = [
-            ("float32", Acceleration()),
-            (self.precision, Acceleration(self.dtype)),
-            ("+ constant shapes", Acceleration(self.dtype, self.static)),
-            ("+ compiled layers", Acceleration(self.dtype, self.static, self.compiled)),
-            ("+ one CUDA graph", self),
-        ]
-        return [way for i, way in enumerate(ways) if i == 0 or way[1] != ways[i - 1][1]]
+    def __str__(self) -> str:
+        """Return it in words."""
+        names = {
+            "static": "constant shapes",
+            "compiled": "compiled layers",
+            "captured": "one graph",
+        }
+        return ", ".join([self.precision, *(names[each] for each in names if getattr(self, each))])
 
     def capacity(self, max_tokens: int, max_seqlen: int) -> Capacity | None:
         """Return the constant shape for `max_tokens` tokens in sentences of up to `max_seqlen`."""

@@ -4,7 +4,7 @@ The updates of an epoch are a pure function of (seed, epoch, lengths). This file
 number of devices, so the order of the data cannot depend on it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -192,26 +192,6 @@ def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
             cuts.append(i)
             first = length
     return tuple(cuts)
-
-
-def hardest_micro_batch(
-    pairs: Pairs, chosen: Iterable[Update], max_tokens: int, capacity: Capacity | None = None
-) -> Ints:
-    """Return the micro-batch of the updates `chosen` that takes the most memory.
-
-    Nearly all rows are `max_tokens` long; what differs is the number of attention scores.
-    """
-    hardest, most_scores = np.empty(0, dtype=np.int64), -1
-    for update in chosen:
-        for group in micro_batches(pairs, update.pairs, max_tokens, capacity):
-            n_scores = sum(
-                len(some) * (src * src + tgt * tgt + tgt * src)
-                for some in np.split(group, rectangle_cuts(pairs.tgt_lengths[group]))
-                for src, tgt in [(pairs.src_lengths[some].max(), pairs.tgt_lengths[some].max())]
-            )
-            if n_scores > most_scores:
-                hardest, most_scores = group, n_scores
-    return hardest
 
 
 def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:

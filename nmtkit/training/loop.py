@@ -18,8 +18,7 @@ from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
 from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot
-from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
-from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
+from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
 
 # Consecutive steps without a finite loss and gradient that end a run. A single one may be due to
@@ -129,7 +128,7 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         # A kill may have come before this was done.
         checkpoint.forget_old(directory, trainer.config.keep_checkpoints)
-        forget_divergence(directory)
+        (directory / DIVERGED).unlink(missing_ok=True)
     return progress
 
 
@@ -208,8 +207,9 @@ def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: i
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:
-    note_divergence(directory, f"{what}: not finite")
+    note = f"{what}: not finite"  # all processes write the same
+    (directory / DIVERGED).write_text(note, encoding="utf-8", newline="\n")
     kept = "no checkpoint was saved before"
     if checkpoint.checkpoints(directory):
         kept = f"the last good checkpoint is kept in {directory}"
-    return DivergedError(f"{what}: not finite; {kept}; {WHAT_HELPS}")
+    return DivergedError(f"{note}; {kept}; {WHAT_HELPS}")

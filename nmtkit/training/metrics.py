@@ -16,7 +16,10 @@ from nmtkit.files import write_whole
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
 
+CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
+DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
+WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")  # often null
 
 

@@ -98,19 +98,6 @@ def beginning(trainer: Trainer) -> Iterator[str]:
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
             f"[model] max_positions = {model.max_positions:,} tokens"
         )
-    for side, lengths in (("src", pairs.src_lengths), ("tgt", pairs.tgt_lengths)):
-        key = f"{side}_tokens_per_update"
-        most = getattr(trainer.config, key)
-        if n_longer := int(np.count_nonzero(within & (lengths > most))):
-            yield (
-                f"note: {n_longer:,} pairs have a side of more than [training] {key} = {most:,} "
-                "tokens; each makes a larger update of its own"
-            )
-    if model.attention_dropout and group.device.type == "cuda":
-        yield (
-            f"note: attention_dropout = {model.attention_dropout:g} makes training on a GPU "
-            "slower: torch's fused attention has no dropout, so plain products take its place"
-        )
     if trainer.acceleration.static and not trainer.acceleration.compiled:
         yield (
             f"note: layers are not compiled, which would be faster: {missing_compiler()} is "

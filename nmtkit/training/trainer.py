@@ -20,7 +20,6 @@ from nmtkit.training.batches import (
     Batch,
     Pairs,
     Update,
-    hardest_micro_batch,
     micro_batches,
     pack,
     updates,
@@ -91,9 +90,14 @@ class Trainer:
         This shows early whether memory suffices. It is also where layers are compiled and the CUDA
         graph is captured.
         """
-        probed = islice(self.updates(after), min(n_steps, PROBED_UPDATES))
-        hardest = hardest_micro_batch(self.pairs, probed, self.max_tokens, self._capacity)
-        if len(hardest):
+        squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
+        groups = (
+            group
+            for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES))
+            for group in micro_batches(self.pairs, update.pairs, self.max_tokens, self._capacity)
+        )
+        hardest = max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
+        if hardest is not None:
             self.model.train()
             batch = pack(self.pairs, hardest, self._capacity).to(self.group.device)
             self.backward.add(batch, 0.0)

@@ -4,7 +4,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -98,17 +97,3 @@ def test_constant_shapes_are_timed_whole(tmp_path: Path, monkeypatch: pytest.Mon
     machine = Timed(monkeypatch, 1e-3, 1e-4)
     measure_speed(trainer, 8.0)
     assert min(machine.sizes) > 0.9 * trainer.config.tgt_tokens_per_update
-
-
-def test_made_up_text_is_as_long_as_text_that_is_here(tmp_path: Path) -> None:
-    lines = Path("demo.en"), Path("demo.de")
-    for path, length in zip(lines, (200, 300), strict=True):
-        text = f"{'a' * length}\n" * 5
-        (tmp_path / path).write_text(text, encoding="utf-8", newline="\n")
-    pair = f"{{src='{tmp_path / 'demo.en'}', tgt='{tmp_path / 'demo.de'}'}}"
-    pairs = trainer_for(tmp_path, f"corpus.train=[{pair}]").pairs
-    assert np.unique(pairs.src_lengths) == pytest.approx([48], abs=1)
-    assert np.unique(pairs.tgt_lengths) == pytest.approx([71], abs=1)
-    of_news = trainer_for(tmp_path, "corpus.train=['multi30k-train']").pairs
-    assert of_news.src_lengths.mean() == pytest.approx(29, rel=0.02)
-    assert of_news.tgt_lengths.mean() == pytest.approx(31, rel=0.02)

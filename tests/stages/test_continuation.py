@@ -157,7 +157,7 @@ def in_bfloat16(chain: Chain) -> Chain:
     return Chain(chain.recipe, dataclasses.replace(chain.machine, dtype=Precision.BFLOAT16), "test")
 
 
-def test_every_precision_is_stated(stopped: Chain, prepared: Chain, tmp_path: Path) -> None:
+def test_every_precision_is_stated(stopped: Chain) -> None:
     first = train.run(in_bfloat16(stopped))  # which resumes after step 4
     assert first.manifest.made_by["precision"] == "float32+bfloat16"
 

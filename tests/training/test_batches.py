@@ -13,7 +13,6 @@ from nmtkit.training.batches import (
     Ints,
     Pairs,
     Update,
-    hardest_micro_batch,
     micro_batches,
     pack,
     rectangle_cuts,
@@ -157,19 +156,6 @@ def test_micro_batches_are_a_partition_within_the_limit(lengths: Lengths, most: 
     for group in groups:
         longest_side = max(pairs.src_lengths[group].sum(), pairs.tgt_lengths[group].sum())
         assert len(group) == 1 or longest_side <= most
-
-
-def test_hardest_micro_batch_has_the_most_scores_of_attention() -> None:
-    pairs = pairs_of([(5, 5), (1, 6), (2, 2), (2, 2), (2, 2), (2, 3)])
-    chosen = [Update(0, 0, np.array([2, 3, 4, 5])), Update(0, 1, np.array([0, 1]))]
-    scores = {(0,): 3 * 25, (1,): 1 + 36 + 6, (2, 3, 4): 3 * 3 * 4, (5,): 4 + 9 + 6}
-    assert tuple(hardest_micro_batch(pairs, chosen, 6).tolist()) == max(
-        scores, key=scores.__getitem__
-    )
-    wide = {(2, 3, 4, 5): 4 * (4 + 9 + 6), (0, 1): 2 * (25 + 36 + 30)}
-    found = hardest_micro_batch(pairs, chosen, 99)
-    assert tuple(sorted(found.tolist())) == max(wide, key=wide.__getitem__)
-    assert len(hardest_micro_batch(pairs, [], 6)) == 0
 
 
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:
