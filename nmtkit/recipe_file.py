@@ -74,11 +74,6 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
     own = f"./{path.stem}.toml"
     near = did_you_mean(name_or_path, [*known, *map("./{}".format, Path().glob("*.toml"))])
     near = f" (did you mean {own!r}?)" if Path(own).is_file() else near
-    if is_path:
-        raise UserError(
-            f"there is no {kind} file {name_or_path!r}{near}; give a path that exists or a bare "
-            "name"
-        )
     raise UserError(
         f"there is no {kind} {name_or_path!r}{near}; {listing} that come with nmtkit, and your own "
         "file is named by its path, such as ./mine.toml"
@@ -115,10 +110,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _with_absolute_files(value: Any, folder: Path) -> Any:
-    """Resolve the user's own files relative to the recipe that names them.
-
-    A path that begins with a variable of the environment is resolved where it is read.
-    """
+    """Resolve the user's own files relative to the recipe that names them."""
     if isinstance(value, list):
         return [_with_absolute_files(each, folder) for each in value]
     if not isinstance(value, dict):

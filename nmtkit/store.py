@@ -3,8 +3,8 @@
 An artifact is written as a draft next to its final place, under a lock against a second writer.
 To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
 with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
-no time, host or path, so that equal inputs give equal bytes; measurements are in files of their
-own. Both kinds of JSON contain a hash of themselves, so that no byte can change unnoticed.
+no time, host or path, so that equal inputs give equal bytes, and a hash of itself; measurements are
+in files of their own, which nothing protects.
 """
 
 import hashlib
@@ -134,10 +134,7 @@ class Store:
         note: Mapping[str, Any] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> AbstractContextManager[None]:
-        """Keep other processes from making the same, which need not be an artifact.
-
-        As long as there is no manifest, the `note` in the lock file says what is made.
-        """
+        """Keep other processes from making the same; the lock file says of it what is in `note`."""
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
@@ -198,10 +195,7 @@ class Store:
         made_by: Mapping[str, str] = {},
         measured: Sequence[str] = (),
     ) -> Artifact:
-        """Publish the draft of the artifact.
-
-        The files `measured` have measurements, which the manifest does not name.
-        """
+        """Publish the draft of the artifact; its manifest does not name the files `measured`."""
         draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         facts = {
             **measurements,
@@ -240,10 +234,7 @@ def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[
 
 
 def withdraw(path: Path, name: str) -> None:
-    """Delete a file of the published folder at `path`, first from its manifest.
-
-    A kill leaves the folder whole, with the file or without it.
-    """
+    """Delete a file of the published folder at `path`, first from its manifest."""
     manifest = open_directory(path).manifest
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
@@ -258,10 +249,7 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def open_directory(path: Path) -> Artifact:
-    """Open the published folder at `path`; raise DamagedError if a file has another size.
-
-    The folder may be a symbolic link; its files may not.
-    """
+    """Open the published folder at `path`; raise DamagedError if a file has another size."""
     if not _is_regular(path, MANIFEST):
         raise DamagedError(
             f"{path} is not a finished artifact: it has no {MANIFEST}",

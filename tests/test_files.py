@@ -172,16 +172,6 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     assert contents(tmp_path) == before
 
 
-def test_a_users_files_are_not_taken_for_drafts(tmp_path: Path) -> None:
-    own = [tmp_path / f"text{end}" for end in (".partial", ".partial.json", ".new", ".lock")]
-    for path in own:
-        path.write_bytes(b"mine")
-    with whole_file(tmp_path / "text") as draft:
-        draft.write_bytes(b"whole")
-    assert {path.read_bytes() for path in own} == {b"mine"}
-    assert len(list(tmp_path.iterdir())) == 1 + len(own)
-
-
 # Locks
 
 

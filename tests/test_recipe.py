@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -140,19 +139,6 @@ def test_a_wmt14_recipe_holds_the_values_of_the_paper(name: str) -> None:
     assert recipe["training.max_steps"] % recipe["training.checkpoint_every_steps"] == 0
 
 
-def differing(one: str, other: str) -> set[str]:
-    first, second = values(load_recipe(one)), values(load_recipe(other))
-    keys = first.keys() | second.keys()
-    assert first.items() != second.items()
-    return {key for key in keys if first.get(key) != second.get(key)} - {"name", "description"}
-
-
-def test_base_and_big_differ_in_what_table_3_and_section_6_1_name() -> None:
-    of_size = {*flat(tomllib.loads(OF_A_SIZE["big"]))}
-    assert differing("wmt14-en-fr-base", "wmt14-en-fr-big") == of_size
-    assert differing("wmt14-en-de-base", "wmt14-en-de-big") == {*of_size, "model.dropout"}
-
-
 # Recipes that are wrong: one sentence with the file, the key, the value and what is wrong
 
 WRONG = """\
@@ -221,40 +207,18 @@ def test_a_model_that_no_machine_holds_is_refused(key: str, most: int, working: 
             load_recipe(str(working), [f"model.{key}={value}"])
 
 
-Edit = Callable[[str], str]
-WRONG_FILES: dict[str, tuple[Edit, tuple[str, ...]]] = {
-    "missing key": (
-        lambda text: text.replace("n_layers = 2\n", ""),
-        ("[model] n_layers: Field required",),
-    ),
-    "missing keys and sections": (
-        lambda text: (
-            text[: text.index("[decoding]")].replace("n_layers = 2\n", "").replace("seed = 1\n", "")
-        ),
-        ("[model] n_layers, [training] seed, decoding, test, scoring: Fields required",),
-    ),
-    "no TOML": (
-        lambda text: text.replace("d_k = 32", "d_k = = 32"),
-        ("not valid TOML", "line 31", "fix the file"),
-    ),
-    "a key twice": (
-        lambda text: text.replace("d_k = 32", "d_v = 32"),
-        ("not valid TOML", "line 32", "fix the file"),
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", WRONG_FILES)
-def test_a_wrong_file_is_one_sentence_with_file_and_key(mistake: str, working: Path) -> None:
-    edit, fragments = WRONG_FILES[mistake]
-    working.write_text(edit(WORKING), encoding="utf-8", newline="\n")
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("n_layers = 2\n", "", "[model] n_layers: Field required"),
+        ("d_k = 32", "d_k = = 32", "not valid TOML"),
+        ("d_k = 32", "d_v = 32", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(old: str, new: str, said: str, working: Path) -> None:
+    working.write_text(WORKING.replace(old, new), encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=rf"^{working}.*{re.escape(said)}"):
         load_recipe(str(working))
-    message = str(caught.value)
-    assert message.startswith(str(working))
-    assert "\n" not in message
-    for fragment in fragments:
-        assert fragment in message
 
 
 ODD_VALUES = [

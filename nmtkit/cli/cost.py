@@ -22,10 +22,7 @@ class _Measured(BaseModel):
 
 
 def cost_of(trained: Artifact) -> TrainingCost | None:
-    """Return the cost of a training, or nothing if its measurements do not say.
-
-    If some steps were not measured, they are taken to be like the others.
-    """
+    """Return the cost of a training, steps that were not measured included, if it can be known."""
     try:
         measured = read_record(trained.path / MEASUREMENTS, _Measured)
     except DamagedError:

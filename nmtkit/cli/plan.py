@@ -72,12 +72,7 @@ def plan(chain: Chain, form: Form) -> None:
 
 
 def work_out(chain: Chain, group: "Group") -> Plan:
-    """Work out what `nmtkit run` would do, as one of the processes that would train.
-
-    Raises:
-        UserError: the recipe names a corpus that does not exist; the prepared corpus was altered;
-            there is too little memory.
-    """
+    """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
     from nmtkit.training.setup import enough_memory

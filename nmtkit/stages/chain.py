@@ -58,10 +58,7 @@ class Chain:
         *,
         remake: Collection[str] = (),
     ) -> None:
-        """Chain the stages of `recipe`, which has the `overrides` of the command line.
-
-        The user named it `command`. The stages in `remake` are made again if other code made them.
-        """
+        """Chain the stages of `recipe`, which the user named `command`, and has `overrides`."""
         self.recipe = recipe
         self.machine = machine
         self.command = command
@@ -191,10 +188,7 @@ class Chain:
         resume: bool = False,
         measured: Sequence[str] = (),
     ) -> Artifact:
-        """Return the artifact of `stage`; if there is none, `build` writes its files to a draft.
-
-        It returns measurements. `resume` and `measured` are those of `Store`.
-        """
+        """Return the artifact of `stage`; `build` makes it and returns measurements."""
         fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)
         if existing := self.store.find(stage, fingerprint):
             self.tell_code(existing)

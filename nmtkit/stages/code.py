@@ -47,10 +47,7 @@ def present_code() -> Code:
 
 
 def other_code(manifest: Manifest) -> OtherCode:
-    """Return what made an artifact, and what it was made from, and is not the present code.
-
-    Only what a stage published has a record of it.
-    """
+    """Return what made an artifact, and what it was made from, and is not the present code."""
     if manifest.fingerprint is None:
         return {}
     other: dict[str, list[str]] = {}
@@ -64,10 +61,7 @@ def other_code(manifest: Manifest) -> OtherCode:
 
 
 def hashes(rooms: Iterable[str]) -> dict[str, str]:
-    """Return the hash of each room, such as "model/" or "symbols.py", as it is on disk.
-
-    The first hash that was computed stays: a process runs the code that it began with.
-    """
+    """Return the hash of each room, such as "model/" or "symbols.py", as the process found it."""
     return {room: _hash(room) for room in rooms}
 
 

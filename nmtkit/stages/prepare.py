@@ -50,10 +50,7 @@ CHUNKS_PER_PART = 50
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the prepared corpus of the recipe.
-
-    The test sets are read too, so that none turns out to be missing after days of training.
-    """
+    """Publish the prepared corpus of the recipe, once all test sets could be read too."""
     for corpus in chain.corpora["sets"]:
         if not sum(bool(pair[0].strip()) for pair in corpus.pairs(chain.fetch, _tell)):
             raise UserError(

@@ -1,7 +1,7 @@
 """train: from a prepared corpus to checkpoints (section 5)."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import DevScore, is_over, train
+from nmtkit.training.loop import Evaluate, is_over, train
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
 from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
@@ -53,10 +53,7 @@ PEAK_SECONDS = 0.2  # of products on a GPU, for MFU
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the checkpoints of the recipe, resuming a stopped run.
-
-    If the machine has several devices, start one process for each.
-    """
+    """Publish the checkpoints of the recipe, trained by a process for each device."""
     if existing := chain.find("train"):
         chain.tell_code(existing)
         return existing
@@ -202,14 +199,12 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)
 
 
-def _evaluation(
-    chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None"
-) -> Callable[[Transformer], DevScore]:
+def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None") -> Evaluate:
     """Return what scores a model in training: sacreBLEU or bracket F1 of the first dev lines."""
     corpus = chain.recipe.corpus
     src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
 
-    def evaluate(model: Transformer) -> DevScore:
+    def evaluate(model: Transformer) -> dict[str, Any]:
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine([model], text.subword.n_tokens)
         greedy = GREEDY_PARSING if corpus.linearization else GREEDY
@@ -220,10 +215,11 @@ def _evaluation(
             reporter.curves.samples = [*zip(src, refs, hyps, strict=True)]
         if corpus.linearization:
             f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
-            return DevScore(None, f"first {len(refs)} lines of dev, greedy", f1)
+            how = f"first {len(refs)} lines of dev, greedy"
+            return {"dev_bracket_f1": f1, "dev_sacrebleu_how": how}
         bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
         how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
-        return DevScore(bleu.score, how)
+        return {"dev_sacrebleu": bleu.score, "dev_sacrebleu_how": how}
 
     return evaluate
 
@@ -256,10 +252,7 @@ class _Reporter:
         if metrics.dev_perplexity is not None:
             self._say_dev(metrics)
         if metrics.skipped:
-            progress.say(
-                f"train: step {metrics.step:,} was skipped: loss {metrics.loss}, gradient norm "
-                f"{metrics.gradient_norm}"
-            )
+            progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         self._speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
         rate = f"learning rate {metrics.learning_rate:.2e}"
         self._task.note(f"loss {metrics.loss:.3g}", *self._speed.parts(), rate)
@@ -296,9 +289,9 @@ class _Reporter:
                 self.curves.add(line)
 
     def _say_dev(self, metrics: Metrics) -> None:
-        name, score = "sacreBLEU", metrics.dev_sacrebleu or 0.0
-        if metrics.dev_bracket_f1 is not None:
-            name, score = "bracket F1", metrics.dev_bracket_f1
+        is_parser = self._chain.recipe.corpus.linearization is not None
+        name = "bracket F1" if is_parser else "sacreBLEU"
+        score = metrics.dev_bracket_f1 if is_parser else metrics.dev_sacrebleu
         if metrics.dev_sacrebleu_how != self._how:
             self._how = metrics.dev_sacrebleu_how
             progress.say(f"train: dev {name} is of the {self._how}")

@@ -73,11 +73,7 @@ def _rating(translation: Translation) -> dict[str, Any]:
 def _translate_in_parts(
     translator: Translator, name: str, lines: Sequence[str], journal: Journal
 ) -> tuple[list[Translation], float]:
-    """Translate `lines`, except those that an earlier run finished, and return the seconds of all.
-
-    Lines of like length make a part, so that its batches are full. Parts are as large without a
-    stop as after one, so that the batches are the same.
-    """
+    """Translate the `lines` that no earlier run did, and return the seconds of all."""
     size = translator.engine.lines_per_minute(translator.decoding.beam_size)
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     told = journal[name] or {"lines": 0, "seconds": 0.0}

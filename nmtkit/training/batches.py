@@ -148,10 +148,7 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
-    """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
-
-    A run has at least one pair.
-    """
+    """Cut `order` into runs as long as all (lengths, maximum) of `limits` allow, or of one pair."""
     ends = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
     start = 0
     while start < len(order):
@@ -168,11 +165,7 @@ def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
 def micro_batches(
     pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None
 ) -> list[Ints]:
-    """Split the pairs of an update into micro-batches of at most `max_tokens` per side.
-
-    Pairs are sorted by length, so that attention in rectangles needs little padding. The gradient
-    of the update is a sum, which does not depend on the order.
-    """
+    """Split an update into micro-batches of like lengths, of at most `max_tokens` per side."""
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
     limits = [(src_lengths, max_tokens), (tgt_lengths, max_tokens)]
@@ -182,10 +175,7 @@ def micro_batches(
 
 
 def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
-    """Return where attention should begin a new rectangle, for sentences of rising `lengths`.
-
-    Each rectangle costs about 20 operations, and a wide one pads its short sentences.
-    """
+    """Return where attention should begin a new rectangle, for sentences of rising `lengths`."""
     cuts, first = [], lengths[0]
     for i, length in enumerate(lengths.tolist()):
         if length > 1.3 * first + 2:

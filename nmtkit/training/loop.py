@@ -3,8 +3,9 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,14 +26,7 @@ from nmtkit.training.trainer import Trainer, Work
 # unusual data; the next steps have other data.
 MAX_SKIPPED = 5
 
-
-@dataclass(frozen=True)
-class DevScore:
-    """A BLEU score on dev, or a parser's bracket F1, and how it was computed."""
-
-    sacrebleu: float | None
-    how: str
-    bracket_f1: float | None = None
+Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` of `Metrics`
 
 
 def train(
@@ -42,7 +36,7 @@ def train(
     *,
     origin: Origin | None = None,
     aside: Path,
-    evaluate: Callable[[Transformer], DevScore],
+    evaluate: Evaluate,
     report: Callable[[Metrics], None],
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
@@ -77,10 +71,11 @@ def train(
             report(metrics)
             is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
             progress = _advanced(trainer, progress, work, metrics, is_due=is_due)
-            if skipped := _too_many_skipped(config, progress):
+            is_last = progress.step == config.max_steps
+            if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
                 publishing.result()
                 group.wait()  # all processes are here, and say the same of the checkpoints
-                raise _diverged(f"loss or gradient of {skipped}", directory)
+                raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
             stopping = group.any(should_stop())
             if group.is_first and (is_due or stopping):
                 publishing.result()
@@ -140,19 +135,12 @@ def _evaluated(
     metrics: Metrics,
     trainer: Trainer,
     dev_pairs: Pairs,
-    evaluate: Callable[[Transformer], DevScore],
+    evaluate: Evaluate,
 ) -> Metrics:
     model, device = trainer.model, trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
-        score = evaluate(model)
-    return replace(
-        metrics,
-        dev_perplexity=found,
-        dev_sacrebleu=score.sacrebleu,
-        dev_sacrebleu_how=score.how,
-        dev_bracket_f1=score.bracket_f1,
-    )
+        return replace(metrics, dev_perplexity=found, **evaluate(model))
 
 
 @torch.no_grad()
@@ -185,14 +173,6 @@ def _advanced(
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
         best=best,
     )
-
-
-def _too_many_skipped(config: TrainingConfig, progress: Progress) -> str | None:
-    """Name the last steps if too many in a row, or the last of all, were skipped."""
-    n_skipped, last = progress.skipped_in_a_row, progress.step
-    if n_skipped < (1 if last == config.max_steps else MAX_SKIPPED):
-        return None
-    return f"step {last:,}" if n_skipped == 1 else f"steps {last - n_skipped + 1:,} to {last:,}"
 
 
 def _are_weights_finite(model: Transformer) -> bool:

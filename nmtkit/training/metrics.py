@@ -103,10 +103,7 @@ def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 def continue_metrics(
     path: Path, step: int, group: "Group", say: Callable[[str], None]
 ) -> Iterator[IO[str]]:
-    """Open the file for appending, without the lines after `step`; only the first process writes.
-
-    The work of those lines was lost.
-    """
+    """Open the file to append, without lines after `step`; only the first process writes."""
     if not group.is_first:
         with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
             yield nowhere

@@ -12,7 +12,7 @@ import torch
 from nmtkit.errors import UserError, is_out_of_memory
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
-from nmtkit.training.acceleration import Acceleration, missing_compiler
+from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.trainer import Trainer
@@ -61,11 +61,7 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let the process keep what a step frees, for the next step.
-
-    By default, glibc returns large blocks to the kernel at once, which clears them page by page
-    when the next step asks for them again.
-    """
+    """Let glibc keep what a step frees, in place of pages that the kernel clears in each step."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc alone has it
         libc.mallopt(M_MMAP_MAX, 0)
@@ -100,6 +96,6 @@ def beginning(trainer: Trainer) -> Iterator[str]:
         )
     if trainer.acceleration.static and not trainer.acceleration.compiled:
         yield (
-            f"note: layers are not compiled, which would be faster: {missing_compiler()} is "
-            "missing; install it (the packages are often named gcc and python3-dev)"
+            "note: layers are not compiled, which would be faster: a C compiler or the headers of "
+            "Python are missing; install them (packages such as gcc and python3-dev)"
         )

@@ -85,11 +85,7 @@ class Trainer:
         )
 
     def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
-        """Compute the gradient of the hardest micro-batch of the next `n_steps`, and discard it.
-
-        This shows early whether memory suffices. It is also where layers are compiled and the CUDA
-        graph is captured.
-        """
+        """Try the hardest micro-batch of the next `n_steps`: this shows if memory suffices."""
         squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
         groups = (
             group

@@ -250,5 +250,5 @@ def test_row_that_does_not_exist_is_told(place: Path) -> None:
 def test_study_that_does_not_exist_is_told() -> None:
     with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):
         load_study("table3")
-    with pytest.raises(UserError, match=r"there is no study file './no.toml'"):
+    with pytest.raises(UserError, match=r"there is no study './no.toml'"):
         load_study("./no.toml")

@@ -299,18 +299,11 @@ def good_but(**changes: object) -> bytes:
     ("content", "message"),
     [
         (b"", "EOF while parsing"),
-        (b"null", "should be an object"),
         (b"[" * 100_000, "recursion limit"),
-        (good_but().replace(b"100", 5_000 * b"9"), "number out of range"),
-        (good_but().replace(b"100", b"1e300"), rf"\['tgt_tokens'\] = .*: {INTEGER}"),
         (good_but(step="2"), rf"\['step'\] = .*: {INTEGER}"),
-        (good_but(step=-2), r"\['step'\] = .*: Input should be greater"),
         (good_but(epoch=2**63), r"\['epoch'\] = .*: Input should be less"),
-        (good_but(scheduled=1), r"\['scheduled'\] = .*: Input should be a valid"),
         (good_but(more=1), r"\['more'\] = 1: Extra"),
-        (b'{"step": 2}', r"\['epoch'\]: Field required"),
         (good_but(step=3), "is that of step 3"),
-        (b'{"step\xff": 2}', "invalid unicode|Unicode"),
     ],
 )
 def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str) -> None:

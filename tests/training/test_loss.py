@@ -1,12 +1,9 @@
 """The chunked loss against torch's."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmtkit.training import loss
 from nmtkit.training.loss import FILLER, smoothed_cross_entropy
@@ -43,27 +40,6 @@ def test_loss_and_its_gradients_are_those_of_torch(eps: float) -> None:
         gradients(losses.smoothed, hidden, matrix), gradients(expected, hidden, matrix), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts matrix products."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(
-        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        self.count += "mm" in func.__name__
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(("wants_gradient", "n_products"), [(True, 3), (False, 1)])
-def test_perplexity_costs_no_gradient(wants_gradient: bool, n_products: int) -> None:
-    with torch.set_grad_enabled(wants_gradient), Products() as products:
-        smoothed_cross_entropy(*example(), 0.0)
-    assert products.count == n_products
 
 
 def test_gradient_of_a_tied_matrix_adds_up() -> None:
