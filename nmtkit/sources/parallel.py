@@ -51,11 +51,6 @@ class Corpus:
         """The addresses or paths of its files, as messages name them."""
         return [file.url for file in self.downloads] or [str(text.path) for text in self._texts]
 
-    @property
-    def is_of_files(self) -> bool:
-        """Whether it can be read without a network."""
-        return not self.remote and bool(self.source.path_keys)
-
     def prepared_bytes(self, downloads_dir: Path) -> int:
         """Estimate how many bytes `prepare` writes, from the file sizes that are known."""
         remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}

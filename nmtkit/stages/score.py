@@ -8,7 +8,6 @@ from typing import Any
 
 from nmtkit import progress
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
-from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import TextTools, count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import warnings
@@ -54,11 +53,6 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
 def _bracket_f1(
     of_set: TranslatedSet, hyps: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    if len(references) > 1:
-        raise UserError(
-            f"{of_set.name} has {len(references)} references, and bracket F1 has one; leave the "
-            "others out"
-        )
     return {**bracket_f1(hyps, references[0]), "repaired": sum(map(bool, of_set.repairs()))}
 
 
@@ -76,10 +70,7 @@ def text_tools(lang: Language) -> TextTools:
 
 
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:
-    """Say which test set a score is of: its name, lines, and the sha256 of its references.
-
-    The sha256 is that of the references one after the other, as plain text with "\\n" line ends.
-    """
+    """Return the name of a test set, its lines, and the sha256 of its references as plain text."""
     text = hashlib.sha256()
     for reference in references:
         text.update("".join(f"{line}\n" for line in reference).encode())
