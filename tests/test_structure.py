@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {"recipe", *LIBRARY},
     "interchange": {"recipe", "sources", "corpus", *LIBRARY},
     "decoding": {"recipe", "corpus", "interchange", "progress", *LIBRARY},
-    "evaluation": {"sources", *LIBRARY},
+    "evaluation": {"sources", "corpus", *LIBRARY},
     "reporting": {"recipe", *LIBRARY},
     "selftest": {"machine", "corpus", "evaluation", "reporting", *LIBRARY},
     "translator": {"recipe_file", "machine", "decoding", "progress", *LIBRARY},

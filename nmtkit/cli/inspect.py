@@ -19,7 +19,7 @@ from nmtkit.corpus.prepared import SIDES, PreparedCorpus
 from nmtkit.corpus.prepared import Split as SplitName
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import Subword
-from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting import inspection as facts
 from nmtkit.reporting.code import marked
@@ -116,7 +116,8 @@ def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | 
         return None
     hyps = [how.detokenize(how.tokenize(line)) for line in lines]
     lang, lowercase = recipe.corpus.tgt_lang, recipe.scoring.lowercase
-    return sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1).score
+    bleu = sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1)
+    return float(bleu["score"])
 
 
 # Lengths and ratios

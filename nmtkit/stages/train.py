@@ -15,8 +15,8 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
-from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.evaluation.sacre import bleu_metric, sacre_bleu
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
 from nmtkit.machine import OF_PREPARE, Precision
@@ -232,8 +232,8 @@ def _evaluation(
             f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
             return DevScore(None, f"first {len(refs)} lines of dev, greedy", f1)
         bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
-        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
-        return DevScore(bleu.score, how)
+        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu['signature']}"
+        return DevScore(bleu["score"], how)
 
     return evaluate
 

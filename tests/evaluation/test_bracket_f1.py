@@ -152,5 +152,5 @@ def test_nothing_that_counts_is_no_division_by_zero() -> None:
 
 @pytest.mark.parametrize("texts", [([], []), ([GOLD], [GOLD, GOLD])])
 def test_texts_that_do_not_belong_together_are_refused(texts: tuple[list[str], list[str]]) -> None:
-    with pytest.raises(UserError, match="bracket F1 needs one reference per hypothesis"):
+    with pytest.raises(UserError, match="a score needs one reference per hypothesis"):
         bracket_f1(*texts)
