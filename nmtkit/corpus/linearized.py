@@ -39,11 +39,7 @@ _NODE = re.compile(
 
 
 def linearize(tree: str, how: Linearization) -> str:
-    """Return the tokens of a tree that `sources.treebank` normalized.
-
-    Raises:
-        UserError: It is not a tree in this form.
-    """
+    """Return the tokens of a tree that `sources.treebank` normalized."""
     tokens: list[str] = []
     opened: list[str] = []
     end = 0

@@ -76,9 +76,6 @@ def count_scores(
 
     Returns:
         `sacrebleu`, `tokenized_bleu` and `compound_split_bleu`.
-
-    Raises:
-        UserError: As `sacre_bleu`.
     """
     texts = (hyps, *references)
     scores = {"sacrebleu": sacre_bleu(*texts, lang=lang, lowercase=lowercase)}

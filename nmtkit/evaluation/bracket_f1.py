@@ -186,9 +186,6 @@ def bracket_f1(
         hyps: trees, one a line; a blank one is skipped.
         refs: the reference trees.
         n_bootstrap: resamples of the confidence interval.
-
-    Raises:
-        UserError: there are no lines, or the numbers of trees differ.
     """
     metric = BracketF1()
     score = corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap)

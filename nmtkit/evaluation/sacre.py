@@ -34,11 +34,7 @@ class _Ter(TER):
 
 
 def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
-    """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`.
-
-    Raises:
-        UserError: The tokenizer is not installed.
-    """
+    """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`."""
     try:
         # force: do not print warnings
         return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)

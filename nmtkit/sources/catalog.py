@@ -103,11 +103,7 @@ class Catalog:
         ]
 
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
-        """Return a corpus in one direction.
-
-        Raises:
-            UserError: The name is unknown, or the corpus lacks one of the languages.
-        """
+        """Return a corpus in one direction."""
         if name not in self._corpora:
             near = difflib.get_close_matches(name, self._corpora, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self._corpora)}"

@@ -132,14 +132,14 @@ def _download(
     """Fetch the file, verify it, and only then move it to `path`."""
     part = path.with_name(f"{path.name}.part")
     progress(_size(part))
-    failures, most_bytes = 0, _size(part)
+    failures = 0
     while True:
+        before = _size(part)
         try:
             _complete(file, part, progress)
             break
         except _TransientError as reason:
-            failures = 0 if _size(part) > most_bytes else failures + 1
-            most_bytes = max(most_bytes, _size(part))
+            failures = 0 if _size(part) > before else failures + 1
             if failures == MAX_ATTEMPTS:
                 raise UserError(
                     f"cannot download {file.url} ({reason}); try again later, or {_by_hand(file)}"
@@ -170,11 +170,6 @@ def _complete(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> 
 def _fetch(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> bool:
     """Request what is missing once, keep what arrives, and return whether it is the whole file."""
     with _ask(file, part, progress) as response:
-        if response.headers.get_content_type() == "text/html":
-            raise UserError(
-                f"{file.url} sends a web page instead of the file; look at what it says, or "
-                f"{_by_hand(file)}"
-            )
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
         n_total = _announced(response, file, part, progress)
         if n_total is None and not response.chunked:

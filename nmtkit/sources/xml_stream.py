@@ -17,12 +17,7 @@ class _RefusedError(Exception):
 def elements(
     blocks: Iterator[bytes], where: str, tag: str, root: str | None = None
 ) -> Iterator[Element]:
-    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends.
-
-    Raises:
-        UserError: The file is not well-formed, its root is not `root`, an element is too large, or
-            its document type has declarations.
-    """
+    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends."""
     parser = expat.ParserCreate()
     builder = _Builder(tag, root)
     parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end

@@ -312,15 +312,6 @@ def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour)
     assert site.kept == {}
 
 
-def test_a_page_with_status_200_is_refused_and_what_was_there_is_kept(site: Site) -> None:
-    site.serve(cut(70_000), html)
-    with pytest.raises(UserError, match=r"sends a web page instead of the file; .* --mirror"):
-        site.obtain()
-    assert site.kept["corpus.tgz.part"] == 70_000
-    site.serve(honest)
-    assert site.obtain().read_bytes() == BODY
-
-
 def test_a_file_that_is_not_there_is_asked_for_once(site: Site) -> None:
     site.serve(status(404))
     with pytest.raises(UserError, match=rf"{site.file.url} is not available: HTTP 404"):
