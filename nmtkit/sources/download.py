@@ -211,16 +211,12 @@ def _announced(
     is_known = file.n_bytes in (None, announced)
     if announced == 0:
         raise _TransientError("an empty response")
-    if resumed and not (is_known and start.startswith(f"bytes {_size(part)}-")):
-        _discard(part, progress)
+    if is_known and (not resumed or start.startswith(f"bytes {_size(part)}-")):
+        return announced
+    _discard(part, progress)
+    if resumed:
         raise _TransientError("the server does not go on with the same file")
-    if not is_known:
-        _discard(part, progress)
-        raise UserError(
-            f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is "
-            "another file now, or a page that explains why there is none: look at it"
-        )
-    return announced
+    raise UserError(f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}")
 
 
 def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:

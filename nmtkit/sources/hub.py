@@ -121,9 +121,9 @@ def _errors(where: str) -> Iterator[None]:
             f"{_first_line(error)}; load it once while online"
         ) from None
     except Exception as error:  # noqa: BLE001 - the libraries have no common base class
-        if type(error).__name__ == "DatasetGenerationError":  # which has no useful message itself
-            error = error.__cause__ or error
-        raise UserError(f"cannot load {where}: {_first_line(error)}") from None
+        # A DatasetGenerationError has no useful message itself.
+        cause = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
+        raise UserError(f"cannot load {where}: {_first_line(cause or error)}") from None
 
 
 def _first_line(error: BaseException) -> str:

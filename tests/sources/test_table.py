@@ -111,18 +111,6 @@ def test_a_damaged_row_of_csv_is_refused_with_its_line(tmp_path: Path, row: str)
         read(Csv(csv=str(path), columns=("en", "de")))
 
 
-def test_names_that_hint_at_one_language_twice_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text("title_en\ttext_en\ttext_de\na\tyes\tja\n", encoding="utf-8")
-    with pytest.raises(UserError, match="has title_en, text_en; name one"):
-        Tsv.of_file(str(path), EN, DE, [])
-    source = Tsv(tsv=str(path), columns=("title", "en", "de"), header=True)
-    assert read(source) == [("yes", "ja")]
-    path.write_text("doc-id\ten\tid\n1\tyes\tya\n", encoding="utf-8")
-    indonesian = Language.of("id")
-    assert read(Tsv.of_file(str(path), EN, indonesian, []), EN, indonesian) == [("yes", "ya")]
-
-
 @pytest.mark.parametrize(
     ("first", "second"), [("pt-PT", "pt-BR"), ("zh_TW", "zh_CN"), ("sr-Latn", "sr-Cyrl")]
 )

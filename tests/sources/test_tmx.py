@@ -124,11 +124,6 @@ def test_nothing_that_a_document_type_declares_is_read(
         units(content, size=size)
 
 
-def test_the_usual_document_type_is_not_loaded() -> None:
-    doctype = '<!DOCTYPE tmx SYSTEM "http://127.0.0.1:9/tmx14.dtd">\n'
-    assert units(document(pair("yes"), doctype=doctype)) == [("yes", "ja")]
-
-
 @pytest.mark.parametrize(
     "start", ["<tmx><tu><tuv lang='en'><seg>", "<tmx><!--", "<tmx a='", "<!DOCTYPE tmx '"]
 )

@@ -109,22 +109,6 @@ def test_sections_are_chosen_by_the_numbers_of_files(
     assert corpus.prepared_bytes(tmp_path) > 0
 
 
-def test_the_content_of_the_chosen_files_determines_a_treebank(tmp_path: Path) -> None:
-    def identity(place: Path, *sections: str) -> list[str]:
-        source = Treebank(treebank=str(place), sections=sections)
-        return find_corpus(source, EN, TREE).identity()
-
-    place = written(tmp_path)
-    before = identity(place, "00")
-    assert before != identity(place, "01")
-    (place / "02" / "wsj_0270.mrg").write_text("((NP (NN b)))", encoding="utf-8")
-    assert identity(place, "00") == before
-    moved = place.rename(tmp_path / "moved")
-    assert identity(moved, "00") == before
-    (moved / "00" / "wsj_0063.mrg").write_text("((NP (NN b)))", encoding="utf-8")
-    assert identity(moved, "00") != before
-
-
 @pytest.mark.parametrize(
     ("name", "sections", "message"),
     [
@@ -163,8 +147,3 @@ def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> Non
     assert next(pairs) == ("Sales rose .", BRACKETS)
     with pytest.raises(UserError, match=r"a/trees .*: train, row 2: no tree is not a tree"):
         next(pairs)
-
-
-def test_trees_may_take_several_lines_and_share_one(tmp_path: Path) -> None:
-    text = f"\n( (S (NP (NN Sales))\n     (VP (VBD rose)) (. .)) )\n\n{BRACKETS} {BRACKETS}\n"
-    assert read(tmp_path, text) == [("Sales rose .", BRACKETS)] * 3
