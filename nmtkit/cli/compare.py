@@ -14,7 +14,7 @@ from nmtkit import progress
 from nmtkit.cli.known_runs import named_chain
 from nmtkit.cli.options import Html, Lang, References, Src, command
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.cli.score import TestSet, own_test_set
+from nmtkit.cli.score import TestSet, check_length, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
@@ -26,7 +26,7 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES, replace_page
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown, with_interval
+from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import other_code
@@ -106,7 +106,7 @@ def compare(
     lines = next((system.src for system in systems if system.src), None)
     if src is not None:
         lines = list(read_plain(src))
-        _check_length(str(src), lines, common)
+        check_length(src, lines, common.name, common.references[0])
     comparison = _compare(systems, common, lines)
     scores, notes = _results(comparison)
     if html is not None:
@@ -126,11 +126,7 @@ def _systems(
     references: Sequence[Path],
     lang: str | None,
 ) -> tuple[list[_System], TestSet]:
-    """Read the systems, the first of which is the baseline, and what all of them translate.
-
-    Raises:
-        UserError: A system does not exist, or they do not translate the same test set.
-    """
+    """Read the systems, the first of which is the baseline, and what all of them translate."""
     if len(names) < 2 or len(set(names)) < len(names):
         raise UserError(
             f"`nmtkit compare {' '.join(names)}`: name two or more different systems, the baseline "
@@ -146,7 +142,7 @@ def _systems(
                 f"lines) than {common.name} ({len(common.references[0]):,} lines); compare on one "
                 "test set"
             )
-        _check_length(system.name, system.hyps, common)
+        check_length(system.name, system.hyps, common.name, common.references[0])
     return systems, common
 
 
@@ -160,9 +156,10 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     if not sets or test_set not in (None, *sets):
         has = ", ".join(sets) or "none with a reference"
         raise UserError(f"{name} has no test set {test_set or 'to compare'}; it has {has}")
-    if test_set is None and len(sets) > 1:
-        progress.say(f"compare: {name}: --test-set names another one of {', '.join(sets)}")
     chosen = sets[test_set or next(iter(sets))]
+    if test_set is None and len(sets) > 1:
+        others = ", ".join(sets)
+        progress.say(f"compare: {name}: {chosen.name}; --test-set names another one of {others}")
     src, hyps, references = chosen.read()
     lang = chain.recipe.corpus.tgt_lang
     return _System(
@@ -189,14 +186,6 @@ def _common_test_set(
         if system.test_set:
             return system.test_set
     raise UserError("name the reference of these files: add --ref FILE and --lang")
-
-
-def _check_length(name: str, lines: Sequence[str], common: TestSet) -> None:
-    if len(lines) != (n_lines := len(common.references[0])):
-        raise UserError(
-            f"{name} has {len(lines):,} lines, but {common.name} has {n_lines:,}; give files of "
-            "the same test set"
-        )
 
 
 def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | None) -> Comparison:
@@ -269,8 +258,8 @@ def _results(comparison: Comparison) -> tuple[Grid, list[str]]:
     hows = [f"note: {note}"] if note else []
     for metric in systems[0].tests["paired_bootstrap"]:
         name = SCORE_NAMES[metric]
-        found = (system.tests["paired_bootstrap"][metric] for system in systems)
-        rows.append((name, *map(with_interval, found)))
+        found = (system.tests["paired_bootstrap"] for system in systems)
+        rows.append((name, *(shown(each, metric, with_interval=True) for each in found)))
         for test, of_first in systems[0].tests.items():
             of_test = test.replace("_", " ")
             values = (
@@ -324,10 +313,7 @@ def _differences_grid(comparison: Comparison) -> Grid:
 def _marked_hyps(
     comparison: Comparison, of_line: Difference
 ) -> list[tuple[str, list[tuple[str, bool]], float]]:
-    """Return each system with its words, the ones that differ marked, and its score.
-
-    The baseline is compared with all others, and each of these with the baseline.
-    """
+    """Return each system, its line with marks beside the baseline, or of this beside all others."""
     baseline, *others = of_line.hyps
     words = [marked_words(baseline, others), *(marked_words(other, [baseline]) for other in others)]
     names = (system.name for system in comparison.systems)
@@ -335,10 +321,7 @@ def _marked_hyps(
 
 
 def marked_words(hyp: str, others: Sequence[str]) -> list[tuple[str, bool]]:
-    """Return a line in pieces, and whether others have other words in place of each.
-
-    With single spaces between them, the pieces are the line.
-    """
+    """Return the pieces of a line, and of each whether others have other words there."""
     words = hyp.split(" ")
     is_other = [False] * len(words)
     for other in others:

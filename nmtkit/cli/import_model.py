@@ -82,9 +82,7 @@ def import_model(
         if hyphens is None:
             hyphens = HYPHEN in dictionary.pieces
             no = "" if hyphens else "not "
-            progress.say(
-                f"import: {HYPHEN} is {no}in the dictionary, so words are {no}split at hyphens"
-            )
+            progress.say(f"import: {HYPHEN} is {no}in the dictionary, so words are {no}split at it")
         src, tgt = (
             Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
             for lang in langs

@@ -68,83 +68,42 @@ Remake = Annotated[
     typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),
 ]
 
-# Of the machine: the fields of `Machine`, and their defaults
+# Of the machine
 
+RUNS_DIR = typer.Option(metavar="DIR", callback=_folder, help="Folder of artifacts and downloads.")
+MIRROR = typer.Option(
+    metavar="DIR",
+    callback=_folder,
+    help="Folder of downloads as HOST/PATH, read instead of the network.",
+)
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+MAX_TOKENS = typer.Option(
+    metavar="N", min=1, help="Most tokens per side of a micro-batch; lower it to save memory."
+)
+WORKERS = typer.Option(
+    metavar="N", min=1, max=1_024, help="Processes that prepare text; by default one per core."
+)
+PROCESSES = typer.Option(
+    metavar="N",
+    min=1,
+    help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
+)
 DTYPE = typer.Option(
     metavar="TYPE", help="Precision: auto, float32 or bfloat16; to translate also float16 or int8."
 )
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+DETERMINISTIC = typer.Option("--deterministic", help="Train to the same bits every time; slower.")
+TENSORBOARD = typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here.")
+# The fields of `Machine`, and their defaults.
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
-    "runs_dir": (
-        Annotated[
-            Path,
-            typer.Option(
-                metavar="DIR", callback=_folder, help="Folder of artifacts and downloads."
-            ),
-        ],
-        RUNS,
-    ),
-    "mirror": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                metavar="DIR",
-                callback=_folder,
-                help="Folder of downloads as HOST/PATH, read instead of the network.",
-            ),
-        ],
-        None,
-    ),
+    "runs_dir": (Annotated[Path, RUNS_DIR], RUNS),
+    "mirror": (Annotated[Path | None, MIRROR], None),
     "device": (Device, "auto"),
-    "max_tokens": (
-        Annotated[
-            int | None,
-            typer.Option(
-                metavar="N",
-                min=1,
-                help="Most tokens per side of a micro-batch; lower it to save memory.",
-            ),
-        ],
-        None,
-    ),
-    "workers": (
-        Annotated[
-            int | None,
-            typer.Option(
-                metavar="N",
-                min=1,
-                max=1_024,
-                help="Processes that prepare text; by default one per core.",
-            ),
-        ],
-        None,
-    ),
-    "processes": (
-        Annotated[
-            int | None,
-            typer.Option(
-                metavar="N",
-                min=1,
-                help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
-            ),
-        ],
-        None,
-    ),
+    "max_tokens": (Annotated[int | None, MAX_TOKENS], None),
+    "workers": (Annotated[int | None, WORKERS], None),
+    "processes": (Annotated[int | None, PROCESSES], None),
     "dtype": (Annotated[Precision, DTYPE], Precision.AUTO),
-    "deterministic": (
-        Annotated[
-            bool,
-            typer.Option("--deterministic", help="Train to the same bits every time; slower."),
-        ],
-        False,
-    ),
-    "tensorboard": (
-        Annotated[
-            Path | None,
-            typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here."),
-        ],
-        None,
-    ),
+    "deterministic": (Annotated[bool, DETERMINISTIC], False),
+    "tensorboard": (Annotated[Path | None, TENSORBOARD], None),
 }
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
 

@@ -73,16 +73,7 @@ def report(
 
 
 def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
-    """Return what the report of `machine` tells.
-
-    Args:
-        machine: Where the runs are.
-        names: Runs and studies, as one types them behind `nmtkit run` and `nmtkit study`; by
-            default, all runs that are scored, and the studies that come with nmtkit.
-
-    Raises:
-        UserError: A run or a study does not exist, or a run is not scored.
-    """
+    """Return what is known of runs and studies; by default, of all, and of those that ship."""
     store = Store(machine.runs_dir)
     bundled = [path.stem for path in bundled_studies()]
     of_studies = [name for name in names or bundled if _is_study(name, bundled)]

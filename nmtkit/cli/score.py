@@ -142,7 +142,7 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
     references = [list(read_plain(path)) for path in paths]
     for path, reference in zip(paths, references, strict=True):
-        _check_length(path, reference, str(paths[0]), references[0])
+        check_length(path, reference, str(paths[0]), references[0])
     return TestSet(", ".join(path.name for path in paths), language, references)
 
 
@@ -158,10 +158,13 @@ def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
     return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
 
 
-def _check_length(path: Path, lines: Sequence[str], name: str, others: Sequence[str]) -> None:
+def check_length(
+    system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
+) -> None:
+    """Refuse lines that are not as many as those of the reference called `name`."""
     if len(lines) != len(others):
         raise UserError(
-            f"{path} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
+            f"{system} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
             "same test set"
         )
 
@@ -206,7 +209,7 @@ def score_files(
     for system in systems:
         path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
         read[system] = list(read_plain(path))
-        _check_length(path, read[system], name, refs[0])
+        check_length(path, read[system], name, refs[0])
     scores: dict[str, Any] = {}
     for system, hyps in read.items():
         progress.say(f"score: {system}")
@@ -234,7 +237,7 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
     """
     of_sets, other = list(scores.values()), other or {}
     rows = [
-        (name, *(f"{shown(each, key)}{_interval(each.get(key, {}))}" for each in of_sets))
+        (name, *(shown(each, key, with_interval=True) for each in of_sets))
         for key, name in SCORE_NAMES.items()
         if any(kind_of(key) in each for each in of_sets)
     ]
@@ -267,8 +270,3 @@ def _column(name: str, scores: Mapping[str, Any]) -> str:
     test_set = scores["test_set"]
     of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
     return f"{name}\n{of_set}{test_set['lines']:,} lines"
-
-
-def _interval(score: Mapping[str, Any]) -> str:
-    interval = score.get("confidence_interval")
-    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""

@@ -105,11 +105,7 @@ def study(
 
 
 def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
-    """Return the chain of each row, by its name.
-
-    Raises:
-        UserError: A recipe does not exist, or an override does not fit it.
-    """
+    """Return the chain of each row, by its name."""
     chains = {}
     for row in study.rows:
         recipe, its_own = study.recipe_of(row), study.overrides_of(row, tuple(overrides))
@@ -124,17 +120,10 @@ def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> 
 
 
 def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
-    """Run `rows` in turn, but for those that are finished or have diverged.
+    """Run the rows that are neither finished nor diverged, and return the names of those that fail.
 
     Each runs in a process of its own, so that nothing of one row, be it memory, compiled code or
     a crash, reaches the next. A row that another process runs is left to it.
-
-    Returns:
-        The names of the rows that failed: what is wrong was printed.
-
-    Raises:
-        UserError: the corpus could not be prepared.
-        Stopped: a signal came; the row that ran was told.
     """
     for row in rows:
         _prepare(chains[row.name])
@@ -188,11 +177,7 @@ def _claim(chain: Chain) -> str:
 
 
 def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
-    """Run a command on a row's recipe in a process of its own, and return its exit code.
-
-    Raises:
-        Stopped: a signal came; the process has ended too.
-    """
+    """Run a command on a row's recipe in a process of its own, and return its exit code."""
     quiet = ["--quiet"] if progress.console.quiet else []
     overrides = [f"--set={override}" for override in chain.overrides]
     words = [*quiet, command, *options, *overrides, "--", chain.command]

@@ -20,7 +20,8 @@ RUNNER = CliRunner()
     ("arguments", "said"),
     [
         (["--src", "a.en"], "--src and --tgt belong together"),
-        (["--src", "a.en", "--tgt", "b.en"], "do not tell the languages"),
+        (["--src", "a.en", "--tgt", "b.en"], "--src a.en does not exist"),
+        (["--src", __file__, "--tgt", __file__], "do not tell the languages"),
     ],
 )
 def test_options_that_need_another_are_refused(
