@@ -12,7 +12,7 @@ from nmtkit.cli.options import Html, command
 from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.subword import Subword
-from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import code_note, marked
@@ -150,7 +150,8 @@ def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | 
         return None
     hyps = [how.detokenize(how.tokenize(line)) for line in lines]
     lang, lowercase = recipe.corpus.tgt_lang, recipe.scoring.lowercase
-    return sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1).score
+    bleu = sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1)
+    return float(bleu["score"])
 
 
 def _steps(line: str, how: Tokenization, subword: Subword) -> dict[str, str]:
