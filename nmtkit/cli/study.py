@@ -23,18 +23,9 @@ from nmtkit.files import BusyError
 from nmtkit.machine import Machine
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
-from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.reporting.study import (
-    CHANGE,
-    StudyRow,
-    StudyTable,
-    cost_grid,
-    study_grid,
-    study_notes,
-)
+from nmtkit.reporting.study import CHANGE, StudyRow, StudyTable, study_grid, study_notes
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
@@ -89,14 +80,9 @@ def study(
     chosen = loaded.chosen(rows)
     failed = [] if only_show else run_rows(chosen, chains)
     reached = table(loaded, chains)
-    grid, costs = study_grid(reached), cost_grid(reached)
-    parts: list[Grid | str] = [
-        reached.description,
-        grid if form.table else grid.without(CHANGE),
-        *([costs] if costs.groups else []),
-        *study_notes(reached),
-    ]
-    show(form, reached, parts)
+    grid = study_grid(reached)
+    grid = grid if form.table else grid.without(CHANGE)
+    show(form, reached, [reached.description, grid, *study_notes(reached)])
     if failed:
         raise UserError(
             f"of study {name}, {', '.join(failed)} failed, as said above; run the same command "
@@ -210,21 +196,15 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
 def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
     """Return what each row of `study` has reached so far."""
-    recipes = {row.name: _without_seed(chains[row.name].recipe) for row in study.rows}
-    first_of = {
-        name: next(other for other in recipes if recipes[other] == recipe)
-        for name, recipe in recipes.items()
-    }
-    base = study.rows[0].name
-    rows = [_row(row, chains[row.name], first_of[row.name], base) for row in study.rows]
+    rows: list[StudyRow] = []
+    variants: dict[str, str] = {}  # the first row of each, by its recipe
+    for row in study.rows:
+        recipe = chains[row.name].recipe.model_dump_json(exclude={"training": {"seed"}})
+        rows.append(_row(row, chains[row.name], variants.setdefault(recipe, row.name)))
     return StudyTable.of(study.name, study.description, study.bleu, rows)
 
 
-def _without_seed(recipe: Recipe) -> dict[str, Any]:
-    return recipe.model_dump(exclude={"training": {"seed"}})
-
-
-def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
+def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
     state, why = _state(chain)
     if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
         state, why = "being made", f"by {holder}"
@@ -240,7 +220,6 @@ def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
         variant=variant,
         change=", ".join([*([row.recipe] if row.recipe else []), *changes]),
         run=run_of(chain.command, chain.overrides),
-        is_base=variant == base,
         state=state,
         why=why,
         n_parameters=_n_parameters(chain),
