@@ -1,6 +1,6 @@
 """nmtkit compare: scores of systems on one test set, significance, and where they differ most."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import groupby
@@ -38,28 +38,6 @@ N_DIFFERENCES = 25  # lines in the JSON and on the page
 UNTESTED = ("tokenized_bleu", "compound_split_bleu")  # by the paired tests
 ON_TERMINAL = 5  # lines of them
 SIGNIFICANT = 0.05  # a p-value below it
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A line that the systems translate differently."""
-
-    line: int  # from 1
-    src: str | None
-    references: list[str]
-    hyps: list[str]
-    scores: list[float]  # of each system, sentence-level
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Systems on one test set, and the lines where they differ most."""
-
-    test_set: dict[str, Any]
-    seed: str  # of the paired tests
-    sentence_metric: str  # what the differences are measured by
-    systems: list[dict[str, Any]]  # name; identical, line by line, to the first; scores; tests
-    differences: list[Difference]
 
 
 @dataclass(frozen=True)
@@ -101,20 +79,14 @@ def compare(
     comparison = _compare(systems, common, lines)
     scores, notes = _results(comparison)
     if html is not None:
-        differ = _differences_grid(comparison) if comparison.differences else None
-        whole = Part(
-            "compare",
-            "nmtkit compare",
-            text=f"Systems on {common.name}; the first one is the baseline.",
-            parts=[
-                Part("scores", "Scores", table=scores, notes=notes),
-                Part("differences", "Differences", "" if differ else "None.", table=differ),
-            ],
-        )
+        largest = _differences_grid(comparison, N_DIFFERENCES)
+        differences = Part("differences", "Differences", "" if largest else "None.", table=largest)
+        parts = [Part("scores", "Scores", table=scores, notes=notes), differences]
+        whole = Part("compare", "nmtkit compare", f"Systems on {common.name}", parts=parts)
         replace_page(html, TEMPLATES.get_template("document.html.j2").render(document=whole))
         progress.say(f"compare: wrote {html}")
-    differences = [_differences_grid(comparison, ON_TERMINAL)] if comparison.differences else []
-    show(form, comparison, [scores, *notes, *differences])
+    shown_here = _differences_grid(comparison, ON_TERMINAL)
+    show(form, comparison, [scores, *notes, *([shown_here] if shown_here else [])])
 
 
 def _systems(
@@ -179,7 +151,10 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     )
 
 
-def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | None) -> Comparison:
+def _compare(
+    systems: Sequence[_System], common: TestSet, src: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return what `--json` prints, of which tables and pages are made."""
     lowercase = systems[0].lowercase
     hyps, references = [system.hyps for system in systems], common.references
     metrics: list[Metric]
@@ -195,52 +170,60 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
         for system in systems:
             for warning in warnings(system.hyps, references):
                 progress.say(f"compare: {system.name}: {warning}")
-    tests = {}
+    found: list[dict[str, Any]] = [
+        {
+            "name": system.name,
+            "identical": system.hyps == hyps[0],  # line by line
+            "scores": score,
+            "tests": {},
+            "other_code": system.other_code,
+        }
+        for system, score in zip(systems, scores, strict=True)
+    ]
     for test in TESTS:
         progress.say(f"compare: {test.replace('_', ' ')}")
-        tests[test] = paired_test(test, hyps, *references, metrics=metrics)
-    return Comparison(
-        test_set=describe(common.name, *references),
-        seed=seed(),
-        sentence_metric="bracket F1" if common.is_of_trees else "chrF2",
-        systems=[
-            {
-                "name": system.name,
-                "identical": system.hyps == hyps[0],
-                "scores": scores[number],
-                "tests": {test: tests[test][number] for test in TESTS},
-                "other_code": system.other_code,
-            }
-            for number, system in enumerate(systems)
-        ],
-        differences=_differences(systems, references, src, metrics[-1]),
-    )
+        results = paired_test(test, hyps, *references, metrics=metrics)
+        for system_found, result in zip(found, results, strict=True):
+            system_found["tests"][test] = result
+    return {
+        "test_set": describe(common.name, *references),
+        "seed": seed(),  # of the paired tests
+        "sentence_metric": "bracket F1" if common.is_of_trees else "chrF2",
+        "systems": found,
+        "differences": _differences(hyps, references, src, metrics[-1]),
+    }
 
 
 def _differences(
-    systems: Sequence[_System],
+    systems: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
     src: Sequence[str] | None,
     metric: Metric,
-) -> list[Difference]:
-    """Return the lines with the largest range of a metric."""
-    found = []
-    for index, hyps in enumerate(zip(*(system.hyps for system in systems), strict=True)):
+) -> list[dict[str, Any]]:
+    """Return the lines, from 1, with the largest range of a sentence-level metric."""
+    found: list[dict[str, Any]] = []
+    for index, hyps in enumerate(zip(*systems, strict=True)):
         if len(set(hyps)) > 1:
             refs = [reference[index] for reference in references]
-            scores = [float(metric.sentence_score(hyp, refs).score) for hyp in hyps]
-            line = None if src is None else src[index]
-            found.append(Difference(index + 1, line, refs, list(hyps), scores))
-    found.sort(key=lambda each: min(each.scores) - max(each.scores))
+            found.append(
+                {
+                    "line": index + 1,
+                    "src": None if src is None else src[index],
+                    "references": refs,
+                    "hyps": list(hyps),
+                    "scores": [float(metric.sentence_score(hyp, refs).score) for hyp in hyps],
+                }
+            )
+    found.sort(key=lambda each: min(each["scores"]) - max(each["scores"]))
     return found[:N_DIFFERENCES]
 
 
 # What is shown
 
 
-def _results(comparison: Comparison) -> tuple[Grid, list[str]]:
+def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
     """Return scores, paired tests and verdicts as a table, and how each figure was counted."""
-    systems = comparison.systems
+    systems, test_set = comparison["systems"], comparison["test_set"]
     first = systems[0]
     rows: list[Row] = []
     note = code_note(all_of(*(system["other_code"] for system in systems)))
@@ -262,41 +245,39 @@ def _results(comparison: Comparison) -> tuple[Grid, list[str]]:
             rows.append((name, *(shown(system["scores"], key) for system in systems)))
             hows += [f"{name}: {how_counted(score)}"] if (score := first["scores"].get(key)) else []
     rows.append((f"{rows[0][0]} against the first", "", *(_verdict(e, first) for e in systems[1:])))
-    title = f"{comparison.test_set['name']}, {comparison.test_set['lines']:,} lines"
+    title = f"{test_set['name']}, {test_set['lines']:,} lines"
     columns = ("score", *(with_code(each["name"], each["other_code"]) for each in systems))
-    hows.append(f"sha256 of the reference: {comparison.test_set['sha256']}")
-    hows.append(f"seed of the tests: {comparison.seed} (SACREBLEU_SEED)")
+    hows.append(f"sha256 of the reference: {test_set['sha256']}")
+    hows.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
     return Grid.of(title, columns, rows, 1), hows
 
 
-def _verdict(system: dict[str, Any], baseline: dict[str, Any]) -> str:
+def _verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
     """Return what both paired tests say of the first metric: sacreBLEU, or bracket F1."""
     if system["identical"]:
         return "identical"
-    metric, of_baseline = next(iter(baseline["tests"]["paired_bootstrap"].items()))
-    before = of_baseline["score"]
+    metric, before = next(iter(baseline["tests"]["paired_bootstrap"].items()))
     results = [test[metric] for test in system["tests"].values()]
-    if f"{results[0]['score']:.2f}" == f"{before:.2f}":
-        return "no difference"
     if any(result["p_value"] >= SIGNIFICANT for result in results):
         return "no significant difference"
-    better = "better" if results[0]["score"] > before else "worse"
+    better = "better" if results[0]["score"] > before["score"] else "worse"
     return f"{better} (both p < {SIGNIFICANT})"
 
 
-def _differences_grid(comparison: Comparison, n: int = N_DIFFERENCES) -> Grid:
+def _differences_grid(comparison: Mapping[str, Any], n: int) -> Grid | None:
     """Return lines with brackets round what the baseline has otherwise, or in it all others."""
     groups: list[list[Row]] = []
-    for each in comparison.differences[:n]:
-        baseline, *others = each.hyps
+    names = [system["name"] for system in comparison["systems"]]
+    for each in comparison["differences"][:n]:
+        baseline, *others = each["hyps"]
         texts = [marked(baseline, others), *(marked(other, [baseline]) for other in others)]
-        group: list[Row] = [] if each.src is None else [("source", each.src, "")]
-        group += [("reference", reference, "") for reference in each.references]
-        for system, text, score in zip(comparison.systems, texts, each.scores, strict=True):
-            group.append((system["name"], text, f"{score:.1f}"))
-        groups.append([(f"{each.line:,}", *row) for row in group])
-    columns = ("line", "", "where they differ most, [in other words]", comparison.sentence_metric)
-    return Grid("", columns, 3, groups)
+        group: list[Row] = [] if each["src"] is None else [("source", each["src"], "")]
+        group += [("reference", reference, "") for reference in each["references"]]
+        scores = (f"{score:.1f}" for score in each["scores"])
+        group += zip(names, texts, scores, strict=True)
+        groups.append([(f"{each['line']:,}", *row) for row in group])
+    columns = ("line", "", "where they differ most, [in other words]")
+    return Grid("", (*columns, comparison["sentence_metric"]), 3, groups) if groups else None
 
 
 def marked(hyp: str, others: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """nmtkit report: gather runs and studies from what was published; nothing is run."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,19 +22,19 @@ from nmtkit.files import DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
-from nmtkit.recipe_file import bundled_recipes, load_recipe, read_toml
+from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.document import files_for_paper, markdown_of
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.report import Report, RunFacts, document
 from nmtkit.reporting.study import StudyTable
-from nmtkit.schema import did_you_mean
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
+OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
 OF_DEV = ("step", "dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")
 
@@ -65,8 +64,10 @@ def report(
     files["report.html"] = TEMPLATES.get_template("document.html.j2").render(document=whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
     files["report.json"] = json.dumps(about, ensure_ascii=False, indent=1) + "\n"
-    for name in _files_of_older(folder).difference(files):
-        (folder / name).unlink(missing_ok=True)
+    with suppress(DamagedError):  # there is no older report, or one of another form
+        older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
+        for name in older.files.difference(files):
+            (folder / name).unlink(missing_ok=True)
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_page(folder / name, text)
@@ -75,40 +76,35 @@ def report(
 
 
 class _Written(BaseModel):
-    """What report.json says of the tables and charts beside it."""
+    """What report.json says of the tables and charts that were written with it."""
 
-    files: set[Annotated[str, Field(pattern=r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$")]] = (
-        set()
-    )
-
-
-def _files_of_older(folder: Path) -> set[str]:
-    """Return the tables and charts that an older report wrote to the same folder."""
-    with suppress(DamagedError):
-        return read_record(folder / "report.json", _Written, MAX_REPORT_BYTES).files
-    return set()
+    files: set[Annotated[str, Field(pattern=OF_PAPER)]]
 
 
 def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
     """Return what is known of runs and studies; by default, of all, and of those that ship."""
     store = Store(machine.runs_dir)
-    bundled = [path.stem for path in bundled_studies()]
-    of_studies = [name for name in names or bundled if _is_study(name, bundled)]
-    studies = [_study(machine, name) for name in of_studies]
-    wanted = {row.scored for study in studies for row in study.rows}
-    for name in names:
-        if name not in of_studies:
+    studies: list[StudyTable] = []
+    wanted: set[str | None] = set()
+    for name in names or [path.stem for path in bundled_studies()]:
+        bare, overrides = split_overrides(name)
+        bundled = [*bundled_recipes(), *bundled_studies()]
+        path = find_file("recipe or study", bare, bundled, "`nmtkit recipes` lists the recipes")
+        if "rows" in read_toml(path):
+            study = load_study(bare)
+            studies.append(table(study, chains_of(study, machine, overrides)))
+            wanted |= {row.scored for row in studies[-1].rows}
+        else:
             wanted.add(named_chain(name, machine).need("score").path.name)
     runs = []
     for artifact in store.all("score"):
-        if names and artifact.path.name not in wanted:
-            continue
-        try:
-            runs.append(_run(store, artifact))
-        except DamagedError as error:
-            if names:
-                raise
-            progress.say(f"report: this run is left out: {error}")
+        if not names or artifact.path.name in wanted:
+            try:
+                runs.append(_run(store, artifact))
+            except DamagedError as error:
+                if names:
+                    raise
+                progress.say(f"report: this run is left out: {error}")
     return Report(
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=versions(),
@@ -116,28 +112,6 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         runs=sorted(_labelled(runs, studies), key=lambda run: run.label),
         studies=studies,
     )
-
-
-def _is_study(name: str, bundled: Sequence[str]) -> bool:
-    """Return whether this is a study or a recipe; refuse a bare name of neither."""
-    name, _ = split_overrides(name)
-    path = Path(name)
-    if path.suffix == ".toml" and path.is_file():
-        return "rows" in read_toml(path)
-    if path.suffix != ".toml" and os.sep not in name:
-        recipes = [each.stem for each in bundled_recipes()]
-        if name not in (*recipes, *bundled):
-            raise UserError(
-                f"there is no recipe or study {name!r}{did_you_mean(name, [*recipes, *bundled])}; "
-                "your own file is named by its path, such as ./mine.toml"
-            )
-    return name in bundled
-
-
-def _study(machine: Machine, name: str) -> StudyTable:
-    study_name, overrides = split_overrides(name)
-    loaded = load_study(study_name)
-    return table(loaded, chains_of(loaded, machine, overrides))
 
 
 def _run(store: Store, scored: Artifact) -> RunFacts:
@@ -148,11 +122,9 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
                 found[name] = store.place(name, fingerprint)
     stages = [_stage(stage, found[stage]) for stage in STAGES if stage in found]
     sections = {key: each for stage in stages for key, each in stage.get("recipe", {}).items()}
-    corpus = sections.get("corpus", {})
-    scores = read_scores(scored)
     run = recorded(scored.path).run
+    corpus = sections.get("corpus", {})
     langs = corpus.get("src_lang", "?"), corpus.get("tgt_lang", "?")
-    name = run.name if run else "?"
     description = ""
     if run:
         with suppress(UserError, OSError):
@@ -160,6 +132,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
             description = loaded.description
             if not corpus:  # it was freed
                 langs = loaded.corpus.src_lang.canonical, loaded.corpus.tgt_lang.canonical
+    name = run.name if run else "?"
     return RunFacts(
         id=scored.path.name,
         label=name,
@@ -167,7 +140,7 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
         name=name,
         description=description,
         languages=langs,
-        scores=scores,
+        scores=read_scores(scored),
         stages=stages,
         other_code=other_code(scored.manifest),
         **(_training(found["train"]) if "train" in found else {}),

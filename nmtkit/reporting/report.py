@@ -148,20 +148,16 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
                 text = [each["fingerprint"] for each in run.stages if each["stage"] == "prepare"]
                 how = "-".join(run.languages), *text, str(run.dev[-1].get(f"{key}_how"))
                 alike.setdefault(how, {}).setdefault(points, []).append(run.label)
-        n_before = len(found)
-        for (langs, *_), lines in alike.items():
-            series = [Series(" = ".join(of), each, "line and dots") for each, of in lines.items()]
-            for begin in range(0, len(series), N_COLOURS):
-                number = len(found) - n_before + 1
-                found.append(
-                    Chart(
-                        f"{prefix}{key.replace('_', '-')}" + (f"-{number}" if number > 1 else ""),
-                        f"{name} of dev, {langs}, not verified",
-                        series[begin : begin + N_COLOURS],
-                        Axis("steps", low=0),
-                        Axis(is_log=key == "dev_perplexity"),
-                    )
-                )
+        parts = [
+            (langs, [*lines.items()][begin : begin + N_COLOURS])
+            for (langs, *_), lines in alike.items()
+            for begin in range(0, len(lines), N_COLOURS)
+        ]
+        for number, (langs, part) in enumerate(parts, 1):
+            file = f"{prefix}{key.replace('_', '-')}" + (f"-{number}" if number > 1 else "")
+            series = [Series(" = ".join(of), points, "line and dots") for points, of in part]
+            axes = Axis("steps", low=0), Axis(is_log=key == "dev_perplexity")
+            found.append(Chart(file, f"{name} of dev, {langs}, not verified", series, *axes))
     return found
 
 

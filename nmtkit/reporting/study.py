@@ -8,7 +8,6 @@ from typing import Any
 
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
-from nmtkit.reporting.cost import TrainingCost
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
 from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, figure, how_counted, kind_of
@@ -30,7 +29,6 @@ class StudyRow:
     n_parameters: int  # about, while the vocabulary is not known
     scored: str | None = None  # the fingerprint of its scores
     steps: int | None = None
-    cost: TrainingCost | None = None
     dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
     scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
     other_code: OtherCode = field(default_factory=dict)  # that made them

@@ -13,14 +13,7 @@ from nmtkit.reporting.document import Part, files_for_paper, markdown_of
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.page import TEMPLATES
 from nmtkit.reporting.published import TABLES
-from nmtkit.reporting.report import (
-    Report,
-    RunFacts,
-    document,
-    reproductions_grid,
-    table_2,
-    table_4,
-)
+from nmtkit.reporting.report import Report, RunFacts, document, reproductions_grid, table_2, table_4
 from nmtkit.reporting.study import StudyRow, StudyTable, study_chart, study_grid, study_notes
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_alone, parse
@@ -42,17 +35,27 @@ def run_of(
 ) -> RunFacts:
     test_set = {"name": f"set{text}", "lines": 7, "sha256": SHA}
     run = {"recipe": f"{name}{text}", "sha256": SHA, "overrides": [], "commit": 40 * "c"}
+    about = {
+        "is_here": True,
+        "published": "2026-01-01",
+        "seconds": 60.0,
+        "host": f"host{text}",
+        "run": {**run, "clean": False},
+        "made_by": {"nmtkit": "0", "torch": "2.13.0"},
+        "recipe": {"model": {"d_model": 31, "text": text}},
+        "texts": {"train": [[f"hash of a text{text}"]]},
+    }
     stages: list[dict[str, Any]] = [
         {
-            "stage": stage, "fingerprint": f"{stage}{text}", "path": f"runs/{stage}/{number}",
-            "is_here": True, "manifest_sha256": f"manifest of {stage}", "host": f"host{text}",
-            "published": "2026-01-01", "seconds": 60.0, "run": {**run, "clean": False},
-            "made_by": {"nmtkit": "0", "torch": "2.13.0"}, "code": {f"{stage}/": f"code of {stage}"},
-            "recipe": {"model": {"d_model": 31, "text": text}},
-            "texts": {"train": [[f"hash of a text{text}"]]},
+            **about,
+            "stage": stage,
+            "fingerprint": f"{stage}{text}",
+            "path": f"runs/{stage}/{number}",
+            "manifest_sha256": f"manifest of {stage}",
+            "code": {f"{stage}/": f"code of {stage}"},
         }
         for stage in ("train", "score")
-    ]  # fmt: skip
+    ]
     return RunFacts(
         id=f"{number:016x}",
         label=f"{name}{text} seed={number}",
@@ -70,13 +73,10 @@ def run_of(
 
 
 def row_of(name: str, run: RunFacts | None = None, **given: Any) -> StudyRow:
-    values: dict[str, Any] = {
-        "name": name, "variant": name, "change": "", "run": "x", "state": "finished" if run else "not run", "why": "", "n_parameters": 65_000_000,
-    }  # fmt: skip
+    values: dict[str, Any] = {"variant": name, "change": "", "run": "x", "state": "not run"}
     if run:
-        values |= {"scored": run.id, "steps": 9, "cost": run.cost, "dev_perplexity": 5.25}
-        values |= {"scores": run.scores}
-    return StudyRow(**{**values, **given})
+        values |= {"state": "finished", "scored": run.id, "steps": 9, "scores": run.scores}
+    return StudyRow(**{"name": name, "why": "", "n_parameters": 65_000_000, **values, **given})
 
 
 def study_of(run: RunFacts, text: str = "") -> StudyTable:

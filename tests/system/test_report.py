@@ -98,3 +98,28 @@ def test_output_that_is_a_file_is_refused(complete: Path) -> None:
     ended = nmtkit(complete, "report", "-o", RECIPE)
     assert ended.code == 1
     assert "is not a folder; name another one" in ended.err
+
+
+def test_older_files_of_a_report_go_and_those_of_others_stay(complete: Path) -> None:
+    folder = complete / "report"
+    done(nmtkit(complete, "report", RECIPE))
+    (folder / "tables" / "mine.csv").write_text("", encoding="utf-8")
+    (folder / "charts" / "mine.svg").write_text("", encoding="utf-8")
+    told = json.loads((folder / "report.json").read_bytes())
+    assert "charts/dev-sacrebleu.svg" in told["files"]
+    told["files"] += ["tables/older.tex", "charts/mine.txt", "../tiny.toml"]
+    (folder / "tables" / "older.tex").write_text("", encoding="utf-8")
+    for files, stays in ((told["files"], True), (told["files"][:-2], False)):
+        text = json.dumps({**told, "files": files})
+        (folder / "report.json").write_text(text, encoding="utf-8")
+        done(nmtkit(complete, "report", "table-3"))
+        assert (folder / "tables" / "older.tex").exists() == stays
+        assert (folder / "charts" / "dev-sacrebleu.svg").exists() == stays
+    assert (folder / "tables" / "mine.csv").exists()
+    assert (folder / "charts" / "mine.svg").exists()
+    assert (complete / RECIPE).exists()
+
+
+def test_nearest_study_or_recipe_is_named(workplace: Path) -> None:
+    with pytest.raises(UserError, match=r"no recipe or study 'table3' \(did you mean 'table-3'"):
+        gather(Machine(workplace / "runs"), ["table3"])
