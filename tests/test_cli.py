@@ -276,7 +276,6 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
         ["inspect", "demo", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--svg"],
-        ["bench", "layers", "--svg"],
     ],
 )
 def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ GROUPS: Groups = {
 }
 OF_BENCH: Groups = {
     "Commands": {
-        "train": "Measure training: tokens/s, MFU, memory, shares of a step's time.",
+        "train": "Measure training: target tokens/s, MFU, memory.",
         "translate": "Measure translation: sentences/s, tokens/s, memory.",
         "layers": "Measure Table 1: self-attention, recurrence and convolution.",
     }

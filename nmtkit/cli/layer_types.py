@@ -1,11 +1,10 @@
-"""The layer types of Table 1, and how long one takes: modules from (B, n, d) to (B, n, d).
+"""The layer types of Table 1: modules from (B, n, d) to (B, n, d), and how long one takes.
 
-Dimensions: B sentences of n positions, width d, kernels of k positions, neighbourhoods of r.
+Dimensions: B sentences of n positions, width d.
 """
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,25 +14,8 @@ from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import window_of
 
 HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
-
-
-class Sizes(NamedTuple):
-    """The variables of Table 1."""
-
-    n: int
-    d: int
-    k: int
-    r: int
-
-
-class LayerType(NamedTuple):
-    """A row of Table 1, and what builds such a layer."""
-
-    layer: str
-    complexity: str
-    sequential: str  # minimum number of sequential operations
-    path: str  # maximum path length between two positions
-    build: Callable[[Sizes], nn.Module]
+KERNEL = 3  # positions of a convolution
+NEIGHBOURHOOD = 64  # positions that restricted self-attention sees
 
 
 class Attention(nn.Module):
@@ -68,38 +50,31 @@ class Convolution(nn.Conv1d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve `x` (B, n, d)."""
-        return super().forward(nn.functional.pad(x.mT, (self.kernel_size[0] - 1, 0))).mT
+        return super().forward(nn.functional.pad(x.mT, (KERNEL - 1, 0))).mT
 
 
-LAYER_TYPES = [
-    LayerType("self-attention", "n² d", "O(1)", "O(1)", lambda _: Attention()),
-    LayerType(
-        *("recurrent (LSTM)", "n d²", "O(n)", "O(n)"),
-        lambda s: Recurrence(s.d, s.d, batch_first=True),
-    ),
-    LayerType(
-        "convolutional", "k n d²", "O(1)", "O(log_k n)", lambda s: Convolution(s.d, s.d, s.k)
-    ),
-    LayerType("self-attention, restricted", "r n d", "O(1)", "O(n / r)", lambda s: Attention(s.r)),
-]
+# The rows of Table 1, with what builds such a layer of width d.
+LAYER_TYPES: dict[str, Callable[[int], nn.Module]] = {
+    "self-attention": lambda _: Attention(),
+    "recurrent (LSTM)": lambda d: Recurrence(d, d, batch_first=True),
+    "convolutional": lambda d: Convolution(d, d, KERNEL),
+    "self-attention, restricted": lambda _: Attention(NEIGHBOURHOOD),
+}
 
 
-def seconds_of(
-    kind: LayerType, sizes: Sizes, n_sentences: int, device: torch.device, limit: float
-) -> float:
-    """Return the time of a layer's fastest forward and backward pass.
+def seconds_of(layer: str, n: int, d: int, device: torch.device, limit: float) -> float:
+    """Return the time of the fastest forward and backward pass over one sentence.
 
-    One is not timed; then there are at least two, and as many as begin in `limit` seconds.
+    One pass is not timed; then there are at least two, and as many as begin in `limit` seconds.
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    layer = kind.build(sizes).to(device, dtype)
-    shape = n_sentences, sizes.n, sizes.d
-    x = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
-    grad, inputs = torch.randn_like(x), [x, *layer.parameters()]
+    module = LAYER_TYPES[layer](d).to(device, dtype)
+    x = torch.randn(1, n, d, device=device, dtype=dtype, requires_grad=True)
+    grad, inputs = torch.randn_like(x), [x, *module.parameters()]
     taken: list[float] = []
     while len(taken) < 3 or sum(taken[1:]) < limit:
         begin = time.perf_counter()
-        torch.autograd.grad(layer(x), inputs, grad)
+        torch.autograd.grad(module(x), inputs, grad)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - begin)
