@@ -224,26 +224,26 @@ def _write_file(
     with beside(file) as draft:
         journal = Journal(draft, draft, made_from)
         path, n_done = draft / "text", journal["lines"] or 0
-        with (
-            progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
-            journal.reopen(path) as out,
-        ):
-            task.advance(n_done)
-            try:
+        try:
+            with (
+                progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
+                journal.reopen(path) as out,
+            ):
+                task.advance(n_done)
                 for n, lines in written(n_done):
                     out.write(lines.encode("utf-8"))
                     out.flush()
                     n_done += n
                     journal.commit("lines", n_done, path)
                     task.advance(n)
-            except BaseException as error:
-                if not n_done:
-                    delete(draft)
-                    keep_finished_work(kept=False)
-                elif n_lines is None and isinstance(error, KeyboardInterrupt):
-                    told = f"stopped; what has been translated is in {path}"
-                    raise Stopped(told, exit_code=128 + signal.SIGINT) from None
-                raise
+        except BaseException as error:
+            if not n_done:
+                delete(draft)
+                keep_finished_work(kept=False)
+            elif n_lines is None and isinstance(error, KeyboardInterrupt):
+                told = f"stopped; what has been translated is in {path}"
+                raise Stopped(told, exit_code=128 + signal.SIGINT) from None
+            raise
         move(path, file)
         delete(draft)
 

@@ -5,8 +5,7 @@ import random
 import re
 from pathlib import Path
 
-from system.command import RECIPE, contents, done, environment, nmtkit
-from system.conftest import TOML, Finished, write_texts
+from system.command import RECIPE, contents, done, nmtkit
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -32,18 +31,3 @@ def test_dates_of_files_decide_nothing(complete: Path) -> None:
     ended = done(nmtkit(complete, "run", RECIPE))
     assert ended.err.count(": fresh, ") == 5
     assert contents(complete / "runs") == before
-
-
-def test_locale_and_name_of_the_folder_change_no_byte(tmp_path: Path, finished: Finished) -> None:
-    place = tmp_path / "mein Ordner ß \U0001f600"
-    place.mkdir()
-    (tmp_path / "a link").symlink_to(place)
-    folder = tmp_path / "a link"
-    write_texts(folder)
-    (folder / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
-    (tmp_path / "elsewhere").mkdir()
-    (folder / "runs").symlink_to(tmp_path / "elsewhere")
-    variables = environment(LC_ALL="POSIX", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0")
-    done(nmtkit(folder, "prepare", f"./{RECIPE}", "--workers", "1", env=variables))
-    theirs = contents(finished.folder / "runs" / "prepare")
-    assert contents(folder / "runs" / "prepare") == theirs

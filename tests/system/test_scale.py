@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from nmtkit.sources.catalog import data_dir
-from system import vary
 from system.command import artifact, contents, environment, start
 from system.conftest import TOML, Finished
 
@@ -23,14 +22,18 @@ PEAK_OF_CHILDREN = (
 
 
 def prepare(folder: Path, n_pairs: int, workers: int) -> int:
-    """Prepare `n_pairs` varied from the demo corpus; return the largest process's KiB."""
+    """Prepare the demo corpus over and over; return the largest process's KiB."""
     folder.mkdir()
     demo = data_dir() / "demo"
-    vary.vary(
-        demo / "train.en", demo / "train.de", n_pairs, folder / "train.en", folder / "train.de"
-    )
-    for name in ("dev.en", "dev.de", "test.en", "test.de"):
-        (folder / name).write_bytes((demo / name).read_bytes())
+    for lang in ("en", "de"):
+        for name in (f"dev.{lang}", f"test.{lang}"):
+            (folder / name).write_bytes((demo / name).read_bytes())
+        lines = (demo / f"train.{lang}").read_bytes().splitlines()
+        generator = random.Random(1)
+        with (folder / f"train.{lang}").open("wb") as file:
+            for i in range(n_pairs):
+                word = generator.randrange(1 + int(i**0.7))  # new ones come ever more rarely
+                file.write(b"%s word%d\n" % (lines[i % len(lines)], word))
     (folder / "large.toml").write_text(TOML, encoding="utf-8", newline="\n")
     nmtkit = [sys.executable, "-m", "nmtkit", "prepare", "large.toml", "--workers", str(workers)]
     ended = subprocess.run(
@@ -60,20 +63,14 @@ def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
     rng = random.Random(3)
     known = [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 6))) for _ in range(300)]
     lines = [*known, *rng.choices(known, k=50_000 - len(known))]
-    bundle = os.fspath(finished.artifact("average"))
     expected: dict[str, str] = {}
     resident_kib = []
-    options = ("--bundle", bundle, "--beam", "1")
-    with start(finished.folder, "translate", *options) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        stdin = process.stdin
-
-        def feed() -> None:
-            with stdin:
-                stdin.writelines(f"{line}\n".encode() for line in lines)
-
-        writer = threading.Thread(target=feed)
+    bundle = os.fspath(finished.artifact("average"))
+    with start(finished.folder, "translate", "--bundle", bundle, "--beam", "1") as process:
+        assert process.stdin
+        assert process.stdout
+        text = [f"{line}\n".encode() for line in lines]
+        writer = threading.Thread(target=process.stdin.writelines, args=[text])
         writer.start()
         for number, line in enumerate(lines, start=1):
             translation = process.stdout.readline().decode()
@@ -83,8 +80,8 @@ def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
                 status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
                 (kib,) = (row.split()[1] for row in status.split("\n") if row.startswith("VmRSS:"))
                 resident_kib.append(int(kib))
-        assert process.stdout.read() == b""
         writer.join()
+        assert process.communicate()[0] == b""
     assert process.returncode == 0
     assert len(set(expected.values())) > 100
     assert resident_kib[-1] < 1.1 * resident_kib[0]
