@@ -345,44 +345,25 @@ def differences(path: Path) -> Iterator[str]:
     except DamagedError as error:
         yield error.reason
         return
+    entries, others = dict(manifest.files), sorted(path.rglob("*"))
     if manifest.fingerprint is not None:  # a stage published it
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
         if path.match(NAMES) and manifest.fingerprint != path.name:
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
-    entries = dict(manifest.files)
-    try:
-        entries |= _measured(path, manifest)
-        yield from (f"{file} was not published with the others" for file in strays(path))
-    except DamagedError as error:
-        yield error.reason
+        try:
+            entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured
+        except DamagedError as error:
+            yield error.reason
+            others = []  # what else was measured is not known
     for name, entry in entries.items():
         if difference := _difference(path, name, entry):
             yield difference
-
-
-def strays(path: Path) -> list[Path]:
-    """Return the files and links in a published folder that were not published with it.
-
-    Raises:
-        DamagedError: what was published is not known.
-    """
-    manifest = files.read_sealed(path / MANIFEST, Manifest)
-    known = {*manifest.files, *_measured(path, manifest), MANIFEST, MEASUREMENTS}
-    return [
-        file
-        for file in sorted(path.rglob("*"))
-        if (file.is_symlink() or not file.is_dir())
-        and file.relative_to(path).as_posix() not in known
-    ]
-
-
-def _measured(path: Path, manifest: Manifest) -> Mapping[str, File]:
-    """Return the other files with measurements of what a stage published."""
-    if manifest.fingerprint is None:
-        return {}
-    return files.read_sealed(path / MEASUREMENTS, _Measured).measured
+    known = {*entries, MANIFEST, MEASUREMENTS}
+    for file in others:
+        if not file.is_dir() and file.relative_to(path).as_posix() not in known:
+            yield f"{file} was not published with the others"
 
 
 @cache

@@ -20,13 +20,13 @@ from nmtkit.cli.known_runs import (
 )
 from nmtkit.cli.options import chain_of, command
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.recipe_file import bundled_recipes
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.store import MANIFEST, Artifact, Store, strays
+from nmtkit.store import MANIFEST, MEASUREMENTS, Artifact, Store, open_directory
+from nmtkit.training.metrics import METRICS
 
 Places = set[tuple[str, ...]]  # stages and fingerprints
 Told = list[tuple[Made, str]]  # each with the reason
@@ -167,9 +167,13 @@ def _decide(
         return is_kept[drafts], why
     if run is None:
         return True, "it does not say which recipe it is of"
-    try:
-        if others := strays(Path(each.path)):
-            return True, f"nmtkit did not write {others[0]}"
-    except DamagedError as error:
-        return True, error.reason
+    if others := _others(Path(each.path)):
+        return True, f"nmtkit did not write {others[0]}"
     return unread.get(run.run, (False, "its recipe or its texts have changed since"))
+
+
+def _others(path: Path) -> list[Path]:
+    """Return the files and links in a published folder that nmtkit did not write."""
+    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
+    files = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
+    return [each for each in files if each.relative_to(path).as_posix() not in known]

@@ -154,11 +154,9 @@ def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> Non
 def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
     path = artifact(complete, "average")
     shutil.rmtree(artifact(complete, "train"))
-    (path / "stray").write_bytes(b"")
     ended = nmtkit(complete, "verify", str(path))
-    assert "2 differences" in sentence(ended)
+    assert "1 difference" in sentence(ended)
     assert "manifest.json cannot be read" in ended.out
-    assert "stray was not published with the others" in ended.out
 
 
 # nmtkit gc
