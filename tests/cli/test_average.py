@@ -274,20 +274,6 @@ def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Chain, tmp_path: 
     assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
-def test_the_same_step_of_the_same_training_is_refused(copied: Chain, tmp_path: Path) -> None:
-    """It was made on another machine, so that it differs by rounding."""
-    runs = tmp_path / "elsewhere"
-    shutil.copytree(copied.machine.runs_dir, runs)
-    there = Chain(copied.recipe, dataclasses.replace(copied.machine, runs_dir=runs), "test")
-    second = checkpoints_of(there)[1]
-    weights = {name: weight * (1 + 1e-7) for name, weight in load_file(second / WEIGHTS).items()}
-    save_file(weights, tmp_path / WEIGHTS)
-    rewrite(second, {WEIGHTS: (tmp_path / WEIGHTS).read_bytes()})
-    ours = checkpoints_of(copied)
-    refused([*ours, second], tmp_path, "twice")
-    assert mean_of([ours[0], second], tmp_path / "mean").is_dir()
-
-
 def test_checkpoint_outside_its_training_needs_a_bundle(copied: Chain, tmp_path: Path) -> None:
     paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
     refused(paths, tmp_path, "is not in the folder of its training")
