@@ -16,8 +16,7 @@ from nmtkit import cli
 from nmtkit.cli import bench
 from nmtkit.cli.bench import Facts, apart, training_speed
 from nmtkit.errors import UserError
-from nmtkit.fast import peak as peaks_of
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
@@ -50,22 +49,6 @@ def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
     assert 0 < speed["mfu"] < 1
-
-
-@pytest.mark.parametrize("has_bfloat16", [True, False])
-def test_mfu_refers_to_products_in_the_precision_of_the_training_if_the_processor_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_bfloat16: bool
-) -> None:
-    monkeypatch.setattr(peaks_of, "_has_bfloat16", lambda: has_bfloat16)
-    chain = chain_of(tmp_path)
-    machine = replace(chain.machine, dtype=Precision.BFLOAT16)
-    peaks = {torch.float32: 1e15, torch.bfloat16: 2e15}
-    monkeypatch.setattr(bench, "measured_peak", lambda _device, _seconds, dtype: peaks[dtype])
-    speed = training_speed(Chain(chain.recipe, machine, "demo"), seconds=0.1)
-    assert speed["way"] == "bfloat16"
-    assert speed["peak_of"] == ("bfloat16" if has_bfloat16 else "float32")
-    assert speed["peak_flops"] == peaks[getattr(torch, speed["peak_of"])]
-    assert speed["mfu"] == speed["flops"] / speed["peak_flops"]
 
 
 @pytest.mark.gpu
