@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import nmtkit
 from nmtkit import cli
 from nmtkit.__main__ import main
+from nmtkit.cli.groups import GROUPS
 from nmtkit.cli.train import train as train_command
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
