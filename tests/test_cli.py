@@ -230,12 +230,9 @@ def test_finished_work_is_said_to_be_kept_only_where_it_is(
         raise KeyboardInterrupt if ends == "Ctrl-C" else OSError(errno.ENOSPC, "full")
 
     for first in (
-        "cli.options.chain_of",
-        "cli.average.whole_folder",
-        "translator.Translator.__init__",
+        *("cli.options.chain_of", "cli.average.whole_folder", "cli.new.write_recipe"),
+        *("cli.import_model.whole_folder", "translator.Translator.__init__"),
     ):
-        monkeypatch.setattr(f"nmtkit.{first}", end)
-    for first in ("cli.new.write_recipe", "cli.import_model.whole_folder"):
         monkeypatch.setattr(f"nmtkit.{first}", end)
     given = typed.format(text=tmp_path / "text", folder=tmp_path).split()
     monkeypatch.setattr(sys, "argv", ["nmtkit", *given])
@@ -268,7 +265,6 @@ def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path
         ["inspect", "demo", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--html"],
         ["attention", "Hello.", "--bundle", "any", "--svg"],
-        ["bench", "layers", "--svg"],
     ],
 )
 def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:

@@ -276,9 +276,6 @@ def either(
         metavar: What the arguments of both are called.
         text: Their help.
         is_recipe: Whether the names and the options that were given mean the first form.
-
-    Raises:
-        UserError: An option or a name was given that only the other form has.
     """
     forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
     examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]
@@ -296,13 +293,9 @@ def either(
         if "recipe" in form and len(names) != 1:
             seen = f"{len(names)} names were given" if names else "no name was given"
             raise UserError(f"{seen}; name one recipe, as in `{example}`, or type `{other}`")
-        if names and not {"recipe", "names"} & {*form}:
-            raise UserError(f"{names[0]!r} is for `{other}`, not for `{example}`; leave it out")
-        if "recipe" in form:
-            of_recipe(recipe=names[0], **{name: given[name] for name in form if name in given})
-        else:
-            own = {"names": names} if "names" in form else {}
-            of_files(**own, **{name: given[name] for name in form if name in given})
+        everything = {**given, "recipe": "".join(names[:1]), "names": names}
+        taken = {name: value for name, value in everything.items() if name in form}
+        (of_recipe, of_files)[chosen](**taken)
 
     argument = typer.Argument(metavar=metavar, autocompletion=recipe_names, help=text)
     of_names = inspect.Parameter(

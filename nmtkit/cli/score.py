@@ -10,14 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import (
-    Lang,
-    Langpair,
-    Lowercase,
-    References,
-    command,
-    either,
-)
+from nmtkit.cli.options import Lang, Langpair, Lowercase, References, command, either
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
@@ -31,9 +24,6 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.chain import Chain, fetch
 
 STANDARD_INPUT = "-"
-# What bracket F1 comes with.
-DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
-COUNTED = ("errors", "skipped", "repaired")
 
 
 class Metric(StrEnum):
@@ -132,11 +122,7 @@ class TestSet:
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
-    """Read references from files.
-
-    Raises:
-        UserError: the language is unknown, or a file is missing, damaged or not UTF-8.
-    """
+    """Read references from files."""
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
@@ -147,12 +133,7 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
 
 
 def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
-    """Read the reference of a corpus of the catalog, which is downloaded unless it is here.
-
-    Raises:
-        UserError: The catalog has no such corpus or language pair, the download fails, or its
-            hash is not the published one.
-    """
+    """Read the reference of a corpus of the catalog, which is downloaded unless it is here."""
     src_lang, tgt_lang = Language.pair_of(langpair)
     pairs = find_corpus(name, src_lang, tgt_lang).pairs(partial(fetch, machine=machine))
     return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
@@ -176,26 +157,12 @@ def score_files(
     *,
     lowercase: bool = False,
 ) -> dict[str, Any]:
-    """Compute the scores of each system's translations.
-
-    Args:
-        systems: The file of each, or "-" for standard input.
-        test_set: What they are compared with.
-        metrics: What is computed of text; of trees, it is bracket F1.
-        lowercase: Whether to lower-case translations and references.
-
-    Returns:
-        The scores of each system, by its file, in the format of `scores.json`.
-
-    Raises:
-        UserError: a file is named twice, missing, damaged or not UTF-8, the numbers of lines
-            differ, or a score cannot be computed in this language.
-    """
+    """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
     from nmtkit.evaluation.bleu import count_scores
     from nmtkit.evaluation.bracket_f1 import bracket_f1
-    from nmtkit.evaluation.chrf_ter import chrf, ter
     from nmtkit.evaluation.plain_text import warnings
-    from nmtkit.stages.score import describe, text_tools
+    from nmtkit.evaluation.sacre import chrf, ter
+    from nmtkit.stages.score import describe
 
     name, lang, refs = test_set.name, test_set.lang, test_set.references
     if Metric.TER in metrics and not lang.is_spaced:
@@ -220,7 +187,7 @@ def score_files(
         for warning in warnings(hyps, refs):
             progress.say(f"score: {system}: {warning}")
         if Metric.BLEU in metrics:
-            found |= count_scores(hyps, *refs, tools=text_tools(lang), lowercase=lowercase)
+            found |= count_scores(hyps, *refs, lang=lang, lowercase=lowercase)
         if Metric.CHRF in metrics:
             found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
         if Metric.TER in metrics:
@@ -247,23 +214,9 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
         for each in of_sets
         if key in each
     )
-    if of_sets and all("bracket_f1" in each for each in of_sets):
-        rows += _details([each["bracket_f1"] for each in of_sets])
     columns = [marked(_column(*each), other) for each in scores.items()]
     note = [f"note: {code_note(other)}"] if other else []
     return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
-
-
-def _details(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return rows of what EVALB prints besides F1, each of all sentences and of short ones."""
-    short = next((key for each in found for key in each if key.startswith("up_to_")), "")
-    of_short = short.replace("_", " ")
-    rows = [(f"  {of_short}", *(f"{each[short]['f1']:.2f}" for each in found))]
-    for key in DETAILS:
-        cells = (f"{each[key]:.2f} ({each[short][key]:.2f})" for each in found)
-        rows.append((f"  {key.replace('_', ' ')} ({of_short})", *cells))
-    counted = [key for key in COUNTED if all(key in each for each in found)]
-    return [*rows, *((f"  {key}", *(f"{each[key]:,}" for each in found)) for key in counted)]
 
 
 def _column(name: str, scores: Mapping[str, Any]) -> str:

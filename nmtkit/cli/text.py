@@ -20,12 +20,11 @@ from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
 from nmtkit.perplexity import perplexity_of
-from nmtkit.rooms import hashes
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form, read_plain
 from nmtkit.sources.text import TextFile
-from nmtkit.stages.code import ROOMS
+from nmtkit.stages.code import ROOMS, hashes
 from nmtkit.stages.journal import Journal
 from nmtkit.stages.translate import tell_pieces
 from nmtkit.symbols import EOS_ID

@@ -85,8 +85,7 @@ class Text:
         texts = " ".join(filter(None, map(self.decode, pieces)))
         if not self.tgt.is_of_trees or not pieces:
             return texts, ()
-        parse = read_back(texts, self.src.tokenize(line).split(" "))
-        return parse.tree, parse.repairs
+        return read_back(texts, self.src.tokenize(line).split(" "))
 
 
 @dataclass(frozen=True)

@@ -74,10 +74,9 @@ def _rating(translation: Translation) -> dict[str, Any]:
 def _translate_in_parts(
     translator: Translator, name: str, lines: Sequence[str], journal: Journal
 ) -> tuple[list[Translation], float]:
-    """Translate `lines`, except those that an earlier run finished, and return the seconds of all.
+    """Translate the `lines` that no earlier run did, and return the seconds of all.
 
-    Lines of like length make a part, so that its batches are full. Parts are as large without a
-    stop as after one, so that the batches are the same.
+    Lines of like length make a part, so that its batches are full.
     """
     size = PART_LINES[translator.engine.device]
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.cli import gc, verify
+from nmtkit.cli import gc
 from nmtkit.cli.known_runs import made
 from nmtkit.errors import UserError
 from nmtkit.files import sealed, write_json
@@ -124,7 +124,7 @@ def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
         path = artifact(complete, stage)
         for file in sorted(each for each in path.rglob("*") if each.is_file()):
             content = file.read_bytes()
-            if not content:
+            if not content or file.name in ("measurements.json", "metrics.jsonl"):
                 continue
             n_files += 1
             for place in {0, len(content) // 3, len(content) // 2, len(content) - 1}:
@@ -133,10 +133,10 @@ def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
                 file.write_bytes(changed)
                 found = list(differences(path))
                 assert found, f"{file}, byte {place}"
-                assert any(str(file) in each or file.name == "measurements.json" for each in found)
+                assert any(str(file) in each for each in found)
             file.write_bytes(content)
         assert list(differences(path)) == []
-    assert n_files > 40
+    assert n_files > 30
 
 
 @pytest.mark.parametrize("name", ["train.de", "test.en"])
@@ -154,29 +154,23 @@ def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> Non
 def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
     path = artifact(complete, "average")
     shutil.rmtree(artifact(complete, "train"))
-    (path / "stray").write_bytes(b"")
-    differences = [each for part in verify.verify_path(path) for each in part.differences]
-    assert len(differences) == 2
-    assert "is not here any more" in differences[0]
-    assert differences[1].endswith("stray was not published with the others")
+    ended = nmtkit(complete, "verify", str(path))
+    assert "1 difference" in sentence(ended)
+    assert "manifest.json cannot be read" in ended.out
 
 
 # nmtkit gc
 
 
-@pytest.mark.parametrize("seed", ["7", "12345"])
-def test_gc_keeps_the_scores_of_other_seeds(
-    complete: Path, monkeypatch: pytest.MonkeyPatch, seed: str
+def test_variants_and_the_scores_of_other_seeds_are_needed(
+    complete: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run_variant(complete)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     score.run(chain_of(complete))
-    monkeypatch.setenv("SACREBLEU_SEED", seed)
-    assert len(Store(complete / "runs").folders("score")) == 2
+    assert len(Store(complete / "runs").folders("score")) == 3
     assert freed(complete) == []
-
-
-def test_variants_and_own_recipes_are_needed(complete: Path) -> None:
-    run_variant(complete)
+    monkeypatch.delenv("SACREBLEU_SEED")
     assert freed(complete) == []
 
 
@@ -197,7 +191,7 @@ def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
     ended = done(nmtkit(complete, "gc", "--yes"))
     assert ended.out.split("\n")[-2].startswith("freed ")
     assert folders(complete) == before
-    assert not any(each.differences for each in verify.verify_recipe(chain_of(complete)))
+    done(nmtkit(complete, "verify", RECIPE))
     assert done(nmtkit(complete, "gc")).out == "nothing to free\n"
 
 
@@ -213,6 +207,17 @@ def test_what_does_not_tell_its_recipe_is_kept_with_all_it_was_made_from(complet
     assert freed(complete) == list(STAGES)
     (artifact(complete, "average") / "measurements.json").write_text("{}", encoding="utf-8")
     assert freed(complete) == ["translate", "score"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "test/notes.txt"])
+def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -> None:
+    (complete / RECIPE).unlink()
+    notes = artifact(complete, "translate") / name
+    notes.write_bytes(b"mine")
+    ended = done(nmtkit(complete, "gc", "--yes"))
+    assert "nmtkit did not write" in " ".join(ended.out.split())
+    assert notes.read_bytes() == b"mine"
+    assert {each.split("/")[0] for each in folders(complete)} == {*STAGES} - {"score"}
 
 
 def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:
