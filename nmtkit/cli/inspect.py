@@ -28,7 +28,7 @@ Facts = dict[str, Any]  # plain values, as --json prints them
 Values = npt.NDArray[Any]
 
 OF = (*SIDES, "ratio")  # what has a length: of the target, in lengths of the source
-QUANTILES = {"median": 0.5, "95 %": 0.95, "99 %": 0.99, "largest": 1.0}
+QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 LENGTH_BINS = 40
 RATIO_EDGES = 2.0 ** (np.arange(-16.5, 17) / 8)  # of bins from 1/4 to 4, one of them around 1
 RARE = {"never": 1, "fewer than 10 times": 10, "fewer than 100 times": 100}
@@ -204,15 +204,10 @@ def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
     """Return the training pairs that were read, kept, and dropped why."""
     groups = []
     for each in corpora:
-        numbers = {"read": each["pairs"], "kept": each["kept"]}
-        for reason, n in each["dropped"].items():
-            numbers["dropped: " + reason.replace("_", " ")] = n
-        groups.append(
-            [
-                (each["corpus"], what, f"{n:,}", _share(n, each["pairs"]))
-                for what, n in numbers.items()
-            ]
-        )
+        dropped = {f"dropped: {_spoken(reason)}": n for reason, n in each["dropped"].items()}
+        numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
+        shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
+        groups.append([(each["corpus"], *share) for share in shares])
     return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
 
 
@@ -269,20 +264,18 @@ def _share(part: int, whole: int) -> str:
 def sample_grids(facts: Facts) -> list[Grid]:
     """Return the first sample of each corpus, and the first dropped pair of each reason."""
     grids = []
-    for pair in _first_of_each(facts["samples"], "corpus"):
+    dropped = _first_of_each(facts["dropped"], "reason")
+    for pair in [*_first_of_each(facts["samples"], "corpus"), *dropped]:
         both = list(zip(facts["languages"], (pair["src"], pair["tgt"]), strict=True))
         groups = [[(name, lang, side[name]) for lang, side in both] for name in pair["src"]]
-        grids.append(Grid(f"{pair['corpus']}, line {pair['line']:,}", ("", "", ""), 3, groups))
-    rows = [
-        (
-            each["reason"].replace("_", " "),
-            f"{each['corpus']}, line {each['line']:,}",
-            f"{each['src']['raw']}\n{each['tgt']['raw']}",
-        )
-        for each in _first_of_each(facts["dropped"], "reason")
-    ]
-    title = "a dropped pair of each reason"
-    return [*grids, *([Grid.of(title, ("reason", "where", ""), rows, 3)] if rows else [])]
+        why = f", dropped: {_spoken(pair['reason'])}" if "reason" in pair else ""
+        title = f"{pair['corpus']}, line {pair['line']:,}{why}"
+        grids.append(Grid(title, ("", "", ""), 3, groups))
+    return grids
+
+
+def _spoken(reason: str) -> str:
+    return reason.replace("_", " ")
 
 
 def _first_of_each(pairs: Sequence[Facts], key: str) -> list[Facts]:
