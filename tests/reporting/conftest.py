@@ -24,7 +24,7 @@ def hostile_facts() -> dict[str, Any]:
         "description": HOSTILE,
         "path": f"runs/{HOSTILE}",
         "other_code": {},
-        "languages": ["en", "de"],
+        "names": {"src": "en", "tgt": "de", "ratio": "de/en"},
         "corpora": [
             {
                 "corpus": "one",
