@@ -70,6 +70,8 @@ def test_runs_and_studies_are_chosen_by_name(complete: Path) -> None:
     assert [(run.name, run.label) for run in report.runs] == [("tiny", "mine: base")]
     assert [study.name for study in report.studies] == ["mine"]
     assert gather(machine, names[1:]).runs == []
+    with pytest.raises(UserError, match=r"no recipe or study 'table3' \(did you mean 'table-3'"):
+        gather(machine, ["table3"])
     with pytest.raises(UserError, match="nothing from `score` is in"):
         gather(machine, [f"{complete / RECIPE} --set decoding.beam_size=2"])
 
@@ -118,8 +120,3 @@ def test_older_files_of_a_report_go_and_those_of_others_stay(complete: Path) -> 
     assert (folder / "tables" / "mine.csv").exists()
     assert (folder / "charts" / "mine.svg").exists()
     assert (complete / RECIPE).exists()
-
-
-def test_nearest_study_or_recipe_is_named(workplace: Path) -> None:
-    with pytest.raises(UserError, match=r"no recipe or study 'table3' \(did you mean 'table-3'"):
-        gather(Machine(workplace / "runs"), ["table3"])
