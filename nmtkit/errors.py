@@ -50,10 +50,7 @@ def shortened(text: str, max_length: int = 60) -> str:
 def shown_differences(
     ours: Mapping[str, object], theirs: Mapping[str, object]
 ) -> tuple[str, str] | None:
-    """Return how each of two mappings differs from the other, or None if they are equal.
-
-    That is, such as ("n_heads = 6, d_k = 2", "n_heads = 3, d_k = 4").
-    """
+    """Return how each of two mappings differs from the other, such as ("d_k = 2", "d_k = 4")."""
     keys = [key for key in ours if ours[key] != theirs[key]]
     if not keys:
         return None
@@ -65,10 +62,7 @@ def shown_differences(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether `error` means that memory ran out, on any device.
-
-    torch raises a RuntimeError for it, of a type of its own on a GPU alone.
-    """
+    """Return whether `error` means that memory ran out, on any device."""
     says_so = ("out of memory", "DefaultCPUAllocator", "std::bad_alloc")
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in says_so)

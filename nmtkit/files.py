@@ -38,7 +38,7 @@ class DamagedError(UserError):
     """A published folder cannot be used."""
 
     def __init__(self, reason: str, way_out: str) -> None:
-        """Take why, and what to do; a caller that knows better what to do uses `reason` alone."""
+        """A caller that knows better what to do uses `reason` alone."""
         super().__init__(f"{reason}; {way_out}")
         self.reason, self.way_out = reason, way_out
 
@@ -109,11 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_record(path: Path, kind: type[AnyRecord], n_bytes: int = MAX_RECORD_BYTES) -> AnyRecord:
-    """Read a JSON file of at most `n_bytes` that contains a `kind`.
-
-    Raises:
-        DamagedError: the file is missing, too large, or contains something else.
-    """
+    """Read a JSON file that contains a `kind`; raise DamagedError if it contains something else."""
     try:
         return kind.model_validate_json(read_bytes(path, n_bytes))
     except ValidationError as error:
@@ -161,16 +157,9 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    Args:
-        what: what its holder does, such as "train 0123 is being made".
-        note: the second line of the file; the first one names this process. Without a note, the
-            file stays as it is.
-        shared: whether others may share it.
-        say: told after a second who holds it. Without it, a lock that is held raises BusyError.
-
-    Raises:
-        BusyError: another process holds it.
-        NoLocksError: the file system has no locks.
+    If another process holds it, `say` is told after a second; without it, BusyError is raised. The
+    `note` is the second line of the file, the first names this process; without it, neither is
+    written.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
@@ -232,10 +221,7 @@ def write_whole(place: Path, text: str) -> None:
 
 
 def move(new: Path, place: Path) -> None:
-    """Move a file or a folder to `place`, atomically and durably, once all of it is on the disk.
-
-    A file replaces the one at `place`; a folder must find nothing there.
-    """
+    """Move a file or a folder to `place`, atomically and durably, once all of it is on the disk."""
     for path in [*new.rglob("*"), new]:
         sync(path)
     new.replace(place)
@@ -243,10 +229,7 @@ def move(new: Path, place: Path) -> None:
 
 
 def discard(folder: Path, aside: Path) -> None:
-    """Delete a folder by way of the name `aside`, so that no kill leaves a part under its own.
-
-    Of a folder that is a symbolic link, only the link is deleted.
-    """
+    """Delete a folder by way of the name `aside`, so that no kill leaves a part under its own."""
     delete(aside)
     if os.path.lexists(folder):
         folder.rename(aside)
@@ -294,11 +277,7 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
 
 @contextmanager
 def beside(place: Path) -> Iterator[Path]:
-    """Provide a path for what becomes `place`; what the `with` block leaves there is found again.
-
-    It lies in a folder that a mark tells from one of the user's. The mark is made first, deleted
-    last, and locked meanwhile.
-    """
+    """Provide a path for what becomes `place`; what is left there is found again."""
     folder = place.with_name(f".{place.name}.nmtkit")
     mark, draft = folder / MARK, folder / "draft"
     if os.path.lexists(folder) and not (
@@ -325,20 +304,12 @@ def file_of(place: Path) -> Path | None:
     """Return the file that is replaced to write `place`, or None for a device or a pipe."""
     if place.exists() and not place.is_file():
         return None
-    if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
-        raise UserError(
-            f"cannot replace {place}, a stream that this process has open already; give the "
-            "file's real path"
-        )
     return Path(os.path.realpath(place))
 
 
 @contextmanager
 def whole_file(place: Path) -> Iterator[Path]:
-    """Provide a path to write, which becomes the file `place` at the end of the `with` block.
-
-    A link is followed; a device or a pipe, such as /dev/null, is written directly.
-    """
+    """Provide a path to write, which becomes the file `place`; a device is written directly."""
     file = file_of(place)
     with _new_draft(file) if file else nullcontext(place) as draft:
         yield draft

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from pydantic import ConfigDict
-
 from nmtkit.errors import UserError
 from nmtkit.files import Record
 from nmtkit.recipe_file import recipe_path
@@ -26,8 +24,6 @@ GIT_SECONDS = 20.0  # at most
 
 class Provenance(Record):
     """The run that made an artifact."""
-
-    model_config = ConfigDict(extra="ignore")  # older versions wrote more
 
     name: str  # of the recipe
     recipe: str  # the name of one that comes with nmtkit, or the path of its file

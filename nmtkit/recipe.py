@@ -100,20 +100,12 @@ class BpeConfig(Section):
     method: Literal["bpe"]
     n_merges: Count
 
-    def expected_tokens(self) -> int:
-        """Estimate the size of the vocabulary: 32,000 merges on news yield about 37,000 tokens."""
-        return round(self.n_merges * 37 / 32)
-
 
 class SentencePieceConfig(Section):
     """A sentencepiece vocabulary, in place of the paper's word-pieces (section 5.1)."""
 
     method: Literal["sentencepiece"]
     n_tokens: Annotated[int, Field(ge=8, le=MAX_INT)]
-
-    def expected_tokens(self) -> int:
-        """Return the size of the vocabulary."""
-        return self.n_tokens
 
 
 class BundleConfig(Section):

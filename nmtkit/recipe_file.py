@@ -35,11 +35,7 @@ def bundled_recipes() -> list[Path]:
 
 
 def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe by bare name or by path, with `section.key=value` overrides.
-
-    Raises:
-        UserError: The recipe does not exist, is not TOML, or does not fit the schema.
-    """
+    """Read a recipe by bare name or by path, with `section.key=value` overrides."""
     path = recipe_path(name_or_path)
     return _recipe(read_toml(path), path, overrides)
 
@@ -60,12 +56,8 @@ def override_decoding(
     """Return a bundle's decoding settings with other values."""
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     changed = {key: value for key, value in given.items() if value is not None}
-    document = {"decoding": {**decoding.model_dump(), **changed}}
-    return checked(_DecodingAlone, document, (), origin="settings of a bundle").decoding
-
-
-class _DecodingAlone(Section):
-    decoding: DecodingConfig
+    document = {**decoding.model_dump(), **changed}
+    return checked(DecodingConfig, document, (), origin="settings of a bundle")
 
 
 def recipe_path(name_or_path: str) -> Path:
@@ -74,14 +66,7 @@ def recipe_path(name_or_path: str) -> Path:
 
 
 def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: str) -> Path:
-    """Return a file by path, or one of those that come with nmtkit by bare name.
-
-    Args:
-        kind: for messages: "recipe" or "study".
-        name_or_path: a path ends in .toml or has a separator.
-        bundled: the files that come with nmtkit.
-        listing: the beginning of a sentence that tells which these are.
-    """
+    """Return a file by path, which ends in .toml or has a separator, or a bundled one by name."""
     path, known = Path(name_or_path), {file.stem: file for file in bundled}
     is_path = path.suffix == ".toml" or os.sep in name_or_path
     if path.is_file() if is_path else name_or_path in known:
@@ -89,11 +74,6 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
     own = f"./{path.stem}.toml"
     near = did_you_mean(name_or_path, [*known, *map("./{}".format, Path().glob("*.toml"))])
     near = f" (did you mean {own!r}?)" if Path(own).is_file() else near
-    if is_path:
-        raise UserError(
-            f"there is no {kind} file {name_or_path!r}{near}; give a path that exists or a bare "
-            "name"
-        )
     raise UserError(
         f"there is no {kind} {name_or_path!r}{near}; {listing} that come with nmtkit, and your own "
         "file is named by its path, such as ./mine.toml"
@@ -130,10 +110,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _with_absolute_files(value: Any, folder: Path) -> Any:
-    """Resolve the user's own files relative to the recipe that names them.
-
-    A path that begins with a variable of the environment is resolved where it is read.
-    """
+    """Resolve the user's own files relative to the recipe that names them."""
     if isinstance(value, list):
         return [_with_absolute_files(each, folder) for each in value]
     if not isinstance(value, dict):

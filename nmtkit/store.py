@@ -3,8 +3,8 @@
 An artifact is written as a draft next to its final place, under a lock against a second writer.
 To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
 with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
-no time, host or path, so that equal inputs give equal bytes; measurements are in files of their
-own. Both kinds of JSON contain a hash of themselves, so that no byte can change unnoticed.
+no time, host or path, so that equal inputs give equal bytes, and a hash of itself; measurements are
+in files of their own, which nothing protects.
 """
 
 import hashlib
@@ -104,11 +104,7 @@ class Store:
         return self.place(kind, fingerprint).with_suffix(DRAFT)
 
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
-        """Return the artifact if it was published.
-
-        Raises:
-            DamagedError: one of its files is missing or has another size, or it is another one.
-        """
+        """Return the artifact if it was published; raise DamagedError if it is not whole."""
         path = self.place(kind, fingerprint)
         if not path.is_dir():
             return None
@@ -138,12 +134,7 @@ class Store:
         note: Mapping[str, Any] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> AbstractContextManager[None]:
-        """Keep other processes from making the same, which need not be an artifact.
-
-        Args:
-            note: what the lock file says of what is made, for as long as there is no manifest.
-            say: as in `locked`, which raises the same errors.
-        """
+        """Keep other processes from making the same; the lock file says of it what is in `note`."""
         place = self.place(kind, fingerprint)
         place.parent.mkdir(parents=True, exist_ok=True)
         what = f"{kind} {fingerprint} is being made"
@@ -176,13 +167,7 @@ class Store:
         note: Mapping[str, Any] = {},
         say: Callable[[str], None] | None = None,
     ) -> Iterator[Path]:
-        """Provide a folder to write the artifact to, locked against a second writer as by `lock`.
-
-        Args:
-            resume: keep the files of a writer that was killed.
-            note: as in `lock`.
-            say: as in `lock`.
-        """
+        """Provide a folder to write the artifact to, locked; `resume` keeps what is in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
             locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
@@ -210,22 +195,14 @@ class Store:
         made_by: Mapping[str, str] = {},
         measured: Sequence[str] = (),
     ) -> Artifact:
-        """Publish the draft of the artifact.
-
-        Args:
-            code: what the manifest records of the code of nmtkit.
-            made_by: what the manifest records beside the versions; no part of the fingerprint.
-            measured: names of files with measurements; like `measurements.json`, which contains
-                their hashes, they are not in the manifest.
-        """
+        """Publish the draft of the artifact; its manifest does not name the files `measured`."""
         draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         facts = {
             **measurements,
             "host": socket.gethostname(),
             "published": datetime.now(UTC).isoformat(timespec="seconds"),
-            "measured": {name: _entry(draft / name) for name in measured},
         }
-        files.write_json(draft / MEASUREMENTS, files.sealed(facts))
+        files.write_json(draft / MEASUREMENTS, facts)
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
@@ -238,7 +215,7 @@ class Store:
 
 
 def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
-    """Publish the folder `draft` as `place`, which must not exist, with a manifest."""
+    """Publish the folder `draft` as `place`, which must not exist."""
     write_manifest(draft, manifest)
     files.move(draft, place)
 
@@ -257,10 +234,7 @@ def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[
 
 
 def withdraw(path: Path, name: str) -> None:
-    """Delete a file of the published folder at `path`, first from its manifest.
-
-    A kill leaves the folder whole, with the file or without it.
-    """
+    """Delete a file of the published folder at `path`, first from its manifest."""
     manifest = open_directory(path).manifest
     if name in manifest.files:
         content = manifest.model_dump(exclude_unset=True, exclude={SEAL})
@@ -275,13 +249,7 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def open_directory(path: Path) -> Artifact:
-    """Open the published folder at `path`, and check the sizes of its files.
-
-    The folder may be a symbolic link; its files may not.
-
-    Raises:
-        DamagedError: the folder was never published, is damaged, or has another format.
-    """
+    """Open the published folder at `path`; raise DamagedError if a file has another size."""
     if not _is_regular(path, MANIFEST):
         raise DamagedError(
             f"{path} is not a finished artifact: it has no {MANIFEST}",
@@ -331,39 +299,22 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
     return artifact
 
 
-class _Measured(BaseModel):
-    measured: dict[str, File]  # the other files with measurements
-
-
 def differences(path: Path) -> Iterator[str]:
-    """Yield a sentence for each difference between a folder and what was published as `path`.
-
-    Every byte of every file is looked at.
-    """
+    """Yield a sentence for each file of a folder that is not as its manifest says."""
     try:
         manifest = files.read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
         yield error.reason
         return
-    entries, others = dict(manifest.files), sorted(path.rglob("*"))
     if manifest.fingerprint is not None:  # a stage published it
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
         if path.match(NAMES) and manifest.fingerprint != path.name:
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
-        try:
-            entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured
-        except DamagedError as error:
-            yield error.reason
-            others = []  # what else was measured is not known
-    for name, entry in entries.items():
+    for name, entry in manifest.files.items():
         if difference := _difference(path, name, entry):
             yield difference
-    known = {*entries, MANIFEST, MEASUREMENTS}
-    for file in others:
-        if not file.is_dir() and file.relative_to(path).as_posix() not in known:
-            yield f"{file} was not published with the others"
 
 
 @cache

@@ -1,7 +1,6 @@
 """What the command line makes of its arguments."""
 
 import errno
-import gc
 import inspect
 import re
 import sys
@@ -15,7 +14,6 @@ import nmtkit
 from nmtkit import cli
 from nmtkit.__main__ import main
 from nmtkit.cli.train import train as train_command
-from nmtkit.cli.translate import _no_garbage
 from nmtkit.errors import UserError
 from nmtkit.machine import OF_PREPARE, Machine, Precision
 from nmtkit.stages import train
@@ -242,12 +240,6 @@ def test_finished_work_is_said_to_be_kept_only_where_it_is(
     said = f"{ended.value.code} {capsys.readouterr().err}"
     assert ("stopped" if ends == "Ctrl-C" else "the disk is full") in said
     assert ("finished work is kept" in said) == is_kept
-
-
-def test_garbage_is_collected_again_after_loading() -> None:
-    with _no_garbage():
-        assert not gc.isenabled()
-    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """Files and folders: whole or not there at all, locked while they are written."""
 
-import copy
 import errno
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from nmtkit.errors import UserError
 from nmtkit.files import (
     BusyError,
     DamagedError,
-    check_room,
     holder_of,
     locked,
     move,
@@ -104,14 +101,6 @@ def test_a_device_is_written_and_not_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_standard_stream_is_not_replaced() -> None:
-    with (
-        pytest.raises(UserError, match="cannot replace"),
-        whole_file(Path("/proc/self/status")),
-    ):
-        pass
-
-
 def write_file(place: Path) -> None:
     with whole_file(place) as draft:
         draft.write_bytes(b"whole")
@@ -181,16 +170,6 @@ def test_what_nmtkit_did_not_make_is_not_taken_for_a_draft(
     ):
         pass
     assert contents(tmp_path) == before
-
-
-def test_a_users_files_are_not_taken_for_drafts(tmp_path: Path) -> None:
-    own = [tmp_path / f"text{end}" for end in (".partial", ".partial.json", ".new", ".lock")]
-    for path in own:
-        path.write_bytes(b"mine")
-    with whole_file(tmp_path / "text") as draft:
-        draft.write_bytes(b"whole")
-    assert {path.read_bytes() for path in own} == {b"mine"}
-    assert len(list(tmp_path.iterdir())) == 1 + len(own)
 
 
 # Locks
@@ -265,30 +244,4 @@ def test_a_flipped_bit_of_any_byte_of_a_sealed_file_is_found(tmp_path: Path) -> 
             read_sealed(path, Anything)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"[]", b"{", b"\xff", b'{"a": 1}', b'{"a": 1, "sha256": "0"}', b'{"a": "\\ud800"}'],
-)
-def test_what_is_no_sealed_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "sealed.json"
-    path.write_bytes(content)
-    with pytest.raises(DamagedError):
-        read_sealed(path, Anything)
-
-
-def test_damage_is_told_by_another_process() -> None:
-    error = DamagedError("it was altered", "delete it")
-    again = copy.copy(error)  # as pickle does
-    assert (str(again), again.reason) == ("it was altered; delete it", "it was altered")
-
-
 # Room
-
-
-def test_room_is_checked_to_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)._replace(free=299_999)
-    monkeypatch.setattr("shutil.disk_usage", {tmp_path: usage}.__getitem__)
-    check_room(tmp_path, 299_999, "training")
-    message = rf"^training needs 300,000 bytes in {tmp_path}, where 299,999 are free; free some"
-    with pytest.raises(UserError, match=message):
-        check_room(tmp_path, 300_000, "training")

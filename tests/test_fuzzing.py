@@ -29,7 +29,6 @@ from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
-from nmtkit.files import sealed, write_json
 from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 from nmtkit.languages import Language
 from nmtkit.recipe_file import load_recipe, recipes_dir
@@ -39,7 +38,7 @@ from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import read_trees
-from nmtkit.store import MEASUREMENTS, differences
+from nmtkit.store import differences
 from nmtkit.study import load_study
 from nmtkit.tensors import load_tensors
 from nmtkit.training.metrics import read_metrics
@@ -222,9 +221,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
         },
         **{f"ids, {name}": Reader(_read_ids, ids, name) for name in ids},
         **{f"bundle, {name}": Reader(open_bundle, bundled, name) for name in bundled},
-        "difference": Reader(
-            lambda f: list(differences(f)), {**bundled, MEASUREMENTS: _sealed(folder)}, MEASUREMENTS
-        ),
+        "difference": Reader(lambda f: list(differences(f)), bundled, "manifest.json"),
         "safetensors": Reader(
             _tensors, {"model.safetensors": bundled["model.safetensors"]}, "model.safetensors"
         ),
@@ -240,12 +237,6 @@ def _readers(folder: Path) -> dict[str, Reader]:
         ),
         "metrics": Reader(lambda f: read_metrics(f / "x"), {"x": METRICS}, "x"),
     }
-
-
-def _sealed(folder: Path) -> bytes:
-    path = folder / "sealed.json"
-    write_json(path, sealed({"seconds": 1.5, "measured": {}}))
-    return path.read_bytes()
 
 
 def _packed(kind: str, text: bytes) -> bytes:

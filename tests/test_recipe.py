@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from nmtkit.recipe_file import (
     MAX_BYTES,
     bundled_recipes,
     load_recipe,
-    override_decoding,
     recipes_dir,
 )
 from nmtkit.sources.file_pair import FilePair
@@ -27,7 +25,7 @@ BUNDLED = [path.stem for path in bundled_recipes()]
 WMT14 = [f"wmt14-{pair}-{size}" for pair in ("en-de", "en-fr") for size in ("base", "big")]
 
 DEMO = (recipes_dir() / "demo.toml").read_text(encoding="utf-8")
-WORKING = DEMO.replace("dev_every_steps = 200", "dev_every_steps = 0")
+WORKING = re.sub("dev_every_steps = .*", "dev_every_steps = 0", DEMO)
 
 
 @pytest.fixture
@@ -141,19 +139,6 @@ def test_a_wmt14_recipe_holds_the_values_of_the_paper(name: str) -> None:
     assert recipe["training.max_steps"] % recipe["training.checkpoint_every_steps"] == 0
 
 
-def differing(one: str, other: str) -> set[str]:
-    first, second = values(load_recipe(one)), values(load_recipe(other))
-    keys = first.keys() | second.keys()
-    assert first.items() != second.items()
-    return {key for key in keys if first.get(key) != second.get(key)} - {"name", "description"}
-
-
-def test_base_and_big_differ_in_what_table_3_and_section_6_1_name() -> None:
-    of_size = {*flat(tomllib.loads(OF_A_SIZE["big"]))}
-    assert differing("wmt14-en-fr-base", "wmt14-en-fr-big") == of_size
-    assert differing("wmt14-en-de-base", "wmt14-en-de-big") == {*of_size, "model.dropout"}
-
-
 # Recipes that are wrong: one sentence with the file, the key, the value and what is wrong
 
 WRONG = """\
@@ -175,7 +160,7 @@ model.dropout=0,3 -> [model] dropout = "0,3": Input should be a valid number
 model.d_model=15 -> [model]: d_model = 15 is odd, but positions = "sinusoid" needs an even number
 decoding.max_extra_tokens=1000000000 -> max_extra_tokens = 1000000000: Input should be less than
 training.patience=2 -> [training]: patience = 2 needs a checkpoint at each evaluation, but dev_every
-averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 8
+averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; give it another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; give it another
 test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> sets has 2 called test.en; give one a
@@ -222,40 +207,18 @@ def test_a_model_that_no_machine_holds_is_refused(key: str, most: int, working: 
             load_recipe(str(working), [f"model.{key}={value}"])
 
 
-Edit = Callable[[str], str]
-WRONG_FILES: dict[str, tuple[Edit, tuple[str, ...]]] = {
-    "missing key": (
-        lambda text: text.replace("n_layers = 2\n", ""),
-        ("[model] n_layers: Field required",),
-    ),
-    "missing keys and sections": (
-        lambda text: (
-            text[: text.index("[decoding]")].replace("n_layers = 2\n", "").replace("seed = 1\n", "")
-        ),
-        ("[model] n_layers, [training] seed, decoding, test, scoring: Fields required",),
-    ),
-    "no TOML": (
-        lambda text: text.replace("d_k = 32", "d_k = = 32"),
-        ("not valid TOML", "line 31", "fix the file"),
-    ),
-    "a key twice": (
-        lambda text: text.replace("d_k = 32", "d_v = 32"),
-        ("not valid TOML", "line 32", "fix the file"),
-    ),
-}
-
-
-@pytest.mark.parametrize("mistake", WRONG_FILES)
-def test_a_wrong_file_is_one_sentence_with_file_and_key(mistake: str, working: Path) -> None:
-    edit, fragments = WRONG_FILES[mistake]
-    working.write_text(edit(WORKING), encoding="utf-8", newline="\n")
-    with pytest.raises(UserError) as caught:
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("n_layers = 2\n", "", "[model] n_layers: Field required"),
+        ("d_k = 32", "d_k = = 32", "not valid TOML"),
+        ("d_k = 32", "d_v = 32", "not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(old: str, new: str, said: str, working: Path) -> None:
+    working.write_text(WORKING.replace(old, new), encoding="utf-8", newline="\n")
+    with pytest.raises(UserError, match=rf"^{working}.*{re.escape(said)}"):
         load_recipe(str(working))
-    message = str(caught.value)
-    assert message.startswith(str(working))
-    assert "\n" not in message
-    for fragment in fragments:
-        assert fragment in message
 
 
 ODD_VALUES = [
@@ -296,12 +259,6 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
         load_recipe(str(path))
 
 
-def test_a_file_that_is_not_utf8_is_named_with_the_byte(working: Path) -> None:
-    working.write_bytes("# Übersetzung\n".encode("latin-1") + WORKING.encode())
-    with pytest.raises(UserError, match=r"small\.toml is not UTF-8 text: byte 0xdc at offset 2"):
-        load_recipe(str(working))
-
-
 # Overrides
 
 
@@ -325,17 +282,6 @@ def test_an_override_sets_one_value_and_the_last_one_counts(
     after = values(load_recipe(str(working), [f"{key}=5", override]))
     assert {k: v for k, v in after.items() if k not in before or before[k] != v} == {key: value}
     assert working.read_text(encoding="utf-8") == WORKING
-
-
-def test_decoding_of_a_bundle_is_overridden_without_a_recipe() -> None:
-    of_paper = load_recipe("wmt14-en-de-base").decoding
-    assert override_decoding(of_paper) == of_paper
-    changed = override_decoding(of_paper, 9, 0.0)
-    assert changed == of_paper.model_copy(update={"beam_size": 9, "length_penalty": 0.0})
-    with pytest.raises(UserError, match=r"^settings of a bundle: .* beam_size = 0: .* greater"):
-        override_decoding(of_paper, beam_size=0)
-    with pytest.raises(UserError, match=r"\[decoding\] length_penalty = NaN: .* finite number"):
-        override_decoding(of_paper, length_penalty=float("nan"))
 
 
 # Files of one's own

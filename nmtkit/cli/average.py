@@ -12,7 +12,7 @@ from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import read_note
 from nmtkit.store import MANIFEST, Artifact, Store, open_directory, verify, write_manifest
-from nmtkit.training.divergence import CHECKPOINTS
+from nmtkit.training.metrics import CHECKPOINTS
 
 if TYPE_CHECKING:
     from nmtkit.training.checkpoint import Origin

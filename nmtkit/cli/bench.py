@@ -25,7 +25,7 @@ from nmtkit.recipe import DecodingConfig
 from nmtkit.reporting.cost import device_name
 from nmtkit.reporting.grid import Grid
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import say_faster_ways, setup_of
+from nmtkit.stages.train import setup_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.setup import enough_memory
 from nmtkit.translator import load_engine
@@ -94,11 +94,9 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     """
     recipe, device = chain.recipe, chain.machine.torch_device()
     setup, text = setup_of(chain, Group(0, 1, device)), text_of(chain)
-    say_faster_ways(chain, setup)
-    way, how = setup.acceleration.steps()[-1]
-    progress.say(f"bench: {recipe.name}, {way}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
+    progress.say(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
     n_rows = recipe.model.rows_for(text.n_tokens)
-    dtype = peak_dtype(device, how.dtype)
+    dtype = peak_dtype(device, setup.acceleration.dtype)
     peak = measured_peak(device, PEAK_SECONDS, dtype)
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -121,7 +119,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     return {
         **machine,
         "recipe": recipe.name,
-        "way": way,
+        "way": str(setup.acceleration),
         "text": "made up" if text.is_made_up else "the recipe's",
         "steps": len(timed),
         "tgt_tokens_per_update": tgt / len(timed),

@@ -30,7 +30,7 @@ from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.code import other_code
-from nmtkit.stages.score import describe, text_tools
+from nmtkit.stages.score import describe
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
 UNTESTED = ("tokenized_bleu", "compound_split_bleu")  # by the paired tests
@@ -226,8 +226,7 @@ def _compare(systems: Sequence[_System], common: TestSet, src: Sequence[str] | N
 def _scores(hyps: Sequence[str], test_set: TestSet, *, lowercase: bool) -> dict[str, Any]:
     if test_set.is_of_trees:
         return {"bracket_f1": bracket_f1(hyps, test_set.references[0])}
-    tools = text_tools(test_set.lang)
-    return {**count_scores(hyps, *test_set.references, tools=tools, lowercase=lowercase)}
+    return count_scores(hyps, *test_set.references, lang=test_set.lang, lowercase=lowercase)
 
 
 def _differences(

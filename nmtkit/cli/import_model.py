@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmtkit import progress
 from nmtkit.cli.options import Langpair, Lowercase, command, tell
 from nmtkit.errors import UserError
 from nmtkit.files import check_room, sha256_of, whole_folder
@@ -81,8 +80,6 @@ def import_model(
             )
         if hyphens is None:
             hyphens = HYPHEN in dictionary.pieces
-            no = "" if hyphens else "not "
-            progress.say(f"import: {HYPHEN} is {no}in the dictionary, so words are {no}split at it")
         src, tgt = (
             Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
             for lang in langs

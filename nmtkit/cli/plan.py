@@ -72,14 +72,9 @@ def plan(chain: Chain, form: Form) -> None:
 
 
 def work_out(chain: Chain, group: "Group") -> Plan:
-    """Work out what `nmtkit run` would do, as one of the processes that would train.
-
-    Raises:
-        UserError: the recipe names a corpus that does not exist; the prepared corpus was altered;
-            there is too little memory.
-    """
+    """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
-    from nmtkit.stages.train import say_faster_ways, setup_of
+    from nmtkit.stages.train import setup_of
     from nmtkit.training.setup import enough_memory
 
     recipe, training, machine = chain.recipe, chain.recipe.training, chain.machine
@@ -94,7 +89,6 @@ def work_out(chain: Chain, group: "Group") -> Plan:
         "after a first step"
     )
     setup = setup_of(chain, group)
-    say_faster_ways(chain, setup)
     with enough_memory(group.device, setup.max_tokens):
         speed = measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]

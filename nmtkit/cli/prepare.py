@@ -1,6 +1,5 @@
 """nmtkit prepare."""
 
-from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import command, tell
 from nmtkit.stages import prepare as stage
 from nmtkit.stages.chain import Chain
@@ -9,5 +8,4 @@ from nmtkit.stages.chain import Chain
 @command("nmtkit prepare demo", "mirror", "workers", remake=["prepare"])
 def prepare(chain: Chain) -> None:
     """Download, tokenize, clean, split into subwords, write ids."""
-    warn_if_long(chain)
     tell(stage.run(chain).path)

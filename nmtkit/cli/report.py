@@ -16,7 +16,7 @@ from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstre
 from nmtkit.cli.options import Output, command, tell
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
-from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
 from nmtkit.files import DamagedError
@@ -229,5 +229,5 @@ def _by_length(of_set: TranslatedSet, lang: Language, *, lowercase: bool) -> lis
             lengths, hyps, *references = map(list, zip(*lines, strict=True))
             bleu = sacre_bleu(hyps, *references, lang=lang, lowercase=lowercase, n_bootstrap=1)
             mean = sum(lengths) / len(lines)
-            found.append({"mean_words": mean, "lines": len(lines), "sacrebleu": bleu.score})
+            found.append({"mean_words": mean, "lines": len(lines), "sacrebleu": bleu["score"]})
     return found

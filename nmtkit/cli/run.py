@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel
 
 from nmtkit import progress
-from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import OF_MACHINE, command
 from nmtkit.cli.score import score_parts
 from nmtkit.files import DamagedError, read_record
@@ -31,7 +30,6 @@ def run(chain: Chain, form: Form) -> None:
 
 def run_stages(chain: Chain) -> dict[str, Any]:
     """Run every stage that is not fresh, and return what there is then."""
-    warn_if_long(chain)
     for stage in STAGES:
         if artifact := chain.find(stage):
             progress.say(f"{stage}: fresh, {artifact.path}")

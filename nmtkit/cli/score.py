@@ -160,9 +160,9 @@ def score_files(
     """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
     from nmtkit.evaluation.bleu import count_scores
     from nmtkit.evaluation.bracket_f1 import bracket_f1
-    from nmtkit.evaluation.chrf_ter import chrf, ter
     from nmtkit.evaluation.plain_text import warnings
-    from nmtkit.stages.score import describe, text_tools
+    from nmtkit.evaluation.sacre import chrf, ter
+    from nmtkit.stages.score import describe
 
     name, lang, refs = test_set.name, test_set.lang, test_set.references
     if Metric.TER in metrics and not lang.is_spaced:
@@ -187,7 +187,7 @@ def score_files(
         for warning in warnings(hyps, refs):
             progress.say(f"score: {system}: {warning}")
         if Metric.BLEU in metrics:
-            found |= count_scores(hyps, *refs, tools=text_tools(lang), lowercase=lowercase)
+            found |= count_scores(hyps, *refs, lang=lang, lowercase=lowercase)
         if Metric.CHRF in metrics:
             found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
         if Metric.TER in metrics:

@@ -13,8 +13,7 @@ from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
 from nmtkit.stages.code import other_code
-from nmtkit.training.divergence import CHECKPOINTS
-from nmtkit.training.metrics import METRICS, read_metrics
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
 
 TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the speed
 

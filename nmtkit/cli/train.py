@@ -1,6 +1,5 @@
 """nmtkit train."""
 
-from nmtkit.cli.cost import warn_if_long
 from nmtkit.cli.options import OF_TRAINING, command, tell
 from nmtkit.stages.chain import Chain
 
@@ -11,8 +10,6 @@ def train(chain: Chain) -> None:
     from nmtkit.stages import train as stage  # imports torch
     from nmtkit.training.distributed import is_worker
 
-    if not is_worker():
-        warn_if_long(chain)
     path = stage.run(chain).path
     if not is_worker():
         tell(path)

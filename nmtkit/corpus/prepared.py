@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
 from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.files import Record, read_json, read_record, write_json
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store import Artifact, verify
-from nmtkit.symbols import SPECIALS, UNK_ID
+from nmtkit.symbols import UNK_ID
 
 Split = Literal["train", "dev"]
 Side = Literal["src", "tgt"]
@@ -103,11 +101,10 @@ def ids_writer(
     return IdsWriter(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
 
 
-def n_unused_and_unknown(folder: Path, n_tokens: int) -> tuple[int, int]:
-    """Count the subwords absent from the training text, and its unknown tokens, ids written."""
-    src, tgt = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
-    counts = src.counts(n_tokens) + tgt.counts(n_tokens)
-    return int(np.count_nonzero(counts[len(SPECIALS) :] == 0)), int(counts[UNK_ID])
+def count_unknown(folder: Path, n_tokens: int) -> int:
+    """Count the unknown tokens of the training text, ids written."""
+    sides = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
+    return sum(int(side.counts(n_tokens)[UNK_ID]) for side in sides)
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:

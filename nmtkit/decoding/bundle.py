@@ -13,7 +13,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
-from nmtkit.files import read_record, share_file, write_json
+from nmtkit.files import read_record, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -35,11 +35,7 @@ class Bundle:
     text: Text
 
     def verified_weights(self) -> Path:
-        """Return the file of the weights, verified.
-
-        Raises:
-            UserError: It is damaged, or holds other weights than the description says.
-        """
+        """Return the file of the weights, verified."""
         return self.description.verified_weights(self.artifact)
 
     @property
@@ -68,32 +64,20 @@ def write_bundle(
     text: Iterable[Path],
     model: Description,
     decoding: DecodingConfig,
-    weights: "Mapping[str, Tensor] | Path",
+    weights: "Mapping[str, Tensor]",
 ) -> None:
-    """Write a bundle's files.
+    """Write a bundle's files; `text` are those of subwords and tokenization not in it already."""
+    from nmtkit.tensors import save_tensors  # the only need of torch here
 
-    Args:
-        text: the files of subwords and tokenization, if they are not in `folder` already.
-        weights: the model's, or another bundle with the same ones, whose file it shares.
-    """
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
     write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
-    if isinstance(weights, Path):
-        share_file(weights / WEIGHTS, folder / WEIGHTS)
-    else:
-        from nmtkit.tensors import save_tensors  # the only need of torch here
-
-        save_tensors(dict(weights), folder / WEIGHTS)
+    save_tensors(dict(weights), folder / WEIGHTS)
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Open the bundle in `folder`, which may come from a stranger.
-
-    Raises:
-        UserError: It is none, or is damaged.
-    """
+    """Open the bundle in `folder`, which may come from a stranger."""
     artifact = open_directory(folder)
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:

@@ -24,10 +24,8 @@ from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from nmtkit.errors import UserError
-from nmtkit.evaluation.seed import seed
+from nmtkit.evaluation.sacre import N_BOOTSTRAP, corpus_score, described
 
-N_BOOTSTRAP = 1000
 # COLLINS.prm
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 SAME_LABELS = {"PRT": "ADVP"}
@@ -188,25 +186,13 @@ def bracket_f1(
         hyps: trees, one a line; a blank one is skipped.
         refs: the reference trees.
         n_bootstrap: resamples of the confidence interval.
-
-    Raises:
-        UserError: there are no lines, or the numbers of trees differ.
     """
-    if len(hyps) != len(refs) or not hyps:
-        raise UserError(
-            f"bracket F1 needs one reference per hypothesis and at least one, but there are "
-            f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same test "
-            "set"
-        )
-    seed()
     metric = BracketF1()
-    score = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
+    score = corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap)
     assert isinstance(score, BracketScore)
+    how = "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score"
     return {
-        "score": score.score,
-        "how": "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score",
-        "signature": str(metric.get_signature()),
-        "confidence_interval": [score._mean - score._ci, score._mean + score._ci],
+        **described(metric, score, how),
         **{key: value for key, value in score.everything.described().items() if key != "f1"},
         f"up_to_{MAX_SHORT}_words": score.short.described(),
     }

@@ -54,11 +54,7 @@ class Graph(Generic[Result]):
     """
 
     def __init__(self, compute: Callable[[], Result]) -> None:
-        """Run `compute` `WARM_UP` times, then capture it. Random generators stay as they are.
-
-        Raises:
-            RuntimeError: As `compute`, also if only its capture fails.
-        """
+        """Run `compute` `WARM_UP` times, then capture it. Random generators stay as they are."""
         self._graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

@@ -6,8 +6,7 @@ It is always measured: devices of one name differ in clocks, power and cooling.
 import time
 
 import torch
-
-from nmtkit.fast.cpu import linear
+from torch.nn.functional import linear
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
@@ -28,21 +27,6 @@ def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     """
     is_imitated = device.type == "cpu" and not _has_bfloat16()
     return torch.float32 if dtype == torch.bfloat16 and is_imitated else dtype
-
-
-def bfloat16_gain(width: int, seconds: float) -> float:
-    """Return how many times as fast as in float32 a CPU multiplies matrices of `width` in bfloat16.
-
-    It takes about `seconds`. It is 0 without instructions for it: there, products in float32 that
-    wait for a busy core could make it seem faster.
-    """
-    if not _has_bfloat16():
-        return 0.0
-    half, single = (
-        _fastest(width, torch.device("cpu"), seconds / 2, dtype)
-        for dtype in (torch.bfloat16, torch.float32)
-    )
-    return half / single
 
 
 def _has_bfloat16() -> bool:

@@ -51,11 +51,6 @@ class Corpus:
         """The addresses or paths of its files, as messages name them."""
         return [file.url for file in self.downloads] or [str(text.path) for text in self._texts]
 
-    @property
-    def is_of_files(self) -> bool:
-        """Whether it can be read without a network."""
-        return not self.remote and bool(self.source.path_keys)
-
     def prepared_bytes(self, downloads_dir: Path) -> int:
         """Estimate how many bytes `prepare` writes, from the file sizes that are known."""
         remote = {file.url: known_bytes(file, downloads_dir) or 0 for file in self.downloads}
@@ -64,11 +59,7 @@ class Corpus:
         return PREPARED_PER_STORED_BYTE * stored
 
     def identity(self) -> list[str]:
-        """Return what determines the text: hashes and members, or a repository and its commit.
-
-        Raises:
-            UserError: One of the user's own files is missing.
-        """
+        """Return what determines the text: hashes and members, or a repository and its commit."""
         remote = [f"{file.digest}:{member or ''}" for file, member in self.remote]
         # As plain text, the same bytes are another text than as SGML.
         sgml = {text.path: ":sgml" for text in self._texts if text.is_sgml}
@@ -124,11 +115,7 @@ class Corpus:
 
 
 def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
-    """Return the corpus that a recipe names by `source`.
-
-    Raises:
-        UserError: The catalog has no such corpus, or not in these languages.
-    """
+    """Return the corpus that a recipe names by `source`."""
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)

@@ -61,11 +61,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
 
 
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
-    """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds.
-
-    Raises:
-        UserError: A line is too long. The lines before it have been yielded.
-    """
+    """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds."""
     n_lines, rest = 0, b""
     for block in blocks:
         rest += block
@@ -111,9 +107,6 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[str]:
     """Yield the text of every <seg> of an SGML file, in time linear in the size of the file.
 
     Whitespace is collapsed to single spaces and character references are resolved.
-
-    Raises:
-        UserError: A segment is too long or never ends.
     """
     waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
     n_waiting = 0

@@ -31,9 +31,6 @@ class Variants:
         Args:
             unit: Tags or names of languages, each with a text.
             where: How messages name the text that the unit is of.
-
-        Raises:
-            UserError: It has several variants of a language of which the user named none.
         """
         ours = [part for part in unit if self._is_ours(part[0])]
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)

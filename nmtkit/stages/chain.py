@@ -12,7 +12,7 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
-from nmtkit.recipe import BundleConfig, Recipe
+from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.reporting.code import code_note
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
@@ -20,7 +20,7 @@ from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import Code, other_code, present_code
 from nmtkit.stages.note import read_note
 from nmtkit.store import Artifact, Store, fingerprint_of
-from nmtkit.training.divergence import CHECKPOINTS, WHAT_HELPS, divergence
+from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
 
 if TYPE_CHECKING:
     from nmtkit.decoding.bundle import Bundle
@@ -58,15 +58,7 @@ class Chain:
         *,
         remake: Collection[str] = (),
     ) -> None:
-        """Chain the stages of `recipe`.
-
-        Args:
-            recipe: with `overrides` applied; other processes need them too.
-            machine: where it runs.
-            command: the recipe as the user named it, for messages that say what to type.
-            overrides: those of the command line.
-            remake: the stages that are made again if other code made them.
-        """
+        """Chain the stages of `recipe`, which the user named `command`, and has `overrides`."""
         self.recipe = recipe
         self.machine = machine
         self.command = command
@@ -155,16 +147,13 @@ class Chain:
             self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
-        """Return the size of the vocabulary, or an estimate if it will be learned."""
+        """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
         subword = self.recipe.subword
+        if isinstance(subword, BpeConfig):
+            return round(subword.n_merges * 37 / 32)
         if isinstance(subword, BundleConfig):
             return self.bundles["prepare"].text.subword.n_tokens
-        return subword.expected_tokens()
-
-    def say_rows(self, stage: str, n_tokens: int) -> None:
-        """Report the rows of the embeddings."""
-        n_rows = self.recipe.model.rows_for(n_tokens)
-        progress.say(f"{stage}: a vocabulary of {n_tokens:,} tokens, {n_rows:,} rows of embeddings")
+        return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
         """Return the fingerprint of the recipe's artifact of `stage`."""
@@ -199,14 +188,7 @@ class Chain:
         resume: bool = False,
         measured: Sequence[str] = (),
     ) -> Artifact:
-        """Return the artifact of `stage`, which `build` makes if it does not exist.
-
-        Args:
-            stage: one of `STAGES`.
-            build: writes the files to a draft and returns measurements.
-            resume: keep what a killed run left in the draft.
-            measured: names of files with measurements, which are not hashed.
-        """
+        """Return the artifact of `stage`; `build` makes it and returns measurements."""
         fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)
         if existing := self.store.find(stage, fingerprint):
             self.tell_code(existing)
@@ -251,6 +233,8 @@ def fetch(file: RemoteFile, machine: Machine) -> Path:
 
 def why_diverged(chain: Chain, draft: Path) -> str | None:
     """Return why the training in `draft` was refused as diverged, and what to do, if it was."""
-    if what := divergence(draft / CHECKPOINTS):
-        return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
-    return None
+    note = draft / CHECKPOINTS / DIVERGED
+    if not note.is_file():
+        return None
+    what = note.read_text(encoding="utf-8")
+    return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"

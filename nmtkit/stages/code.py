@@ -1,11 +1,20 @@
-"""Which code the result of each stage depends on, and whether an artifact was made by it."""
+"""Which code the result of each stage depends on, and whether an artifact was made by it.
 
-from collections.abc import Mapping
+The hash of a room, which is a folder or a file of the package, is the same in a checkout, in an
+installed wheel and on any system: names have "/" and are sorted, and line ends are "\\n".
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 
 from nmtkit.reporting.code import OtherCode
-from nmtkit.rooms import hashes
 from nmtkit.store import Manifest
+
+PACKAGE = Path(__file__).resolve().parent.parent
+# Nothing is computed from these: what Python compiled, and what is written for readers.
+NO_CODE = (".pyc", ".pyo", ".md")
 
 Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 
@@ -38,10 +47,7 @@ def present_code() -> Code:
 
 
 def other_code(manifest: Manifest) -> OtherCode:
-    """Return what made an artifact, and what it was made from, and is not the present code.
-
-    Only what a stage published has a record of it.
-    """
+    """Return what made an artifact, and what it was made from, and is not the present code."""
     if manifest.fingerprint is None:
         return {}
     other: dict[str, list[str]] = {}
@@ -52,3 +58,26 @@ def other_code(manifest: Manifest) -> OtherCode:
         if stage == manifest.kind:
             break
     return other
+
+
+def hashes(rooms: Iterable[str]) -> dict[str, str]:
+    """Return the hash of each room, such as "model/" or "symbols.py", as the process found it."""
+    return {room: _hash(room) for room in rooms}
+
+
+@cache
+def _hash(room: str) -> str:
+    content = hashlib.sha256()
+    for name, path in sorted(_files(PACKAGE / room)):
+        text = path.read_bytes().replace(b"\r\n", b"\n")
+        content.update(f"{name}\0{hashlib.sha256(text).hexdigest()}\n".encode())
+    return content.hexdigest()[:16]
+
+
+def _files(room: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each file that counts, by its name from the package on."""
+    for path in room.rglob("*") if room.is_dir() else [room]:
+        parts = path.relative_to(PACKAGE).parts
+        is_hidden = any(part.startswith((".", "__pycache__")) for part in parts)
+        if path.is_file() and not is_hidden and path.suffix not in NO_CODE:
+            yield "/".join(parts), path

@@ -7,7 +7,6 @@ that its artifact is the same as without the shorter one.
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import Note, read_note, write_note
 from nmtkit.store import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
-from nmtkit.training.divergence import CHECKPOINTS
-from nmtkit.training.metrics import METRICS, copy_metrics
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, OF_DEV, read_metrics, write_metrics
 
 
 def continue_shorter(chain: Chain, draft: Path) -> None:
@@ -66,10 +64,12 @@ def _share(training: TrainingConfig, place: Path, max_steps: int, directory: Pat
     def is_due(step: int, every: int) -> bool:
         return step < max_steps or (every > 0 and step % every == 0)
 
-    for metrics in (place / METRICS, place / CHECKPOINTS / METRICS):
-        if metrics.is_file():
-            evaluated = partial(is_due, every=training.dev_every_steps)
-            copy_metrics(metrics, directory / METRICS, evaluated)
+    lines = [
+        line for folder in (place, place / CHECKPOINTS) for line in read_metrics(folder / METRICS)
+    ]
+    if lines and not is_due(lines[-1]["step"], training.dev_every_steps):
+        lines[-1] |= dict.fromkeys(OF_DEV)
+    write_metrics(directory / METRICS, lines)
     for path in checkpoints(place / CHECKPOINTS):
         if not (directory / path.name).exists():
             scheduled = is_due(read_progress(path).step, training.checkpoint_every_steps)

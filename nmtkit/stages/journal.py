@@ -53,10 +53,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str]) -> None:
-        """Open the journal in `folder`, which is `draft` or lies in it.
-
-        `made_by` is what the files are made from, besides versions.
-        """
+        """Open the journal in `folder`, which is `draft` or lies in it."""
         self.folder, self._draft, self._path = folder, draft, folder / JOURNAL
         self._made_by = {**versions(), **made_by}
         self._parts: dict[str, Any] = {}
@@ -99,10 +96,8 @@ class Journal:
     def _resume(self) -> None:
         """Take over what the journal tells of the draft; raise DamagedError if that is not so."""
         told = files.read_sealed(self._path, _Content, MAX_BYTES)
-        keys = {**self._made_by, **told.made_by}
-        if others := [key for key in keys if told.made_by.get(key) != self._made_by.get(key)]:
-            reason = f"{self._draft} was begun with another {', '.join(others)}"
-            raise damaged(reason, self._draft)
+        if told.made_by != self._made_by:
+            raise damaged(f"{self._draft} was begun by other code or versions", self._draft)
         for name, committed in told.files.items():
             path, file = self._draft / name, _Beginning()
             if not path.is_file():

@@ -10,31 +10,28 @@ from nmtkit.files import Record, canonical_json, read_record, read_sealed, write
 from nmtkit.store import MANIFEST, TEMPORARY, Manifest
 
 NOTE = "note.json"  # in the temporary files of a draft
-UNKNOWN = "unknown"  # in place of a precision or a hash: an older version of nmtkit noted none
 
 
 class Note(Record):
-    """What a training depends on, and how its steps were computed."""
+    """What a training depends on, and how its steps were computed.
+
+    A precision, and the hash of a room, that changed in between are several, joined by "+".
+    """
 
     depends_on: dict[str, Any]
-    precision: str = UNKNOWN  # such as "float32", or "float32, bfloat16 from step 101"
-    # The hash of each room; several, joined by "+", where it changed.
-    code: dict[str, str] = Field(default_factory=dict)
+    precision: str = ""
+    code: dict[str, str] = Field(default={})
 
     def continued(self, step: int, precision: str, code: Mapping[str, str]) -> "Note":
-        """Return the note once this precision and code compute the steps from `step` on.
+        """Return the note once this precision and code compute the steps from `step` on."""
+        before = self if step > 1 else Note(depends_on=self.depends_on)
+        joined = {room: _joined(before.code.get(room, ""), code[room]) for room in code}
+        precision = _joined(before.precision, precision)
+        return Note(depends_on=self.depends_on, precision=precision, code=joined)
 
-        What an earlier run did from there on is not kept, so its precision is not stated.
-        """
-        if step == 1:
-            return self.model_copy(update={"precision": precision, "code": {**code}})
-        parts = self.precision.split(", ")
-        kept = [part for part in parts if int(part.partition(" from step ")[2] or 1) < step]
-        if kept[-1].partition(" ")[0] != precision:
-            kept.append(f"{precision} from step {step}")
-        made = {room: self.code.get(room, UNKNOWN).split("+") for room in code}
-        joined = {room: "+".join(dict.fromkeys([*made[room], code[room]])) for room in code}
-        return self.model_copy(update={"precision": ", ".join(kept), "code": joined})
+
+def _joined(before: str, now: str) -> str:
+    return "+".join(dict.fromkeys([*filter(None, before.split("+")), now]))
 
 
 def write_note(draft: Path, note: Note) -> None:
@@ -54,6 +51,6 @@ def read_note(training: Path) -> Note | None:
     manifest = read_sealed(training / MANIFEST, Manifest)
     return Note(
         depends_on=manifest.depends_on,
-        precision=manifest.made_by.get("precision", UNKNOWN),
+        precision=manifest.made_by.get("precision", ""),
         code=manifest.code.get("train", {}),
     )

@@ -12,11 +12,7 @@ TOKENIZER_KEYS = ("normalize_punctuation", "lowercase", "tokenizer", "aggressive
 
 
 def open_parent(path: str, recipe: Recipe) -> Bundle:
-    """Open the bundle at `path`, which may come from a stranger, and compare it with the recipe.
-
-    Its weights are not read yet. Languages and tokenization must be the same, and so must the model
-    if the recipe fine-tunes it.
-    """
+    """Open the bundle at `path`, which may come from a stranger, and compare it with the recipe."""
     bundle, corpus = open_bundle(Path(path)), recipe.corpus
     both = {key: getattr(corpus, key) for key in TOKENIZER_KEYS}
     of_tgt = {"tokenizer": corpus.linearization} if corpus.linearization else {}

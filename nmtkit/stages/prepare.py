@@ -47,15 +47,10 @@ from nmtkit.store import TEMPORARY, Artifact
 from nmtkit.symbols import EOS_ID
 
 CHUNKS_PER_PART = 50
-# Different words that are counted, about 0.4 GB; beyond that, the rarest are dropped.
-MAX_WORDS = 2**22
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the prepared corpus of the recipe.
-
-    The test sets are read too, so that none turns out to be missing after days of training.
-    """
+    """Publish the prepared corpus of the recipe, once all test sets could be read too."""
     for corpus in chain.corpora["sets"]:
         if not sum(bool(pair[0].strip()) for pair in corpus.pairs(chain.fetch, _tell)):
             raise UserError(
@@ -90,25 +85,17 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     dev = list(chain.corpora["dev"][0].pairs(chain.fetch, _tell))
     clean = _tokenize_all(chain, journal)
     subword = _learn_once(chain, journal, draft, clean.words)
-    chain.say_rows("prepare", subword.n_tokens)
+    n_tokens = subword.n_tokens
+    _tell(f"{n_tokens:,} tokens, {chain.recipe.model.rows_for(n_tokens):,} rows of embeddings")
     _encode_all(clean, journal, draft, subword, chain.machine.n_workers())
-    _tell_tokens(draft, subword.n_tokens)
+    if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
+        _tell(f"warning: {n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
     src, tgt = tokenizations(chain.recipe.corpus)
     _write_dev(draft, dev, (src, tgt), subword)
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
-    prepared.write_counts(draft, clean.counts, subword.n_tokens)
+    prepared.write_counts(draft, clean.counts, n_tokens)
     return {"workers": chain.machine.n_workers()}
-
-
-def _tell_tokens(draft: Path, n_tokens: int) -> None:
-    n_unused, n_unknown = prepared.n_unused_and_unknown(draft, n_tokens)
-    _tell(f"{n_unused:,} of the {n_tokens:,} tokens are absent from the training text")
-    if n_unknown:  # only if the vocabulary is that of a bundle
-        _tell(
-            f"warning: {n_unknown:,} tokens of the training text are unknown, because the "
-            "vocabulary lacks their characters"
-        )
 
 
 def _write_dev(
@@ -141,8 +128,6 @@ class _Clean:
     chunks: int = 0  # of raw text, finished
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples
     dropped: list[dict[str, Any]] = field(default_factory=list)
-    # Numbers of pairs after which the rarest words were dropped.
-    forgot_after: list[int] = field(default_factory=list)
     finished: bool = False
     words: Counter[str] = field(default_factory=Counter)
 
@@ -169,27 +154,7 @@ class _Clean:
             if shown[example["corpus"], example["reason"]] <= DROPPED_OF_A_REASON:
                 self.dropped.append(example)
         self.words.update(tokenized.words)
-        if len(self.words) > MAX_WORDS:
-            self._forget()
-            self.forgot_after.append(self.n_pairs)
         self.chunks += 1
-
-    def count_words_again(self) -> None:
-        """Count the words of the text that an earlier run wrote, as that run did."""
-        pairs, before = self.pairs(), 0
-        for stop in [*self.forgot_after, self.n_pairs]:
-            for pair in islice(pairs, stop - before):
-                self.words.update(words_of(pair))
-            before = stop
-            if stop in self.forgot_after:
-                self._forget()
-
-    def _forget(self) -> None:
-        """Drop words that occurred once, then twice, and so on, until half of them are gone."""
-        fewest = 1
-        while len(self.words) > MAX_WORDS // 2:
-            self.words = Counter({word: n for word, n in self.words.items() if n > fewest})
-            fewest += 1
 
 
 def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
@@ -206,7 +171,8 @@ def _tokenize_all(chain: Chain, journal: Journal) -> _Clean:
             journal.commit("tokenized", clean.told(), clean.src, clean.tgt)
 
         if clean.chunks and not journal["learned"]:
-            clean.count_words_again()
+            for pair in clean.pairs():  # that an earlier run wrote
+                clean.words.update(words_of(pair))
         if clean.finished:
             return clean
         totals = [corpus.n_pairs for corpus in corpora]
@@ -268,8 +234,6 @@ def _tell_dropped(clean: _Clean) -> None:
     for count in clean.counts:
         if count["dropped"]:
             _tell(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {reasons(count)}")
-    if clean.forgot_after:
-        _tell(f"more than {MAX_WORDS:,} different words; subwords are learned without the rarest")
 
 
 # Subwords

@@ -2,19 +2,15 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
-from nmtkit.errors import UserError
-from nmtkit.evaluation.bleu import TextTools, count_scores
+from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import warnings
 from nmtkit.evaluation.scores import write_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
-from nmtkit.languages import Language
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
 
@@ -42,7 +38,7 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
             found = count_scores(
                 hyps,
                 *references,
-                tools=text_tools(lang),
+                lang=lang,
                 lowercase=scoring.lowercase,
                 normalize_punctuation=scoring.normalize_punctuation,
             )
@@ -54,32 +50,11 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
 def _bracket_f1(
     of_set: TranslatedSet, hyps: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
-    if len(references) > 1:
-        raise UserError(
-            f"{of_set.name} has {len(references)} references, and bracket F1 has one; leave the "
-            "others out"
-        )
     return {**bracket_f1(hyps, references[0]), "repaired": sum(map(bool, of_set.repairs()))}
 
 
-def text_tools(lang: Language) -> TextTools:
-    """Return the Moses scripts for a language."""
-    plain = Tokenization(
-        lang.code,
-        normalize_punctuation=False,
-        lowercase=False,
-        tokenizer="moses",
-        aggressive_hyphens=False,
-    )
-    normalize = partial(normalize_punctuation, lang=lang.code)
-    return TextTools(lang, plain.tokenize, normalize, replace_unicode_punctuation)
-
-
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:
-    """Say which test set a score is of: its name, lines, and the sha256 of its references.
-
-    The sha256 is that of the references one after the other, as plain text with "\\n" line ends.
-    """
+    """Return the name of a test set, its lines, and the sha256 of its references as plain text."""
     text = hashlib.sha256()
     for reference in references:
         text.update("".join(f"{line}\n" for line in reference).encode())

@@ -1,7 +1,7 @@
 """train: from a prepared corpus to checkpoints (section 5)."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,11 +15,11 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
-from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.evaluation.sacre import bleu_metric, sacre_bleu
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
-from nmtkit.machine import OF_PREPARE, Precision
+from nmtkit.machine import OF_PREPARE
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
@@ -36,11 +36,10 @@ from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.checkpoint import Origin, checkpoints_bytes
 from nmtkit.training.distributed import Group, is_worker, join
-from nmtkit.training.divergence import CHECKPOINTS
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import DevScore, is_over, train
-from nmtkit.training.metrics import METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory, faster_ways
+from nmtkit.training.loop import Evaluate, is_over, train
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
+from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -54,10 +53,7 @@ PEAK_SECONDS = 0.2  # of products on a GPU, for MFU
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the checkpoints of the recipe, resuming a stopped run.
-
-    If the machine has several devices, start one process for each.
-    """
+    """Publish the checkpoints of the recipe, trained by a process for each device."""
     if existing := chain.find("train"):
         chain.tell_code(existing)
         return existing
@@ -110,13 +106,6 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     return Setup(model, training, group, how, max_tokens)
 
 
-def say_faster_ways(chain: Chain, setup: Setup) -> None:
-    """Say what would make this machine train faster."""
-    is_chosen = chain.machine.dtype != Precision.AUTO
-    for sentence in faster_ways(setup, is_precision_chosen=is_chosen):
-        progress.say(f"note: {sentence}")
-
-
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     """Train as one process of `group`; only the first one writes to `draft`."""
     recipe, machine = chain.recipe, chain.machine
@@ -138,8 +127,6 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         group.wait()
         for sentence in beginning(trainer):
             progress.say(f"train: {sentence}")
-        say_faster_ways(chain, setup)
-        chain.say_rows("train", n_tokens)
         training = lineage(chain.depends_on("train"))
         with (
             on_stop_signal(partial(_remember, signals)),
@@ -212,14 +199,12 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
         move(draft / METRICS, draft / CHECKPOINTS / METRICS)
 
 
-def _evaluation(
-    chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None"
-) -> Callable[[Transformer], DevScore]:
+def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None") -> Evaluate:
     """Return what scores a model in training: sacreBLEU or bracket F1 of the first dev lines."""
     corpus = chain.recipe.corpus
     src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
 
-    def evaluate(model: Transformer) -> DevScore:
+    def evaluate(model: Transformer) -> dict[str, Any]:
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine([model], text.subword.n_tokens)
         greedy = GREEDY_PARSING if corpus.linearization else GREEDY
@@ -230,10 +215,11 @@ def _evaluation(
             reporter.curves.samples = [*zip(src, refs, hyps, strict=True)]
         if corpus.linearization:
             f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
-            return DevScore(None, f"first {len(refs)} lines of dev, greedy", f1)
+            how = f"first {len(refs)} lines of dev, greedy"
+            return {"dev_bracket_f1": f1, "dev_sacrebleu_how": how}
         bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
-        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
-        return DevScore(bleu.score, how)
+        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu['signature']}"
+        return {"dev_sacrebleu": bleu["score"], "dev_sacrebleu_how": how}
 
     return evaluate
 
@@ -266,10 +252,7 @@ class _Reporter:
         if metrics.dev_perplexity is not None:
             self._say_dev(metrics)
         if metrics.skipped:
-            progress.say(
-                f"train: step {metrics.step:,} was skipped: loss {metrics.loss}, gradient norm "
-                f"{metrics.gradient_norm}"
-            )
+            progress.say(f"train: step {metrics.step:,} was skipped: its gradient is not finite")
         self._speed.add(metrics.src_tokens, metrics.tgt_tokens, metrics.seconds)
         rate = f"learning rate {metrics.learning_rate:.2e}"
         self._task.note(f"loss {metrics.loss:.3g}", *self._speed.parts(), rate)
@@ -306,9 +289,9 @@ class _Reporter:
                 self.curves.add(line)
 
     def _say_dev(self, metrics: Metrics) -> None:
-        name, score = "sacreBLEU", metrics.dev_sacrebleu or 0.0
-        if metrics.dev_bracket_f1 is not None:
-            name, score = "bracket F1", metrics.dev_bracket_f1
+        is_parser = self._chain.recipe.corpus.linearization is not None
+        name = "bracket F1" if is_parser else "sacreBLEU"
+        score = metrics.dev_bracket_f1 if is_parser else metrics.dev_sacrebleu
         if metrics.dev_sacrebleu_how != self._how:
             self._how = metrics.dev_sacrebleu_how
             progress.say(f"train: dev {name} is of the {self._how}")

@@ -37,36 +37,28 @@ class Acceleration:
         """Return all techniques that this model allows on this device."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
         fused = has_flash_attention(device, dtype, d_k, d_v, dropout) and not deterministic
-        return cls(dtype, fused, fused and missing_compiler() is None, fused)
+        return cls(dtype, fused, fused and has_compiler(), fused)
 
     @property
     def precision(self) -> str:
         """The name of `dtype`, as in `--dtype`."""
         return str(self.dtype).removeprefix("torch.")
 
-    def steps(self) -> list[tuple[str, "Acceleration"]]:
-        """Return the techniques one after the other, from plain float32, each with its name."""
-        ways = [
-            ("float32", Acceleration()),
-            (self.precision, Acceleration(self.dtype)),
-            ("+ constant shapes", Acceleration(self.dtype, self.static)),
-            ("+ compiled layers", Acceleration(self.dtype, self.static, self.compiled)),
-            ("+ one CUDA graph", self),
-        ]
-        return [way for i, way in enumerate(ways) if i == 0 or way[1] != ways[i - 1][1]]
+    def __str__(self) -> str:
+        """Return it in words."""
+        names = [each for each in ("static", "compiled", "captured") if getattr(self, each)]
+        return ", ".join([self.precision, *names])
 
     def capacity(self, max_tokens: int, max_seqlen: int) -> Capacity | None:
         """Return the constant shape for `max_tokens` tokens in sentences of up to `max_seqlen`."""
         return Capacity.of(max(max_tokens, max_seqlen), max_seqlen) if self.static else None
 
 
-def missing_compiler() -> str | None:
-    """Return what Triton lacks on this machine: a C compiler, or the headers of Python."""
+def has_compiler() -> bool:
+    """Return whether Triton can compile here: with a C compiler and the headers of Python."""
     names = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang"]
-    if not any(map(shutil.which, names)):
-        return f"a C compiler ({' or '.join(names)})"
     header = Path(sysconfig.get_path("include", "posix_prefix")) / "Python.h"
-    return None if header.exists() else str(header)
+    return any(map(shutil.which, names)) and header.exists()
 
 
 class Backward:
@@ -86,8 +78,6 @@ class Backward:
 
     def add(self, batch: Batch, scale: float) -> Tensor:
         """Add `scale` times the gradient of the batch's smoothed loss.
-
-        A captured graph keeps the tensors of its first batch, and copies the others into them.
 
         Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
         """

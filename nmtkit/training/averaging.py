@@ -18,10 +18,7 @@ LEAST_COSINE = 0.1
 
 
 def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
-    """Return the last `n_checkpoints` scheduled checkpoints in `directory`, oldest first.
-
-    With early stopping, the last is that of the best dev perplexity, and later ones are left out.
-    """
+    """Return the last scheduled checkpoints in `directory` up to the best one, oldest first."""
     newest_first = checkpoints(directory)[::-1]
     best = read_progress(newest_first[0]).best
     chosen = (

@@ -4,7 +4,7 @@ The updates of an epoch are a pure function of (seed, epoch, lengths). This file
 number of devices, so the order of the data cannot depend on it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -103,9 +103,6 @@ def updates(
 
     Deviation: that code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts pairs as they
     are read into buckets by length, of which base has two for each power of 2.
-
-    Raises:
-        UserError: no pair is short enough.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     usable = np.flatnonzero(pairs.are_within(max_length))
@@ -151,10 +148,7 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
-    """Cut `order` into runs that are as long as every (lengths, maximum) of `limits` allows.
-
-    A run has at least one pair.
-    """
+    """Cut `order` into runs as long as all (lengths, maximum) of `limits` allow, or of one pair."""
     ends = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
     start = 0
     while start < len(order):
@@ -171,11 +165,7 @@ def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
 def micro_batches(
     pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None
 ) -> list[Ints]:
-    """Split the pairs of an update into micro-batches of at most `max_tokens` per side.
-
-    Pairs are sorted by length, so that attention in rectangles needs little padding. The gradient
-    of the update is a sum, which does not depend on the order.
-    """
+    """Split an update into micro-batches of like lengths, of at most `max_tokens` per side."""
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
     limits = [(src_lengths, max_tokens), (tgt_lengths, max_tokens)]
@@ -185,36 +175,13 @@ def micro_batches(
 
 
 def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
-    """Return where attention should begin a new rectangle, for sentences of rising `lengths`.
-
-    Each rectangle costs about 20 operations, and a wide one pads its short sentences.
-    """
+    """Return where attention should begin a new rectangle, for sentences of rising `lengths`."""
     cuts, first = [], lengths[0]
     for i, length in enumerate(lengths.tolist()):
         if length > 1.3 * first + 2:
             cuts.append(i)
             first = length
     return tuple(cuts)
-
-
-def hardest_micro_batch(
-    pairs: Pairs, chosen: Iterable[Update], max_tokens: int, capacity: Capacity | None = None
-) -> Ints:
-    """Return the micro-batch of the updates `chosen` that takes the most memory.
-
-    Nearly all rows are `max_tokens` long; what differs is the number of attention scores.
-    """
-    hardest, most_scores = np.empty(0, dtype=np.int64), -1
-    for update in chosen:
-        for group in micro_batches(pairs, update.pairs, max_tokens, capacity):
-            n_scores = sum(
-                len(some) * (src * src + tgt * tgt + tgt * src)
-                for some in np.split(group, rectangle_cuts(pairs.tgt_lengths[group]))
-                for src, tgt in [(pairs.src_lengths[some].max(), pairs.tgt_lengths[some].max())]
-            )
-            if n_scores > most_scores:
-                hardest, most_scores = group, n_scores
-    return hardest
 
 
 def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:

@@ -1,8 +1,7 @@
 """Checkpoints: all that training needs to resume, published whole.
 
 There is no random state, because data order and dropout are functions of the seed and the step.
-Moments take two thirds of the space and only serve to resume: the last two checkpoints have them,
-so that training resumes even if the newest one is damaged.
+The last two checkpoints have moments too, so that training resumes even if one is damaged.
 
 A folder `step-N` was complete when it got its name, and is renamed before it is deleted. If it is
 not complete, it was damaged; it is never deleted for that reason.
@@ -24,7 +23,7 @@ from nmtkit import files
 from nmtkit.errors import UserError
 from nmtkit.files import DRAFT, DamagedError, Record
 from nmtkit.model.description import Description
-from nmtkit.model.weights import WEIGHTS, check_same, load_weights
+from nmtkit.model.weights import WEIGHTS, load_weights
 from nmtkit.recipe import TrainingConfig
 from nmtkit.store import MANIFEST, Artifact, open_directory, publish_directory, verify, withdraw
 from nmtkit.tensors import load_tensors, save_tensors
@@ -55,7 +54,7 @@ class Progress(Record):
     tgt_tokens: Number  # seen so far
     scheduled: bool  # saved because the recipe says so, not because the run was stopped
     skipped: Number = 0  # steps whose loss or gradient was not finite
-    skipped_in_a_row: Number = 0  # the last ones of all; older versions did not count them
+    skipped_in_a_row: Number = 0  # the last ones of all
     best: Best | None = None  # None: no early stopping, or no evaluation yet
 
 
@@ -101,14 +100,7 @@ class Snapshot:
 
 
 def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
-    """Publish the checkpoint at `path` in `directory` too; large files are shared, not copied.
-
-    Args:
-        scheduled: whether the run in `directory` has a scheduled checkpoint at this step.
-
-    Raises:
-        DamagedError: its files cannot be trusted.
-    """
+    """Publish the checkpoint at `path` in `directory` too; large files are shared, not copied."""
     # The new manifest must not vouch for damaged files.
     artifact, progress = verify(open_directory(path)), read_progress(path)
     place = directory / path.name
@@ -143,23 +135,11 @@ def read_origin(checkpoint: Artifact) -> Origin:
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
-    """Load a checkpoint's weights and moments into `model` and `optimizer`.
-
-    Raises:
-        DamagedError: a file was altered, or it has no moments.
-        UserError: it belongs to another model.
-    """
+    """Load a checkpoint's weights and moments into `model` and `optimizer`."""
     progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
     parameters = dict(model.named_parameters())
     moments = load_tensors(path / OPTIMIZER)
-    expected = {
-        f"{moment}.{name}": tuple(parameter.shape)
-        for name, parameter in parameters.items()
-        for moment in MOMENTS
-    }
-    found = {name: tuple(tensor.shape) for name, tensor in moments.items()}
-    check_same(path / OPTIMIZER, found, expected)
     adam_steps = progress.step - progress.skipped
     for name, parameter in parameters.items():
         optimizer.state[parameter] = {
@@ -176,13 +156,7 @@ def verify_resumable(path: Path) -> Progress:
 
 
 def set_damaged_aside(directory: Path, aside: Path) -> list[str]:
-    """Move the checkpoints newer than the newest intact one with moments to the folder `aside`.
-
-    Returns a sentence for each.
-
-    Raises:
-        UserError: training can resume from none of the checkpoints; they stay where they are.
-    """
+    """Move checkpoints newer than the last intact one to `aside`; return a sentence for each."""
     damaged: list[tuple[Path, str]] = []
     for path in reversed(checkpoints(directory)):
         try:

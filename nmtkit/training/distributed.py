@@ -35,7 +35,6 @@ class Group:
     rank: int
     size: int
     device: torch.device
-    n_restarts: int = 0  # how often torchrun has restarted them
 
     @property
     def is_first(self) -> bool:
@@ -134,9 +133,6 @@ def join(device: torch.device) -> Iterator[Group]:
 
     If several processes raise a UserError, the first raises it and the others `AlreadyReported`.
     torchrun ends the processes that still wait; those that it starts again exit at once.
-
-    Raises:
-        UserError: the environment variables are wrong, or nothing answers at MASTER_ADDR.
     """
     if not is_worker():
         yield Group(0, 1, device)
@@ -163,7 +159,7 @@ def join(device: torch.device) -> Iterator[Group]:
     )
     may_end = device.type == "cpu"  # after an error too; NCCL could wait for the others then
     try:
-        yield Group(rank, size, device, n_restarts)
+        yield Group(rank, size, device)
         may_end = True
     except (UserError, OSError):
         if store.add(FAILED, 1) > 1:

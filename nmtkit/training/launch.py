@@ -29,11 +29,7 @@ LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
 
 def launch(n_processes: int, arguments: Sequence[str]) -> None:
-    """Run `nmtkit ARGUMENTS` in `n_processes` processes of this machine until they end.
-
-    If a process is lost, the others are ended and all are started again, at most `MAX_RESTARTS`
-    times; then, UserError is raised. Stop signals are passed on to them.
-    """
+    """Run `nmtkit ARGUMENTS` in `n_processes` processes, started again if one of them is lost."""
     for name in logging.root.manager.loggerDict:  # each has its own level
         if name.startswith("torch.distributed"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is reported below

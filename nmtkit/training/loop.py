@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from nmtkit.errors import DivergedError, UserError
+from nmtkit.errors import DivergedError
 from nmtkit.files import sync
 from nmtkit.model.transformer import Transformer
 from nmtkit.perplexity import perplexity_of
@@ -18,22 +19,14 @@ from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
 from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot
-from nmtkit.training.divergence import WHAT_HELPS, forget_divergence, note_divergence
-from nmtkit.training.metrics import METRICS, Metrics, continue_metrics
+from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
 
 # Consecutive steps without a finite loss and gradient that end a run. A single one may be due to
 # unusual data; the next steps have other data.
 MAX_SKIPPED = 5
 
-
-@dataclass(frozen=True)
-class DevScore:
-    """A BLEU score on dev, or a parser's bracket F1, and how it was computed."""
-
-    sacrebleu: float | None
-    how: str
-    bracket_f1: float | None = None
+Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` of `Metrics`
 
 
 def train(
@@ -43,26 +36,16 @@ def train(
     *,
     origin: Origin | None = None,
     aside: Path,
-    evaluate: Callable[[Transformer], DevScore],
+    evaluate: Evaluate,
     report: Callable[[Metrics], None],
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
     """Train from the last intact checkpoint in `directory` to the recipe's last step.
 
-    Only the first process of the group writes, evaluates and reports.
-
-    Args:
-        origin: what checkpoints tell of themselves.
-        aside: where damaged checkpoints newer than the last intact one are moved.
-        evaluate: called at dev steps; it must not change the weights.
-        report: called after each step.
-        say: called with a sentence about each event with files of an earlier run.
-        should_stop: called after each step; if it returns true in any process, all save and end.
-
-    Raises:
-        DivergedError: too many steps, or the last one, were skipped, or a value is not finite.
-        UserError: the processes see different folders, or no checkpoint is intact.
+    Only the first process of the group writes, evaluates and reports. Checkpoints tell their
+    `origin`; damaged ones newer than the last intact one are moved `aside`. If `should_stop`
+    returns true after a step in any process, all save and end.
     """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
@@ -88,10 +71,11 @@ def train(
             report(metrics)
             is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
             progress = _advanced(trainer, progress, work, metrics, is_due=is_due)
-            if skipped := _too_many_skipped(config, progress):
+            is_last = progress.step == config.max_steps
+            if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
                 publishing.result()
                 group.wait()  # all processes are here, and say the same of the checkpoints
-                raise _diverged(f"loss or gradient of {skipped}", directory)
+                raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
             stopping = group.any(should_stop())
             if group.is_first and (is_due or stopping):
                 publishing.result()
@@ -132,11 +116,6 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
-    if progress.step > max_steps:
-        raise UserError(
-            f"{existing[-1]} is beyond the {max_steps:,} steps of [training] max_steps; delete "
-            f"{directory} to train from the first step"
-        )
     group.check_same("the last checkpoint that they find", progress.step)
     group.copy_first(trainer.model)
     if group.is_first:
@@ -144,7 +123,7 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         # A kill may have come before this was done.
         checkpoint.forget_old(directory, trainer.config.keep_checkpoints)
-        forget_divergence(directory)
+        (directory / DIVERGED).unlink(missing_ok=True)
     return progress
 
 
@@ -156,28 +135,17 @@ def _evaluated(
     metrics: Metrics,
     trainer: Trainer,
     dev_pairs: Pairs,
-    evaluate: Callable[[Transformer], DevScore],
+    evaluate: Evaluate,
 ) -> Metrics:
     model, device = trainer.model, trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
-        score = evaluate(model)
-    return replace(
-        metrics,
-        dev_perplexity=found,
-        dev_sacrebleu=score.sacrebleu,
-        dev_sacrebleu_how=score.how,
-        dev_bracket_f1=score.bracket_f1,
-    )
+        return replace(metrics, dev_perplexity=found, **evaluate(model))
 
 
 @torch.no_grad()
 def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_tokens: int) -> float:
-    """Return exp of the mean negative log-likelihood per subword, end symbols included (Table 3).
-
-    Raises:
-        DivergedError: it is not a number.
-    """
+    """Return exp of the mean negative log-likelihood per subword, with end symbols (Table 3)."""
     model.eval()
     by_length: Ints = np.argsort(pairs.tgt_lengths, kind="stable")
     groups = cut(by_length, [(pairs.src_lengths, max_tokens), (pairs.tgt_lengths, max_tokens)])
@@ -207,14 +175,6 @@ def _advanced(
     )
 
 
-def _too_many_skipped(config: TrainingConfig, progress: Progress) -> str | None:
-    """Name the last steps if too many in a row, or the last of all, were skipped."""
-    n_skipped, last = progress.skipped_in_a_row, progress.step
-    if n_skipped < (1 if last == config.max_steps else MAX_SKIPPED):
-        return None
-    return f"step {last:,}" if n_skipped == 1 else f"steps {last - n_skipped + 1:,} to {last:,}"
-
-
 def _are_weights_finite(model: Transformer) -> bool:
     weights = [parameter.detach() for parameter in model.parameters()]
     return bool(torch.nn.utils.get_total_norm(weights).isfinite())
@@ -227,8 +187,9 @@ def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: i
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:
-    note_divergence(directory, f"{what}: not finite")
+    note = f"{what}: not finite"  # all processes write the same
+    (directory / DIVERGED).write_text(note, encoding="utf-8", newline="\n")
     kept = "no checkpoint was saved before"
     if checkpoint.checkpoints(directory):
         kept = f"the last good checkpoint is kept in {directory}"
-    return DivergedError(f"{what}: not finite; {kept}; {WHAT_HELPS}")
+    return DivergedError(f"{note}; {kept}; {WHAT_HELPS}")

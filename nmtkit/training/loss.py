@@ -8,15 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
-
-from nmtkit.fast.cpu import linear
+from torch.nn.functional import linear
 
 # Rows of logits in memory at a time. On a CPU 512 rows of 10,000 are 20 MB, which its last cache
 # can hold. A GPU takes an update of the paper at once, 1.9 GB in bfloat16, and writes the gradient
 # of the matrix once.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
-# Rows whose 16-bit gradient a CPU adds to the sum in float32 at a time, while it is in the cache.
-SUMMED_ROWS = 8_192
 FILLER = -1  # the target where there is none, because a row has a constant length
 
 
@@ -63,7 +60,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
-        summed = SUMMED_ROWS if hidden.is_cpu else n_rows
         is_real = targets != FILLER
         hidden = hidden * is_real[:, None]  # all logits of a filler are zero then
         weight = matrix.to(hidden.dtype)
@@ -91,11 +87,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 if weight is matrix:
                     grad_matrix.addmm_(p.t(), h)
                 else:
-                    sums = zip(
-                        torch.split(grad_matrix, summed), torch.split(p, summed, 1), strict=True
-                    )
-                    for grad, columns in sums:
-                        grad.add_(columns.t() @ h)
+                    grad_matrix.add_(p.t() @ h)
             del z, p  # before the next chunk's
         if wants_gradient:
             grad_hidden.sub_(eps * mean_row).mul_(is_real[:, None])

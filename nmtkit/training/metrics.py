@@ -16,7 +16,10 @@ from nmtkit.files import write_whole
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
 
+CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
+DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
+WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
 OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")  # often null
 
 
@@ -62,12 +65,7 @@ class _Line(BaseModel):
 
 
 def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]:
-    """Return the lines of the file by step; damaged or incomplete ones are left out.
-
-    Args:
-        path: The file.
-        n_bytes: Read so many bytes at its end; None: all.
-    """
+    """Return the lines in the file, or in its last `n_bytes`, that are intact, by step."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
@@ -95,14 +93,7 @@ def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def copy_metrics(source: Path, place: Path, is_due: Callable[[int], bool]) -> None:
-    """Copy the file of another run, without the evaluations of steps that are not due."""
-    taken_back = dict.fromkeys(OF_DEV)
-    lines = read_metrics(source)
-    _replace(place, (line | ({} if is_due(line["step"]) else taken_back) for line in lines))
-
-
-def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write the file anew; a kill leaves the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
@@ -112,10 +103,7 @@ def _replace(path: Path, lines: Iterable[dict[str, Any]]) -> None:
 def continue_metrics(
     path: Path, step: int, group: "Group", say: Callable[[str], None]
 ) -> Iterator[IO[str]]:
-    """Open the file for appending, without the lines after `step`; only the first process writes.
-
-    The work of those lines was lost.
-    """
+    """Open the file to append, without lines after `step`; only the first process writes."""
     if not group.is_first:
         with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
             yield nowhere
@@ -127,8 +115,6 @@ def continue_metrics(
             f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no checkpoint; "
             "training begins at the first step"
         )
-    if len(kept) < step:
-        say(f"train: {path} has {len(kept):,} of {step:,} steps; the others are not measured")
-    _replace(path, kept)
+    write_metrics(path, kept)
     with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
         yield file

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from nmtkit.errors import UserError, is_out_of_memory
-from nmtkit.fast.peak import bfloat16_gain
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig, TrainingConfig
-from nmtkit.training.acceleration import Acceleration, missing_compiler
+from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.trainer import Trainer
@@ -21,10 +20,6 @@ from nmtkit.training.trainer import Trainer
 # A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
 # not fit makes one more micro-batch, and all other processes wait for it.
 SLACK = 1.05
-
-GAIN_SECONDS = 0.1  # of products on a CPU, in two precisions
-MOST_WIDTH = 512  # of these products; those of wider matrices take longer than that
-WORTHWHILE_GAIN = 1.5  # of products; that of a whole step is smaller
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
 MAX_INT = 2**31 - 1
@@ -66,11 +61,7 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Let the process keep what a step frees, for the next step.
-
-    By default, glibc returns large blocks to the kernel at once, which clears them page by page
-    when the next step asks for them again.
-    """
+    """Let glibc keep what a step frees, in place of pages that the kernel clears in each step."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc alone has it
         libc.mallopt(M_MMAP_MAX, 0)
@@ -97,44 +88,14 @@ def beginning(trainer: Trainer) -> Iterator[str]:
         f"{n_parameters:,} parameters on {of_several}{group.device.type}, "
         f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
     )
-    if group.n_restarts:
-        yield f"a process was lost; resuming from the last checkpoint (restart {group.n_restarts})"
     within = pairs.are_within(model.max_positions)
     if n_longer := int(np.count_nonzero(~within)):
         yield (
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
             f"[model] max_positions = {model.max_positions:,} tokens"
         )
-    for side, lengths in (("src", pairs.src_lengths), ("tgt", pairs.tgt_lengths)):
-        key = f"{side}_tokens_per_update"
-        most = getattr(trainer.config, key)
-        if n_longer := int(np.count_nonzero(within & (lengths > most))):
-            yield (
-                f"note: {n_longer:,} pairs have a side of more than [training] {key} = {most:,} "
-                "tokens; each makes a larger update of its own"
-            )
-    if model.attention_dropout and group.device.type == "cuda":
+    if trainer.acceleration.static and not trainer.acceleration.compiled:
         yield (
-            f"note: attention_dropout = {model.attention_dropout:g} makes training on a GPU "
-            "slower: torch's fused attention has no dropout, so plain products take its place"
-        )
-
-
-def faster_ways(setup: Setup, *, is_precision_chosen: bool) -> Iterator[str]:
-    """Yield what would make this machine train faster, a sentence each.
-
-    Nothing of it is done unasked: a result must not depend on the processor.
-    """
-    if setup.acceleration.static and not setup.acceleration.compiled:
-        yield (
-            f"layers are not compiled, which would be faster: {missing_compiler()} is missing; "
-            "install it (the packages are often named gcc and python3-dev)"
-        )
-    if is_precision_chosen or setup.group.device.type != "cpu":
-        return
-    gain = bfloat16_gain(min(setup.model.d_model, MOST_WIDTH), GAIN_SECONDS)
-    if gain >= WORTHWHILE_GAIN:
-        yield (
-            "`--dtype bfloat16` would be faster on this processor: its matrix products take "
-            f"1 / {gain:.1f} of the time; results differ by rounding"
+            "note: layers are not compiled, which would be faster: a C compiler or the headers of "
+            "Python are missing; install them (packages such as gcc and python3-dev)"
         )

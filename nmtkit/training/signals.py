@@ -22,10 +22,7 @@ CHECK_EVERY_S = 0.5
 
 @contextmanager
 def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
-    """Call `stop` at the first of the signals that stop, and die of a later one.
-
-    Under `nohup`, which has SIGHUP ignored, training outlives its terminal.
-    """
+    """Call `stop` at the first of the signals that stop, and die of a later one."""
     first_came: float | None = None
 
     def handle(number: int, _frame: FrameType | None) -> None:

@@ -20,7 +20,6 @@ from nmtkit.training.batches import (
     Batch,
     Pairs,
     Update,
-    hardest_micro_batch,
     micro_batches,
     pack,
     updates,
@@ -59,13 +58,7 @@ class Trainer:
         acceleration: Acceleration,
         max_tokens: int,
     ) -> None:
-        """Train `model`, as it is.
-
-        Args:
-            acceleration: how gradients are computed; it changes the result only by rounding.
-            max_tokens: maximum tokens per side of a micro-batch; it changes memory and speed, and
-                the result only by rounding.
-        """
+        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch."""
         self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
         self.acceleration, self.max_tokens = acceleration, max_tokens
         self.optimizer = torch.optim.Adam(
@@ -92,14 +85,15 @@ class Trainer:
         )
 
     def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
-        """Compute the gradient of the hardest micro-batch of the next `n_steps`, and discard it.
-
-        This shows early whether memory suffices. It is also where layers are compiled and the CUDA
-        graph is captured.
-        """
-        probed = islice(self.updates(after), min(n_steps, PROBED_UPDATES))
-        hardest = hardest_micro_batch(self.pairs, probed, self.max_tokens, self._capacity)
-        if len(hardest):
+        """Try the hardest micro-batch of the next `n_steps`: this shows if memory suffices."""
+        squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
+        groups = (
+            group
+            for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES))
+            for group in micro_batches(self.pairs, update.pairs, self.max_tokens, self._capacity)
+        )
+        hardest = max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
+        if hardest is not None:
             self.model.train()
             batch = pack(self.pairs, hardest, self._capacity).to(self.group.device)
             self.backward.add(batch, 0.0)

@@ -56,7 +56,7 @@ def test_speed_counts_real_tokens(tmp_path: Path) -> None:
 def test_all_techniques_are_measured_on_a_gpu(tmp_path: Path) -> None:
     chain = chain_of(tmp_path)
     speed = speed_of(Chain(chain.recipe, replace(chain.machine, device="cuda:0"), "demo"), 1.0)
-    assert speed["way"] == "+ one CUDA graph"
+    assert "captured" in speed["way"]
     assert 0 < speed["mfu"] < 1
 
 

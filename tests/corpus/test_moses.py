@@ -95,11 +95,6 @@ def test_tokens_are_those_of_tokenizer_perl(lang: str, line: str, tokens: str) -
     assert moses(lang).tokenize(line) == tokens
 
 
-def test_control_characters_go_and_other_spaces_become_one_space() -> None:
-    line = "a|b\x01\x1f \x1f c\td\u00a0\u2028e\u0085"
-    assert moses("en").tokenize(line) == "a &#124; b c d e"
-
-
 @pytest.mark.parametrize(
     ("lang", "tokens", "text"),
     [

@@ -69,13 +69,3 @@ def test_links_of_later_pieces_count_the_words_before_them() -> None:
     assert detail.alignment.src_words == ["the", "cats", "cat", "the"]
     assert detail.alignment.tgt_words == ["cat", "cats", "the", "the"]
     assert detail.alignment.word_links == [(0, 0), (2, 1), (3, 3)]
-
-
-def test_translations_keep_their_order_and_an_empty_line_has_nothing() -> None:
-    given = [pieces(["the"], ["cat"]), pieces([], []), pieces(["cat", "the"], ["the", "cat"])]
-    first, empty, last = details(SUBWORD, Diagonal(), given, align=True)
-    assert first.tgt_tokens == [["cat", "</s>"]]
-    assert last.tgt_tokens == [["the", "</s>"], ["cat", "</s>"]]
-    assert (empty.src_tokens, empty.tgt_tokens, empty.log_probs) == ([], [], [])
-    assert (empty.log_prob, empty.perplexity) == (0, 1)
-    assert empty.alignment == Alignment([], [], [], [])

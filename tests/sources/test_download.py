@@ -269,24 +269,6 @@ def test_a_later_run_goes_on_where_an_earlier_one_was_cut(site: Site) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "second",
-    [
-        *(ignores_range, sends_the_wrong_range, status(416), altered, altered_and_cut),
-        *(chunks, empty, nonsense),
-    ],
-)
-def test_a_server_that_does_not_go_on_is_begun_with_again(
-    site: Site, kind: str, second: Behaviour
-) -> None:
-    site = site.knowing(kind)
-    site.serve(cut(70_000), second, honest)
-    done: list[int] = []
-    assert site.obtain(progress=done.append).read_bytes() == BODY
-    assert sum(done) == len(BODY)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_other_bytes_are_refused_and_not_kept(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     site.serve(altered)
@@ -296,13 +278,6 @@ def test_other_bytes_are_refused_and_not_kept(site: Site, kind: str) -> None:
     assert len(site.requests) == 1
 
 
-def test_another_length_is_refused_before_it_is_fetched(site: Site) -> None:
-    site.serve(announces(300_001))
-    with pytest.raises(UserError, match="sends 300,001 bytes, not the expected 300,000"):
-        site.obtain()
-    assert site.kept == {}
-
-
 @pytest.mark.parametrize("behaviour", [endless, without_length])
 def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour) -> None:
     site = site.knowing("md5")
@@ -310,22 +285,6 @@ def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour)
     with pytest.raises(UserError, match=r"comes without its length, .* --mirror DIR"):
         site.obtain()
     assert site.kept == {}
-
-
-def test_a_page_with_status_200_is_refused_and_what_was_there_is_kept(site: Site) -> None:
-    site.serve(cut(70_000), html)
-    with pytest.raises(UserError, match=r"sends a web page instead of the file; .* --mirror"):
-        site.obtain()
-    assert site.kept["corpus.tgz.part"] == 70_000
-    site.serve(honest)
-    assert site.obtain().read_bytes() == BODY
-
-
-def test_a_file_that_is_not_there_is_asked_for_once(site: Site) -> None:
-    site.serve(status(404))
-    with pytest.raises(UserError, match=rf"{site.file.url} is not available: HTTP 404"):
-        site.obtain()
-    assert len(site.requests) == 1
 
 
 def test_a_busy_server_is_asked_again_after_longer_and_longer_pauses(site: Site) -> None:
@@ -344,14 +303,6 @@ def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
-
-
-def test_a_redirect_is_followed(site: Site) -> None:
-    site.serve(redirect, cut(70_000), redirect, honest)
-    path = site.obtain()
-    assert path.read_bytes() == BODY
-    assert path.name == "corpus.tgz"
-    assert site.requests[3]["Range"] == "bytes=70000-"
 
 
 def test_a_full_disk_is_told_before_anything_is_written(
@@ -385,21 +336,6 @@ def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path, kind: st
         site.obtain(mirror=mirror)
     assert site.requests == []
     assert site.kept == {}
-
-
-def test_what_a_mirror_lacks_is_named_and_not_downloaded(site: Site, tmp_path: Path) -> None:
-    site.serve(honest)
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
-    lacking = site.mirrored(mirror, BODY)
-    lacking.unlink()
-    with pytest.raises(
-        UserError, match=rf"the mirror has no {lacking}; save {site.file.url} there"
-    ):
-        site.obtain(mirror=mirror)
-    assert site.requests == []
-    path = site.obtain()
-    assert site.obtain(mirror=mirror) == path  # which is here now
 
 
 OBTAIN = """

@@ -68,8 +68,3 @@ def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path: Path, lin
     path.write_text(f'{{"en": "a", "de": "b"}}\n{line}\n', encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.jsonl, line 2 is not an object of JSON"):
         read(str(path))
-
-
-def test_a_translation_comes_before_other_texts_of_its_language(tmp_path: Path) -> None:
-    values = [{"meta": {"en": "x", "de": "x"}, "translation": {"en": "a", "de": "b"}, "en": "y"}]
-    assert read(written(tmp_path / "a.jsonl", values)) == [("a", "b")]

@@ -104,14 +104,6 @@ def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.Mo
         read(FilePair(src="$NO_SUCH_VARIABLE/src", tgt="tgt"))
 
 
-def test_a_corpus_of_the_catalog_is_known_by_published_hashes_and_members() -> None:
-    europarl = found("europarl-v7")
-    hashes = europarl.identity()
-    assert [len(name.partition(":")[0]) for name in hashes] == [64, 64]
-    members = [name.partition(":")[2] for name in hashes]
-    assert members == ["training/europarl-v7.de-en.en", "training/europarl-v7.de-en.de"]
-
-
 def test_every_corpus_of_every_recipe_is_in_the_catalog() -> None:
     for path in recipes_dir().glob("*.toml"):
         recipe = Recipe.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

@@ -120,15 +120,6 @@ def test_every_section_of_a_recipe_belongs_to_one_stage() -> None:
     assert sorted(sections) == sorted(set(Recipe.model_fields) - {"name", "description"})
 
 
-def test_name_machine_and_command_change_no_fingerprint(tmp_path: Path) -> None:
-    recipe = load_recipe("demo")
-    other = load_recipe("demo", ["name=other", "description=another one"])
-    machine = Machine(tmp_path / "x", tmp_path, "cuda", max_tokens=9, workers=7)
-    for stage in STAGES:
-        fingerprint = chain_of(recipe, tmp_path).fingerprint(stage)
-        assert Chain(other, machine, "other").fingerprint(stage) == fingerprint
-
-
 def test_seed_of_intervals_changes_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = load_recipe("demo")
     monkeypatch.delenv(SEED, raising=False)
@@ -174,14 +165,6 @@ def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: 
     ]  # fmt: skip
     chain = Chain(recipe, Machine(Path("runs")), "demo")
     assert chain.command_of("train") == "nmtkit train demo"
-
-
-def test_damaged_artifact_is_not_given_to_the_next_stage(tmp_path: Path) -> None:
-    chain = chain_of(load_recipe("demo"), tmp_path)
-    file = chain.make("train", build).path / "made"
-    file.write_text("another size", encoding="utf-8")
-    with pytest.raises(UserError, match="made has 12 bytes"):
-        chain.need("train")
 
 
 def test_states_tell_how_far_each_stage_is(tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """Which rooms the result of a stage depends on: what its code imports, and nothing left out."""
 
 import ast
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from nmtkit.reporting.code import all_of, code_note, marked
-from nmtkit.rooms import PACKAGE, hashes
+from nmtkit.reporting.code import code_note, marked
+from nmtkit.stages import code as code_module
 from nmtkit.stages.chain import STAGES
-from nmtkit.stages.code import ROOMS, other_code, present_code
+from nmtkit.stages.code import PACKAGE, ROOMS, hashes, other_code, present_code
 from nmtkit.store import Manifest
 
 # What only checks, finds, shows or measures changes no result.
@@ -17,7 +18,6 @@ NEUTRAL = {
     *(
         "files",
         "store",
-        "rooms",
         "errors",
         "visible",
         "duration",
@@ -98,8 +98,62 @@ def test_rooms_that_changed_came_or_went_are_named_with_their_stage() -> None:
     assert marked("27.3", other) != "27.3"
 
 
-def test_several_are_said_at_once() -> None:
-    assert code_note({}) == ""
-    both = all_of({"train": ["model/"]}, {"train": ["fast/", "model/"], "score": ["corpus/"]})
-    assert both == {"train": ["model/", "fast/"], "score": ["corpus/"]}
-    assert "corpus/ (prepare, score)" in code_note({"prepare": ["corpus/"], "score": ["corpus/"]})
+# The hash of a room
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package with a room and a file beside it."""
+    (tmp_path / "room" / "inside").mkdir(parents=True)
+    (tmp_path / "beside.py").write_bytes(b"x = 1\n")
+    (tmp_path / "room" / "a.py").write_bytes(b"def f():\n    return 1\n")
+    (tmp_path / "room" / "b.cpp").write_bytes(b"int f() { return 1; }\n")
+    (tmp_path / "room" / "inside" / "list").write_bytes(b"\x00\xff\n")
+    monkeypatch.setattr(code_module, "PACKAGE", tmp_path)
+    yield tmp_path
+    code_module._hash.cache_clear()
+
+
+def hashed() -> str:
+    code_module._hash.cache_clear()
+    return hashes(["room/"])["room/"]
+
+
+def put(name: str, content: bytes) -> Callable[[Path], object]:
+    return lambda package: (package / name).write_bytes(content)
+
+
+# By hand: printf 'NAME\\0%s\\n' $(sha256sum < FILE) of each file, sorted, through sha256sum.
+HASH = "88d946fd95ef113c"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("room/a.py", b"def f():\n    return 2\n"),
+        put("room/inside/list", b"\x00\xfe\n"),
+        put("room/page.html.j2", b"<p>\n"),
+        lambda package: (package / "room" / "a.py").rename(package / "room" / "c.py"),
+    ],
+)
+def test_change_of_code_or_data_changes_it(package: Path, change: Callable[[Path], object]) -> None:
+    assert hashed() == HASH
+    change(package)
+    assert hashed() != HASH
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("room/README.md", b"# Of the room\n"),
+        put("room/a.pyc", b"compiled"),
+        put("room/.a.py.swp", b"an editor's"),
+        put("room/a.py", b"def f():\r\n    return 1\r\n"),  # a checkout with other line ends
+        put("beside.py", b"x = 2\n"),
+        lambda package: os.utime(package / "room" / "a.py", (1, 1)),
+        lambda package: (package / "room" / "empty").mkdir(),
+    ],
+)
+def test_what_computes_nothing_does_not(package: Path, change: Callable[[Path], object]) -> None:
+    change(package)
+    assert hashed() == HASH

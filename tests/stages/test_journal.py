@@ -1,7 +1,5 @@
 """A journal is believed where the same code wrote it and the files agree, and nowhere else."""
 
-import os
-import re
 from pathlib import Path
 
 import pytest
@@ -30,12 +28,6 @@ def test_what_was_committed_is_told_to_the_next_run(draft: Path) -> None:
     assert again["text"] == {"chunks": 4, "names": []}
     assert again["learned"] is True
     assert (draft / "train.ids").read_bytes() == b"ids"
-
-
-def test_a_draft_without_a_journal_is_emptied(draft: Path) -> None:
-    (draft / "train.ids").write_bytes(b"of unknown making")
-    Journal(draft / TEMPORARY, draft, CODE)
-    assert [path.name for path in draft.iterdir()] == [TEMPORARY]
 
 
 def test_a_draft_of_other_code_is_emptied(draft: Path) -> None:
@@ -105,37 +97,3 @@ def test_a_flip_or_a_cut_of_the_journal_empties_the_draft(draft: Path) -> None:
             assert not (draft / "train.ids").exists()
     path.write_bytes(content)
     assert Journal(draft / TEMPORARY, draft, CODE)["text"] is None  # src is gone
-
-
-def test_the_journal_goes_before_its_files(draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = begun(draft)
-    text.write_bytes(b"")
-    gone: list[bool] = []
-    monkeypatch.setattr(
-        "shutil.rmtree",
-        lambda folder: gone.append((folder / TEMPORARY / "journal.json").exists()),
-    )
-    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
-    Journal(draft / TEMPORARY, draft, CODE)
-    assert gone == [False]
-
-
-def test_files_are_on_disk_before_the_journal(draft: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a loss of power, what is told must be there: src, then the journal, then its name."""
-    synced: list[str] = []
-    sync = os.fsync
-
-    def noting(descriptor: int) -> None:
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        journal = path.parent / "journal.json" if path.is_file() else path / "journal.json"
-        told = re.findall(rb'"bytes": (\d+)', journal.read_bytes()) if journal.is_file() else []
-        synced.append(f"{path.name}, {sum(map(int, told))} told")
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noting)
-    begun(draft)
-    folder = TEMPORARY
-    assert synced == [
-        *("src, 0 told", "journal.partial, 0 told", f"{folder}, 6 told"),
-        *("src, 6 told", "journal.partial, 6 told", f"{folder}, 13 told"),
-    ]

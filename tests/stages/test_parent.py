@@ -90,7 +90,7 @@ def test_child_has_the_vocabulary_and_starts_from_the_weights(
     torch.testing.assert_close(weights, start, atol=1e-30, rtol=0)  # zeros move by less
     said = capsys.readouterr().err
     is_bpe = "codes.bpe" in subwords  # sentencepiece has bytes in place of unknown characters
-    assert ("warning: 6 tokens of the training text are unknown" in said) == is_bpe
+    assert ("warning: 6 tokens are unknown" in said) == is_bpe
     assert f"prepare: takes the vocabulary of {bundle}\n" in said
     assert f"train: starts from the weights of {bundle}\n" in said
 
@@ -110,14 +110,6 @@ def test_content_of_the_bundle_decides_and_not_its_place(parent: Chain, tmp_path
     assert str(bundle) not in manifest
     hashes = chains[0].depends_on("train")["bundle"]
     assert hashes["model.safetensors"] == sha256_of(bundle / "model.safetensors")
-
-
-def test_same_text_needs_no_vocabulary_of_a_bundle(parent: Chain) -> None:
-    """Training anew from the weights of a run on the same prepared corpus."""
-    again = changed(parent, training={"start_from": str(bundle_of(parent))})
-    assert again.fingerprint("prepare") == parent.fingerprint("prepare")
-    assert again.fingerprint("train") != parent.fingerprint("train")
-    train.run(again)
 
 
 @pytest.mark.parametrize(
@@ -166,19 +158,11 @@ def test_vocabulary_of_another_text_is_refused(parent: Chain, tmp_path: Path) ->
     )
 
 
-def alter(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-2] ^= 1
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (shutil.rmtree, "is not a finished artifact"),
         (lambda bundle: (bundle / "decoding.json").unlink(), "decoding.json is missing"),
-        (lambda bundle: alter(bundle / "tokenization.json"), "tokenization.json was altered"),
-        (lambda bundle: alter(bundle / "model.json"), "model.json was altered"),
     ],
 )
 def test_damaged_bundle_is_refused(
@@ -189,16 +173,6 @@ def test_damaged_bundle_is_refused(
     damage(copy)
     with pytest.raises(UserError, match=message):
         prepare.run(child_of(parent, copy, tmp_path))
-
-
-def test_altered_weights_are_refused(parent: Chain, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(bundle_of(parent), copy)
-    child = child_of(parent, copy, tmp_path)
-    prepare.run(child)
-    alter(copy / "model.safetensors")
-    with pytest.raises(UserError, match=r"copy/model\.safetensors was altered"):
-        train.run(child)
 
 
 def test_paths_of_bundles_are_relative_to_the_recipe(tmp_path: Path) -> None:

@@ -111,11 +111,10 @@ def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of two chunks of five lines, and a vocabulary that has to forget."""
+    """Parts of two chunks of five lines."""
     monkeypatch.setattr(tokenized, "LINES_PER_CHUNK", 5)
     monkeypatch.setattr(prepare, "LINES_PER_CHUNK", 5)
     monkeypatch.setattr(prepare, "CHUNKS_PER_PART", 2)
-    monkeypatch.setattr(prepare, "MAX_WORDS", 30)
 
 
 def test_killed_and_rerun_bytes_are_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,17 +155,6 @@ def test_finished_parts_are_not_done_again(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(tokenized.Tokenize, "__call__", noting)
     prepare.run(chain)
     assert seen == list(range(done, 10))
-
-
-def test_the_rarest_words_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_parts(monkeypatch)
-    clean = prepare._Clean(tmp_path, tmp_path, [{"pairs": 0, "kept": 0, "dropped": {}}])
-    words = {f"once{i}": 1 for i in range(20)} | {f"twice{i}": 2 for i in range(12)} | {"often": 9}
-    result = tokenized.Tokenized(0, pairs=[("a", "b")])
-    result.words.update(words)
-    clean.add(result)
-    assert clean.words == {word: n for word, n in words.items() if n > 1}
-    assert clean.forgot_after == [1]
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from chains import tiny_chain
 
-from nmtkit.errors import UserError
 from nmtkit.evaluation.scores import read_scores
 from nmtkit.evaluation.translations import translated_sets, write_set
 from nmtkit.stages import score
@@ -82,10 +81,3 @@ def test_text_that_is_not_plain_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert said.err.count("&amp;") == 1
     assert "&amp;" not in said.out
     assert "sacrebleu" in read_scores(artifact)["test"]
-
-
-def test_parses_have_one_reference(tmp_path: Path) -> None:
-    chain = translated(tmp_path, 2)
-    object.__setattr__(chain.recipe.scoring, "metric", "bracket_f1")
-    with pytest.raises(UserError, match="test has 2 references"):
-        score.run(chain)

@@ -5,24 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from chains import tiny_chain
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from nmtkit import progress
-from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.machine import Machine, Precision
+from nmtkit.machine import Precision
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import _prepare_draft
-from nmtkit.training import setup
 from nmtkit.training.checkpoint import checkpoints_bytes
-from nmtkit.training.distributed import Group
 
 
 def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
@@ -71,43 +67,6 @@ def test_pairs_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     train.run(tiny_chain(tmp_path, max_positions=7))
     assert "leaves out" not in " ".join(said_by("train", capsys))
-
-
-def test_what_may_be_a_slip_is_said(tmp_path: Path) -> None:
-    chain = tiny_chain(tmp_path)
-    prepare.run(chain)
-    pairs = train.open_pairs(PreparedCorpus(chain.need("prepare")), "train")
-
-    def notes(*overrides: str, device: str = "cpu") -> str:
-        recipe = load_recipe("demo", overrides)
-        chain.recipe = recipe.model_copy(update={"corpus": chain.recipe.corpus})
-        trainer = train.setup_of(chain, Group(0, 1, torch.device("cpu"))).trainer(pairs, 8)
-        trainer.group = Group(0, 1, torch.device(device))
-        return "".join(sentence for sentence in setup.beginning(trainer) if "note: " in sentence)
-
-    assert notes() == notes("model.attention_dropout=0.1") == ""
-    slip = notes("training.src_tokens_per_update=5", "model.max_positions=6")
-    assert slip.startswith(
-        "note: 1 pairs have a side of more than [training] src_tokens_per_update"
-    )
-    slow = notes("model.attention_dropout=0.1", device="cuda")
-    assert slow.startswith("note: attention_dropout = 0.1 makes training on a GPU slower")
-
-
-def test_bfloat16_is_suggested_where_it_is_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for dtype, device, gain, is_said in (
-        (Precision.AUTO, "cpu", 2.14, True),
-        (Precision.AUTO, "cpu", 1.2, False),
-        (Precision.AUTO, "cuda", 2.14, False),
-        (Precision.FLOAT32, "cpu", 2.14, False),
-    ):
-        monkeypatch.setattr(setup, "bfloat16_gain", lambda *_, each=gain: each)
-        chain = Chain(load_recipe("wmt14-en-de-base"), Machine(tmp_path, dtype=dtype), "a")
-        ours = train.setup_of(chain, Group(0, 1, torch.device("cpu")))
-        train.say_faster_ways(chain, replace(ours, group=Group(0, 1, torch.device(device))))
-        assert ("--dtype bfloat16" in capsys.readouterr().err) == is_said
 
 
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:

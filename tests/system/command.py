@@ -13,6 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,16 +72,14 @@ def nmtkit(
     if env is not None or popen:
         return outcome(start(folder, *args, env=env, **popen), stdin)
     import_everything()
-    with (
-        tempfile.TemporaryFile() as source,
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-    ):
+    with ExitStack() as stack:
+        files = tuple(stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        source, out, err = files
         source.write(stdin)
         source.seek(0)
         if (pid := os.fork()) == 0:
             signal.alarm(int(PATIENCE_S))
-            os._exit(be(lambda: run_command(*args), folder, (source, out, err)))
+            os._exit(be(lambda: run_command(*args), folder, files))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         for file in (out, err):
             file.seek(0)

@@ -101,11 +101,7 @@ def undisturbed(work: Work, before: Path, after: Path) -> Whole:
 
 
 def problem(whole: Whole, deaths: Sequence[Death], place: Path, order: str = "sorted") -> str:
-    """Do the work in a copy of its folder, die each death in turn, and let the last rerun end.
-
-    Returns:
-        What is wrong with what is left, or "".
-    """
+    """Die each death in turn in a copy of the folder, rerun, and return what is wrong, or ""."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(whole.before, place)
     for death in (*deaths, None):

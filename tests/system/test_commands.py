@@ -20,7 +20,6 @@ from system.command import (
     Outcome,
     artifact,
     done,
-    environment,
     nmtkit,
     outcome,
     sentence,
@@ -101,7 +100,6 @@ def test_nothing_slow_is_imported_that_is_not_needed(
         [sys.executable, "-c", code],
         check=True,
         cwd=workplace,
-        env=environment(),
         capture_output=True,
         text=True,
     )
@@ -120,32 +118,22 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
     assert ended.out == hypotheses.read_text(encoding="utf-8")
 
 
-def test_lone_line_is_translated_as_beside_others_and_answered_at_once(
+def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
     finished: Finished, tmp_path: Path
 ) -> None:
     shutil.copytree(bundle(finished), tmp_path / "moved")  # a bundle needs nothing but its folder
     lines = ["a b c", "h g f e d c", "", "a"]
-    together = done(translate(finished, "\n".join(lines).encode())).out.split("\n")
-    assert together.pop() == ""
+    together = done(translate(finished, "\n".join(lines).encode())).out
     with start(tmp_path, "translate", "--bundle", "moved") as process:
-        for line, expected in zip(lines, together, strict=True):
-            assert answer(process, f"{line}\n".encode()).decode() == f"{expected}\n"
-        ended = outcome(process)
-    assert (ended.code, ended.out) == (0, "")
-
-
-def test_long_line_of_a_stream_is_told_by_its_number_and_delays_no_other(
-    finished: Finished,
-) -> None:
-    with start(finished.folder, "translate", "--bundle", bundle(finished)) as process:
-        short = answer(process, b"a b c\n").decode().removesuffix("\n")
+        alone = [answer(process, f"{line}\n".encode()).decode() for line in lines]
         text = f"{'abcdefgh' * 700}\na b c\n\n{LONG_LINE}\na b c"
         ended = done(outcome(process, text.encode()))
-    giant, *rest = ended.out.removesuffix("\n").split("\n")
+    assert "".join(alone) == together
+    giant, short, empty, long, last = ended.out.removesuffix("\n").split("\n")
     assert len(giant.split(" ")) >= 22
-    assert rest == [short, "", rest[2], short]
-    assert rest[2]
-    assert re.findall(r"line (\d) is too long", ended.err) == ["2", "5"]
+    assert (f"{short}\n", f"{empty}\n", f"{last}\n") == (alone[0], alone[2], alone[0])
+    assert long
+    assert re.findall(r"line (\d) is too long", ended.err) == ["5", "8"]
 
 
 def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
@@ -155,17 +143,16 @@ def test_lines_before_a_bad_one_are_translated(finished: Finished) -> None:
     assert ended.out == expected
 
 
-def test_reader_that_goes_away_ends_it_without_a_word(finished: Finished) -> None:
-    with start(finished.folder, "--quiet", "translate", "--bundle", bundle(finished)) as process:
-        assert answer(process, b"a b c\n")
-        assert process.stdout
-        process.stdout.close()
-        assert process.stdin
-        assert process.stderr
-        process.stdin.write(b"a b c\n")
-        process.stdin.flush()
-        assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
-        assert process.stderr.read() == b""
+def test_reader_that_goes_away_ends_a_command_without_a_word(finished: Finished) -> None:
+    for command in (("translate", "--bundle", bundle(finished)), ("recipes",)):
+        with start(finished.folder, "--quiet", *command) as process:
+            assert command == ("recipes",) or answer(process, b"a b c\n")
+            assert process.stdout
+            assert process.stderr
+            process.stdout.close()
+            send(process, b"a b c\n")
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGPIPE
+            assert process.stderr.read() == b""
 
 
 def test_a_file_gets_the_same_bytes_as_a_pipe(finished: Finished, tmp_path: Path) -> None:
@@ -193,35 +180,36 @@ def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_
     assert (text.read_bytes(), out.read_bytes()) == (b"a b c\nb \xe9\n", b"of an earlier run\n")
 
 
-@pytest.mark.parametrize("to_file", [False, True])
-def test_ctrl_c_promises_nothing_of_a_stream(
-    finished: Finished, tmp_path: Path, to_file: bool
+@pytest.mark.parametrize("options", [[], ["-o", "out"]])
+def test_ctrl_c_names_the_draft_of_a_file_and_promises_nothing_of_a_stream(
+    finished: Finished, tmp_path: Path, options: list[str]
 ) -> None:
-    out = tmp_path / "out"
     draft = tmp_path / ".out.nmtkit" / "draft" / "text"
-    options = ["-o", str(out)] if to_file else []
-    with start(tmp_path, "translate", "--bundle", f"{bundle(finished)}", *options) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(b"a b c\n")
-        process.stdin.flush()
-        if to_file:
-            wait_until(draft.with_name("journal.json").exists, process)
+    with start(tmp_path, "translate", "--bundle", bundle(finished), *options) as process:
+        if options:
+            send(process, b"a b c\n")
+            wait_until(lambda: draft.exists() and draft.stat().st_size > 0, process)
+            send(process, b"a\n")  # once this is in the draft, the first is committed
+            wait_until(lambda: draft.read_bytes().count(b"\n") == 2, process)
         else:
-            assert process.stdout.readline()
+            assert answer(process, b"a b c\n")
         process.send_signal(signal.SIGINT)
         ended = outcome(process)
     assert ended.code == 128 + signal.SIGINT
-    assert (str(draft) in sentence(ended)) == to_file
-    assert not out.exists()
+    assert (str(draft.relative_to(tmp_path)) in sentence(ended)) == bool(options)
+    assert not (tmp_path / "out").exists()
+
+
+def send(process: subprocess.Popen[bytes], line: bytes) -> None:
+    assert process.stdin
+    process.stdin.write(line)
+    process.stdin.flush()
 
 
 def answer(process: subprocess.Popen[bytes], line: bytes) -> bytes:
     """Send a line, and return what is answered before the next is sent."""
-    assert process.stdin
+    send(process, line)
     assert process.stdout
-    process.stdin.write(line)
-    process.stdin.flush()
     return process.stdout.readline()
 
 
@@ -247,19 +235,7 @@ def test_scores_of_two_files_are_those_of_the_run(finished: Finished) -> None:
         assert scores[key] == of_run[key]
 
 
-# nmtkit average -o
-
-
-def test_checkpoints_alone_average_to_the_bundle_of_their_recipe(
-    finished: Finished, tmp_path: Path
-) -> None:
-    checkpoints = sorted(finished.artifact("train").glob("checkpoints/step-*"))[-2:]
-    done(nmtkit(tmp_path, "average", *map(str, checkpoints), "-o", "mean"))
-    for name in ("model.safetensors", "model.json", "codes.bpe", "tokenization.json"):
-        expected = finished.artifact("average") / name
-        assert (tmp_path / "mean" / name).read_bytes() == expected.read_bytes()
-    ended = done(nmtkit(tmp_path, "translate", "--bundle", "mean", stdin=b"a b c\n"))
-    assert ended.out == done(translate(finished, b"a b c\n")).out
+# nmtkit average
 
 
 def test_average_tells_what_there_is_of_a_running_training_and_how_to_average_it(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.corpus import tokenized
-from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.errors import UserError
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
@@ -63,7 +63,7 @@ def stage(name: str, *options: str) -> Work:
         for module in (tokenized, prepare):
             vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
-        TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+        PART_LINES["cpu"] = 8
         run_command(name, RECIPE, *OVERRIDES, *options)
 
     return work
@@ -80,7 +80,7 @@ def translate_a_file(engine: str) -> Work:
     """Translate a file, after CTranslate2's model was converted and kept if that is the engine."""
 
     def work(folder: Path) -> None:
-        TorchEngine.lines_per_minute = lambda *_: 8  # type: ignore[method-assign]
+        PART_LINES["cpu"] = 8
         os.environ["XDG_CACHE_HOME"] = str(folder / "runs" / "cache")
         files = ("-i", "test.en", "-o", "runs/text", "--engine", engine)
         run_command("translate", "--bundle", str(artifact(folder, "average")), *files)
@@ -91,10 +91,10 @@ def translate_a_file(engine: str) -> Work:
 class Steps:
     """Each step, done undisturbed on what those before it left."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         def download(folder: Path) -> None:
-            url, sha256 = f"http://127.0.0.1:{port}/a.bin", hashlib.sha256(PAYLOAD).hexdigest()
-            obtain(RemoteFile(url=url, sha256=sha256), folder / "runs" / "downloads")
+            file = RemoteFile(url=url, sha256=hashlib.sha256(PAYLOAD).hexdigest())
+            obtain(file, folder / "runs" / "downloads")
 
         self._folder = folder
         self._done: dict[str, kills.Whole] = {}
@@ -132,8 +132,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Steps]:
     start.mkdir()
     write_texts(start)
     (start / "study.toml").write_text(STUDY, encoding="utf-8", newline="\n")
-    with serving({"/a.bin": PAYLOAD}) as server:
-        yield Steps(folder, server.server_port)
+    with serving(PAYLOAD) as url:
+        yield Steps(folder, url)
 
 
 def killed_before(whole: kills.Whole, number: int, place: Path, order: str) -> str:
@@ -187,17 +187,7 @@ def test_kills_at_any_time_lose_nothing(steps: Steps, tmp_path: Path, name: str)
 # What the harness sees
 
 
-def careful(folder: Path) -> None:
-    write(folder, is_synced=True)
-
-
-def unsynced(folder: Path) -> None:
-    """Rename a draft that is not on the disk."""
-    write(folder, is_synced=False)
-    (folder / "runs" / "a moment later").mkdir(exist_ok=True)
-
-
-def write(folder: Path, *, is_synced: bool) -> None:
+def careful(folder: Path, *, is_synced: bool = True) -> None:
     draft, place = folder / "runs" / "draft", folder / "runs" / "place"
     draft.parent.mkdir(exist_ok=True)
     if not place.exists():
@@ -209,14 +199,10 @@ def write(folder: Path, *, is_synced: bool) -> None:
         draft.rename(place)
 
 
-def in_place(folder: Path) -> None:
-    """Take a file for done because it is there."""
-    place = folder / "runs" / "place"
-    place.parent.mkdir(exist_ok=True)
-    if not place.exists():
-        with place.open("w", encoding="utf-8") as file:
-            (folder / "runs" / "a moment later").mkdir(exist_ok=True)
-            file.write("whole\n")
+def unsynced(folder: Path) -> None:
+    """Rename a draft that is not on the disk."""
+    careful(folder, is_synced=False)
+    (folder / "runs" / "a moment later").mkdir(exist_ok=True)
 
 
 def stuck(folder: Path) -> None:
@@ -237,7 +223,6 @@ def waiting(folder: Path) -> None:
     [
         (careful, ""),
         (unsynced, "other bytes in place"),
-        (in_place, "other bytes in place"),
         (stuck, "exit code 1: there is a draft; delete it\n"),
         (waiting, "exit code -9: hangs: "),
     ],

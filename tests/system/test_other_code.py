@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-import nmtkit as package
-from nmtkit.recipe_file import recipes_dir
 from nmtkit.stages import chain, code
 from nmtkit.stages.chain import STAGES
 from nmtkit.store import open_directory
-from system.command import RECIPE, Outcome, artifact, contents, done, environment, nmtkit
+from system.command import RECIPE, Outcome, artifact, contents, done, nmtkit
 from system.conftest import Finished
 
 
@@ -32,27 +30,13 @@ def other_code(ended: Outcome) -> dict[str, Any]:
 
 
 def test_status_names_the_rooms_that_the_results_depend_on(
-    finished: Finished, tmp_path: Path
+    finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = ("status", RECIPE, "--json")
     assert other_code(nmtkit(finished.folder, *status)) == {}
-    place = tmp_path / "nmtkit"
-    source = Path(package.__file__).parent
-    shutil.copytree(source, place, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pipelines", "data"):
-        if not (place / name).is_dir():  # as it is in a wheel
-            (tmp_path / name).symlink_to(recipes_dir().parent / name)
-    for name in ("evaluation/bleu.py", "fast/step.py", "training/README.md", "__main__.py"):
-        with (place / name).open("a", encoding="utf-8") as file:
-            file.write("# Of ours\n")
-    env = environment(PYTHONPATH=str(tmp_path))
-    of_train, of_translate = {"train": ["fast/"]}, {"translate": ["fast/"]}
-    assert other_code(nmtkit(finished.folder, *status, env=env)) == {
-        "train": of_train,
-        "average": of_train,
-        "translate": {**of_train, **of_translate},
-        "score": {**of_train, **of_translate, "score": ["evaluation/"]},
-    }
+    change_code(monkeypatch)
+    expected = {stage: {"prepare": ["corpus/"]} for stage in STAGES}
+    assert other_code(nmtkit(finished.folder, *status)) == expected
 
 
 @pytest.mark.parametrize(

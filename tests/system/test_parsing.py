@@ -9,23 +9,19 @@ import pytest
 from nltk.tree import Tree
 
 from system.command import RECIPE, artifact, done, nmtkit, read_lines, sentence
-from system.conftest import TOML
+from system.conftest import recipe
 
 NOUNS, VERBS = ("ants", "bees", "cats", "dogs"), ("eat", "fear", "go", "help")
 N_TREES = {"02": 150, "20": 150, "22": 12, "23": 20}
-PARSER = (
-    TOML.replace('tgt_lang = "de"', 'tgt_lang = "tree"\nlinearization = "tags"')
-    .replace('train = [{ src = "train.en", tgt = "train.de" }]',
-             'train = [{ treebank = "wsj", sections = ["02-21"] }]')
-    .replace('dev = { src = "dev.en", tgt = "dev.de" }',
-             'dev = { treebank = "wsj", sections = ["22"] }')
-    .replace('tokenizer = "moses"', 'tokenizer = "none"')
-    .replace("max_extra_tokens = 10", "max_extra_tokens = 30")
-    .replace("max_steps = 120", "max_steps = 240")
-    .replace('{ name = "test", src = "test.en", tgt = "test.de" }',
-             '{ name = "test", treebank = "wsj", sections = ["23"] }')
-    + 'metric = "bracket_f1"\n'
-)  # fmt: skip
+PARSER = recipe(
+    tgt_lang='"tree"\nlinearization = "tags"',
+    train='[{ treebank = "wsj", sections = ["02-21"] }]',
+    dev='{ treebank = "wsj", sections = ["22"] }',
+    sets='[{ name = "test", treebank = "wsj", sections = ["23"] }]',
+    tokenizer='"none"',
+    max_extra_tokens=30,
+    max_steps=240,
+).replace("[scoring]", '[scoring]\nmetric = "bracket_f1"')
 
 
 def tree_of(generator: random.Random) -> str:
@@ -124,12 +120,12 @@ def test_a_parser_rates_trees_and_is_not_exported(parser: Path, tmp_path: Path) 
 @pytest.mark.slow
 def test_a_parser_is_fine_tuned_on_other_trees(parser: Path, tmp_path: Path) -> None:
     shutil.copytree(parser / "wsj", tmp_path / "wsj")
-    recipe = (
+    tuned = (
         PARSER.replace('"bpe"\nn_merges = 20', f'"bundle"\npath = "{bundle(parser)}"')
         .replace("max_steps = 240", f'max_steps = 20\nstart_from = "{bundle(parser)}"')
         .replace('["02-21"]', '["20"]')
     )
-    (tmp_path / RECIPE).write_text(recipe, encoding="utf-8", newline="\n")
+    (tmp_path / RECIPE).write_text(tuned, encoding="utf-8", newline="\n")
     done(nmtkit(tmp_path, "run", RECIPE, "--workers", "1"))
     scores = json.loads((artifact(tmp_path, "score") / "scores.json").read_bytes())["test"]
     assert scores["bracket_f1"]["score"] > 95

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
-from nmtkit.decoding.torch_engine import TorchEngine
+from nmtkit.files import read_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import translate
@@ -22,6 +23,7 @@ from system.command import (
     done,
     nmtkit,
     outcome,
+    read_lines,
     sentence,
     start,
     status,
@@ -54,11 +56,11 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
     page = (prepared / f"{state['path']}.html").read_text(encoding="utf-8")
     assert f"<b>Stopped</b>, step {step} of 120" in page
 
-    went_on = done(nmtkit(prepared, "train", RECIPE))
+    went_on = done(nmtkit(prepared, "train", RECIPE, "--deterministic"))
     assert went_on.out == f"{state['path']}\n"
     assert contents(prepared / state["path"]) == contents(finished.artifact("train"))
-    lines = (prepared / state["path"] / "metrics.jsonl").read_bytes().count(b"\n")
-    assert lines == 120
+    assert len(read_lines(prepared / state["path"] / "metrics.jsonl")) == 120
+    assert read_json(prepared / state["path"] / "measurements.json")["deterministic"] is True
 
 
 def test_ctrl_c_while_text_is_prepared_is_told_in_a_line(
@@ -96,7 +98,7 @@ def test_translation_killed_goes_on_from_the_last_finished_part(
         sizes.append(len(lines))
         return whole(translator, lines, *args)
 
-    monkeypatch.setattr(TorchEngine, "lines_per_minute", lambda *_: 8)
+    monkeypatch.setitem(PART_LINES, "cpu", 8)
     monkeypatch.setattr(Translator, "translate", translate_part)
     shutil.rmtree(complete / "runs" / "translate")
     machine = Machine(complete / "runs", device="cpu", workers=1)

@@ -13,7 +13,6 @@ from nmtkit.training.batches import (
     Ints,
     Pairs,
     Update,
-    hardest_micro_batch,
     micro_batches,
     pack,
     rectangle_cuts,
@@ -90,18 +89,6 @@ def test_updates_of_like_length_do_not_overlap(lengths: Lengths, src: int, tgt: 
         assert one[-1] <= other[0]
 
 
-def test_updates_of_like_length_come_in_an_order_of_each_epoch() -> None:
-    pairs = pairs_of([(length, length) for length in range(1, 9)] * 6)
-    chosen = first_epochs(pairs, 2, seed=1, src=20, tgt=20, like_lengths=True)
-    first, second = ([u for u in chosen if u.epoch == epoch] for epoch in (0, 1))
-    longest = [[int(pairs.src_lengths[u.pairs].max()) for u in epoch] for epoch in (first, second)]
-    assert longest[0] != longest[1]
-    assert longest[0] not in (sorted(longest[0]), sorted(longest[0], reverse=True))
-    assert {frozenset(u.pairs.tolist()) for u in first} != {
-        frozenset(u.pairs.tolist()) for u in second
-    }
-
-
 @given(some_lengths, st.integers(0, 2), st.booleans(), st.data())
 def test_resumed_updates_are_those_that_would_have_followed(
     lengths: Lengths, seed: int, like_lengths: bool, data: st.DataObject
@@ -126,25 +113,6 @@ def test_resumed_updates_are_those_that_would_have_followed(
     )
     rest = undisturbed[at:]
     assert as_lists(list(itertools.islice(resumed, len(rest)))) == rest
-
-
-def test_same_seed_gives_the_same_order_and_another_seed_or_epoch_another() -> None:
-    pairs = pairs_of([(3, 4)] * 50)
-    first = first_epochs(pairs, 2, seed=1, src=30, tgt=30)
-    assert as_lists(first) == as_lists(first_epochs(pairs, 2, seed=1, src=30, tgt=30))
-    other = first_epochs(pairs, 1, seed=2, src=30, tgt=30)
-    orders = [
-        [i for update in chosen for i in update.pairs.tolist()]
-        for chosen in (first[: len(other)], first[len(other) :], other)
-    ]
-    assert all(sorted(order) == list(range(50)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 3
-
-
-def test_pair_longer_than_an_update_is_an_update_alone() -> None:
-    pairs = pairs_of([(2, 2), (9, 3), (2, 2)])
-    chosen = [update.pairs.tolist() for update in first_epochs(pairs, 1, seed=1, src=5, tgt=5)]
-    assert [1] in chosen
 
 
 @pytest.mark.parametrize("lengths", [[(10, 2)], [(2, 10), (11, 11)]])
@@ -188,25 +156,6 @@ def test_micro_batches_are_a_partition_within_the_limit(lengths: Lengths, most: 
     for group in groups:
         longest_side = max(pairs.src_lengths[group].sum(), pairs.tgt_lengths[group].sum())
         assert len(group) == 1 or longest_side <= most
-
-
-def test_micro_batches_hold_like_lengths_together() -> None:
-    pairs = pairs_of([(9, 9), (2, 1), (8, 9), (1, 2), (2, 2), (1, 1)])
-    groups = micro_batches(pairs, np.arange(6), 6)
-    assert [set(group.tolist()) for group in groups] == [{1, 3, 4, 5}, {2}, {0}]
-
-
-def test_hardest_micro_batch_has_the_most_scores_of_attention() -> None:
-    pairs = pairs_of([(5, 5), (1, 6), (2, 2), (2, 2), (2, 2), (2, 3)])
-    chosen = [Update(0, 0, np.array([2, 3, 4, 5])), Update(0, 1, np.array([0, 1]))]
-    scores = {(0,): 3 * 25, (1,): 1 + 36 + 6, (2, 3, 4): 3 * 3 * 4, (5,): 4 + 9 + 6}
-    assert tuple(hardest_micro_batch(pairs, chosen, 6).tolist()) == max(
-        scores, key=scores.__getitem__
-    )
-    wide = {(2, 3, 4, 5): 4 * (4 + 9 + 6), (0, 1): 2 * (25 + 36 + 30)}
-    found = hardest_micro_batch(pairs, chosen, 99)
-    assert tuple(sorted(found.tolist())) == max(wide, key=wide.__getitem__)
-    assert len(hardest_micro_batch(pairs, [], 6)) == 0
 
 
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,37 +94,6 @@ def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> 
     assert other.second.weight is other.first.weight
 
 
-def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, 2) / WEIGHTS
-    model, _ = trained(width=6)
-    with pytest.raises(UserError, match=r"first.weight' is \(7, 5\), expected \(7, 6\)"):
-        load_weights(model, path)
-
-
-def test_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    odd = tmp_path / "\udcff"  # as Python has the byte 0xff, which safetensors has no path for
-    save(tmp_path, 2).rename(odd)
-    with pytest.raises(UserError, match="a path that is not UTF-8; rename the folder"):
-        load_weights(trained()[0], odd / WEIGHTS)
-
-
-def test_draft_that_a_kill_left_is_no_checkpoint_and_in_nobodys_way(tmp_path: Path) -> None:
-    draft = tmp_path / "step-00000002.partial"
-    draft.mkdir()
-    (draft / WEIGHTS).write_bytes(b"half")
-    assert checkpoints(tmp_path) == []
-    load_checkpoint(save(tmp_path, 2), *trained())
-    assert not draft.exists()
-
-
-def test_the_last_scheduled_checkpoints_are_kept(tmp_path: Path) -> None:
-    for step in (1, 2, 3, 4, 5):
-        save(tmp_path, step)
-    forget_old(tmp_path, keep=3)
-    assert steps(tmp_path) == [3, 4, 5]
-    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["3", "4", "5"]
-
-
 def test_unscheduled_checkpoint_goes_once_a_scheduled_one_is_newer(tmp_path: Path) -> None:
     save(tmp_path, 2)
     save(tmp_path, 3, scheduled=False)
@@ -152,14 +120,6 @@ def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_nobody_needs(tmp_pat
         (tmp_path / f"step-0000000{step}" / PROGRESS).write_bytes(b"x" * 132)
     forget_old(tmp_path, keep=3)
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000004"]
-
-
-def test_only_what_nmtkit_itself_left_is_cleaned_up(tmp_path: Path) -> None:
-    save(tmp_path, 3)
-    for name in ("step-00000001.partial", "step-00000002.deleted", "step-00000002.bak", "step-old"):
-        shutil.copytree(tmp_path / "step-00000003", tmp_path / name)
-    forget_old(tmp_path, keep=1)
-    assert names(tmp_path) == ["step-00000002.bak", "step-00000003", "step-old"]
 
 
 def test_kill_while_old_ones_and_moments_go_leaves_every_checkpoint_whole(tmp_path: Path) -> None:
@@ -339,18 +299,11 @@ def good_but(**changes: object) -> bytes:
     ("content", "message"),
     [
         (b"", "EOF while parsing"),
-        (b"null", "should be an object"),
         (b"[" * 100_000, "recursion limit"),
-        (good_but().replace(b"100", 5_000 * b"9"), "number out of range"),
-        (good_but().replace(b"100", b"1e300"), rf"\['tgt_tokens'\] = .*: {INTEGER}"),
         (good_but(step="2"), rf"\['step'\] = .*: {INTEGER}"),
-        (good_but(step=-2), r"\['step'\] = .*: Input should be greater"),
         (good_but(epoch=2**63), r"\['epoch'\] = .*: Input should be less"),
-        (good_but(scheduled=1), r"\['scheduled'\] = .*: Input should be a valid"),
         (good_but(more=1), r"\['more'\] = 1: Extra"),
-        (b'{"step": 2}', r"\['epoch'\]: Field required"),
         (good_but(step=3), "is that of step 3"),
-        (b'{"step\xff": 2}', "invalid unicode|Unicode"),
     ],
 )
 def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
@@ -361,51 +314,3 @@ def test_forged_progress_is_refused(tmp_path: Path, content: bytes, message: str
     assert f"{PROGRESS} " in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
-
-
-def test_progress_that_an_older_version_wrote_is_read(tmp_path: Path) -> None:
-    path = save(tmp_path, 2)
-    forge(path, PROGRESS, good_but())
-    assert load_checkpoint(path, *trained()).skipped_in_a_row == 0
-
-
-def header(**tensors: object) -> bytes:
-    """A safetensors file of 64 bytes of tensors."""
-    text = json.dumps(tensors).encode()
-    return len(text).to_bytes(8, "little") + text + bytes(64)
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER])
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff" * 8,
-        (2**62).to_bytes(8, "little") + bytes(100),
-        (10**8).to_bytes(8, "little") + b"{}",
-        header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}),
-        header(a={"dtype": "F32", "shape": [2**32, 2**32], "data_offsets": [0, 0]}),
-        header(a={"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}),
-        header(a={"dtype": "F32", "shape": [-1], "data_offsets": [0, 64]}),
-        header(a={"dtype": "F4", "shape": [128], "data_offsets": [0, 64]}),
-        header(a={"dtype": "?", "shape": [16], "data_offsets": [0, 64]}),
-        header(a={"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}),
-        header(a=1),
-        (100_000).to_bytes(8, "little") + b"[" * 100_000,
-    ],
-)
-def test_forged_tensors_are_refused(tmp_path: Path, content: bytes, name: str) -> None:
-    path = save(tmp_path, 2)
-    forge(path, name, content)
-    with pytest.raises(UserError, match=name) as caught:
-        load_checkpoint(path, *trained())
-    assert "\n" not in str(caught.value)
-
-
-def test_manifest_that_leaves_out_a_file_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, 2)
-    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    del manifest["files"][OPTIMIZER]
-    rewrite(path, manifest)
-    with pytest.raises(UserError, match=f"published without {OPTIMIZER}"):
-        load_checkpoint(path, *trained())

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -260,16 +259,6 @@ def test_error_of_one_process_ends_all_soon_and_is_told_once(
 # The parts, in this process
 
 
-def test_gradients_of_one_process_are_left_to_autograd() -> None:
-    model = model_of()
-    gradients = GradientSums(model, test_loop.ALONE)
-    gradients.clear()
-    assert all(parameter.grad is None for parameter in model.parameters())
-    model.output_matrix.square().sum().backward()  # type: ignore[no-untyped-call]
-    gradients.finish()
-    assert gradients.norm() == pytest.approx(2 * model.output_matrix.norm().item(), rel=1e-6)
-
-
 def test_gradients_of_several_processes_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the passes of an update, and over the processes at its end; the next begins at zero."""
     sent: list[int] = []
@@ -301,19 +290,6 @@ def batches() -> Any:
     """The pairs of each micro-batch."""
     source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
     return (chosen for update in source for chosen in micro_batches(corpus(), update.pairs, 60))
-
-
-def test_process_without_a_micro_batch_sends_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
-    sums: list[float] = []
-
-    def all_reduce(gradients: torch.Tensor) -> None:
-        sums.append(float(gradients.abs().sum()))
-
-    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    gradients = GradientSums(model_of(), Group(1, 2, CPU))
-    gradients.clear()
-    gradients.finish()
-    assert sums == [0.0]
 
 
 def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,18 +335,6 @@ def test_variables_that_describe_no_place_are_refused_by_name(
     message = rf"^RANK is set, and {name} is '?{seen}.* unset RANK to train in one process$"
     with pytest.raises(UserError, match=message), join(CPU):
         pass
-
-
-def test_port_that_another_process_listens_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("", 0)) as taken:
-        port = taken.getsockname()[1]
-        for name, value in {**VARIABLES, "MASTER_PORT": str(port)}.items():
-            monkeypatch.setenv(name, value)
-        said = (
-            rf"^MASTER_ADDR '127.0.0.1' and MASTER_PORT {port} cannot be used \(.*\); let torchrun"
-        )
-        with pytest.raises(UserError, match=said), join(CPU):
-            pass
 
 
 if __name__ == "__main__":

@@ -1,13 +1,9 @@
 """The chunked loss against torch's."""
 
-import math
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmtkit.training import loss
 from nmtkit.training.loss import FILLER, smoothed_cross_entropy
@@ -46,37 +42,6 @@ def test_loss_and_its_gradients_are_those_of_torch(eps: float) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.usefixtures("chunk_tokens")
-def test_nll_is_the_loss_without_smoothing_and_carries_no_gradient() -> None:
-    hidden, matrix, targets = example()
-    losses = smoothed_cross_entropy(hidden, matrix, targets, 0.1)
-    expected = F.cross_entropy(hidden @ matrix.t(), targets, reduction="sum")
-    torch.testing.assert_close(losses.nll, expected.detach(), rtol=1e-12, atol=1e-12)
-    assert losses.smoothed.requires_grad
-    assert not losses.nll.requires_grad
-
-
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts matrix products."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
-
-    def __torch_dispatch__(
-        self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        self.count += "mm" in func.__name__
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(("wants_gradient", "n_products"), [(True, 3), (False, 1)])
-def test_perplexity_costs_no_gradient(wants_gradient: bool, n_products: int) -> None:
-    with torch.set_grad_enabled(wants_gradient), Products() as products:
-        smoothed_cross_entropy(*example(), 0.0)
-    assert products.count == n_products
-
-
 def test_gradient_of_a_tied_matrix_adds_up() -> None:
     weight = example()[1].detach().requires_grad_()
     targets = torch.arange(V) * 3 % V
@@ -92,20 +57,6 @@ def test_huge_logits_give_numbers() -> None:
     losses = smoothed_cross_entropy(hidden, matrix, torch.tensor([0, 2]), 0.0)
     assert losses.nll.item() == pytest.approx(2e4)  # 0 for the first token, 1e4 + 1e4 for the other
     assert all(grad.isfinite().all() for grad in gradients(losses.smoothed, hidden, matrix))
-
-
-def test_uniform_prediction_costs_log_v_whatever_the_smoothing() -> None:
-    hidden, matrix = torch.zeros(3, D), torch.randn(V, D)
-    losses = smoothed_cross_entropy(hidden, matrix, torch.tensor([0, 5, 16]), 0.1)
-    assert losses.smoothed.item() == pytest.approx(3 * math.log(V))
-    assert losses.nll.item() == pytest.approx(3 * math.log(V))
-
-
-def test_float32_sums_are_kept_in_float64() -> None:
-    hidden, matrix, targets = example(torch.float32)
-    losses = smoothed_cross_entropy(hidden, matrix, targets, 0.1)
-    assert losses.smoothed.dtype == losses.nll.dtype == torch.float64
-    assert all(grad.dtype == torch.float32 for grad in gradients(losses.smoothed, hidden, matrix))
 
 
 @pytest.mark.usefixtures("chunk_tokens")

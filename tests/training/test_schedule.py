@@ -19,14 +19,6 @@ def test_learning_rate_of_the_base_model(step: int, expected: float) -> None:
     assert learning_rate(step, d_model=512, warmup_steps=4_000) == pytest.approx(expected, rel=1e-9)
 
 
-def test_learning_rate_peaks_at_the_last_step_of_warmup() -> None:
-    rates = [learning_rate(step, d_model=16, warmup_steps=25) for step in range(1, 101)]
-    assert rates.index(max(rates)) + 1 == 25
-    assert rates[:25] == sorted(rates[:25])
-    assert rates[24:] == sorted(rates[24:], reverse=True)
-    assert rates[0] == pytest.approx(1 / (4 * 25 * 5))  # the first step is number 1, not 0
-
-
 def test_scale_multiplies_the_learning_rate() -> None:
     plain = learning_rate(7, d_model=64, warmup_steps=5)
     assert learning_rate(7, d_model=64, warmup_steps=5, scale=2.5) == pytest.approx(2.5 * plain)

@@ -15,7 +15,7 @@ from nmtkit.training.batches import Batch, micro_batches, pack, updates
 from nmtkit.training.distributed import Group
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.setup import enough_memory
-from nmtkit.training.trainer import Trainer, Work, _seed_dropout, ahead
+from nmtkit.training.trainer import Trainer, Work, ahead
 
 
 def test_three_steps_are_those_of_the_recipes_adam_by_hand() -> None:
@@ -110,21 +110,6 @@ def test_short_memory_is_told_in_one_sentence(error: Exception) -> None:
         raise error
 
 
-def test_other_errors_are_not_taken_for_short_memory() -> None:
-    with pytest.raises(RuntimeError, match="shapes cannot be"), enough_memory(CPU, 75):
-        torch.ones(2, 3) @ torch.ones(2, 3)
-
-
-def test_dropout_is_another_one_in_each_step_and_micro_batch() -> None:
-    def drawn(seed: int, step: int, micro_step: int) -> tuple[float, ...]:
-        _seed_dropout(seed, step, micro_step)
-        return tuple(torch.rand(4).tolist())
-
-    places = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)]
-    assert len({drawn(*place) for place in places}) == len(places)
-    assert drawn(1, 2, 3) == drawn(1, 2, 3)
-
-
 def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
     asked: list[int] = []
 
@@ -137,10 +122,3 @@ def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
     assert next(made) == 0
     assert asked == [0, 1, 2]
     assert list(made) == [10, 20, 30, 40, 50, 60, 70, 80]
-
-
-def test_an_error_ahead_is_raised_where_its_turn_comes() -> None:
-    made = ahead([4, 2, 0, 1], lambda i: 8 // i)
-    assert [next(made), next(made)] == [2, 4]
-    with pytest.raises(ZeroDivisionError):
-        next(made)
