@@ -76,4 +76,10 @@ def test_seeds_of_base_are_known_as_such(machine: Machine) -> None:
     ):
         study = load_study(name)
         rows = table(study, chains_of(study, machine)).rows
-        assert [row.name for row in rows if row.is_base] == bases
+        assert [row.name for row in rows if row.variant == rows[0].name] == bases
+
+
+def test_rows_are_chosen_by_name_and_by_pattern() -> None:
+    study = load_study("table-3")
+    assert [row.name for row in study.chosen("big, B-*")] == ["B-dk16", "B-dk32", "big"]
+    assert len(study.chosen(None)) == 20
