@@ -122,21 +122,14 @@ average = either(
 
 def _corpus_of(checkpoint: Path) -> Artifact:
     """Return the corpus of the training that a checkpoint, or a link to one, lies in."""
-    place = checkpoint.resolve() if checkpoint.is_symlink() else checkpoint.absolute()
-    training = place.parents[1]
-    try:
-        note = read_note(training)
-        fingerprint = str((note.depends_on if note else {})["upstream"]["prepare"])
-    except (UserError, LookupError, TypeError):
+    training = checkpoint.resolve().parent.parent
+    note, runs = read_note(training), training.parent.parent
+    upstream = note.depends_on.get("upstream", {}) if note else {}
+    corpus = Store(runs).find("prepare", upstream.get("prepare", "none"))
+    if not corpus:
         raise UserError(
-            f"{checkpoint} is not in the folder of its training, which tells its vocabulary; put "
-            "it back there, or name also a bundle of the same model"
-        ) from None
-    corpus = Store(training.parents[1]).find("prepare", fingerprint)
-    if corpus is None:
-        raise UserError(
-            f"the corpus {fingerprint} that {training} was trained on is no longer there; run "
-            "`nmtkit prepare` again, or name also a bundle of the same model"
+            f"{checkpoint} is not in the folder of its training, or its corpus is no longer in "
+            f"{runs}; put them back there, or name also a bundle of the same model"
         )
     return corpus
 

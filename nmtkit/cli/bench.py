@@ -51,13 +51,7 @@ def _measured(measure: Callable[[Item], Facts], item: Item, *, is_quiet: bool) -
 
 
 def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) -> Grid:
-    """Return a table of speeds on one device, a row each.
-
-    Args:
-        title: What was measured.
-        speeds: What was found.
-        columns: How each is written: `{mfu:.1%}`, `{memory}` or another fact. Two hold text.
-    """
+    """Return a table of speeds on one device; a column is written as in `{mfu:.1%}`."""
     rows = [
         tuple(
             column.format(**speed, memory=decimal(speed["peak_bytes"]))
@@ -94,10 +88,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     """
     recipe, device = chain.recipe, chain.machine.torch_device()
     setup, text = setup_of(chain, Group(0, 1, device)), text_of(chain)
-    progress.say(
-        f"bench: {recipe.name}, {setup.acceleration}: {UNTIMED_STEPS} untimed steps, "
-        f"then {seconds:.0f} s"
-    )
+    progress.say(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
     n_rows = recipe.model.rows_for(text.n_tokens)
     dtype = peak_dtype(device, setup.acceleration.dtype)
     peak = measured_peak(device, PEAK_SECONDS, dtype)
@@ -140,15 +131,8 @@ def translation_speed(
     lines: Sequence[str],
     machine: Machine,
 ) -> Facts:
-    """Translate some lines; loading, tokenizing and a few untimed lines are not counted.
-
-    Args:
-        how: Engine, precision, beam, and how many lines the engine gets at a time.
-        folder: A bundle.
-        lines: What is translated.
-        machine: Where.
-    """
-    name, dtype, decoding, batch = how
+    """Translate some lines; loading, tokenizing and a few untimed lines are not counted."""
+    name, dtype, decoding, batch = how  # of lines that the engine gets at a time
     begin = time.perf_counter()
     bundle = open_bundle(folder)
     engine = load_engine([bundle], machine, name, dtype)

@@ -22,7 +22,6 @@ from nmtkit.cli.options import chain_of, command
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.recipe_file import bundled_recipes
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.store import MANIFEST, MEASUREMENTS, Artifact, Store, open_directory
@@ -76,12 +75,8 @@ def gc(
 def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tuple[Told, Told]:
     """Return what can be freed, and what is kept although no recipe may need it, in their order.
 
-    Recipes need what they would find today. They are those that come with nmtkit, and those that
-    the artifacts themselves name, with the overrides that they were run with.
-
-    Args:
-        keep: runs that are needed besides, as one types them, or paths of artifacts.
-        drafts: whether drafts of stopped runs and damaged checkpoints are to be freed.
+    Recipes need what they would find today. They are those that the artifacts themselves name,
+    with the overrides that they were run with, and those to `keep`.
     """
     store = Store(machine.runs_dir)
     there = [(each, recorded(Path(each.path)).run) for each in made(store.folder)]
@@ -93,9 +88,8 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tupl
             needed |= _needs(chain_of(run.recipe, run.overrides, machine), published)
         except UserError as error:
             unread[name] = _without(Path(run.recipe), error)
-    for recipe in [path.stem for path in bundled_recipes()] + _renamed(runs.values()):
-        # A download has to come for its hash to be known, or it is another TOML file.
-        with suppress(UserError):
+    for recipe in _renamed(runs.values()):
+        with suppress(UserError):  # it is another TOML file
             needed |= _needs(chain_of(recipe, [], machine), published)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():

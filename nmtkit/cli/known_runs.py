@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rich.filesize import decimal
 
 from nmtkit.duration import duration
@@ -74,8 +74,11 @@ def split_overrides(run: str) -> tuple[str, list[str]]:
 
 
 def recorded(path: Path) -> Recorded:
-    """Return what is known of the run that made the artifact at `path`."""
-    with suppress(DamagedError):
+    """Return what an artifact, or the lock of a draft, says of the run that made it."""
+    with suppress(DamagedError, OSError, ValueError, IndexError):
+        if path.suffix in STATES:
+            note = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")[1]
+            return Recorded.model_validate_json(note)
         return read_record(path / MEASUREMENTS, Recorded)
     return Recorded()
 
@@ -83,7 +86,7 @@ def recorded(path: Path) -> Recorded:
 def upstream_of(path: Path) -> dict[str, str]:
     """Return the fingerprint of each stage that a folder of artifacts was made from."""
     if path.suffix in STATES:
-        return _note(path).upstream
+        return recorded(path).upstream
     with suppress(DamagedError):
         upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
         return upstream
@@ -117,7 +120,6 @@ def _made(store: Store, stage: str, path: Path) -> Made:
     by, state, scores = recorded(path), "published", {}
     other: OtherCode = {}
     if path.suffix:
-        by = _note(path)
         is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
         state = "being made" if is_locked else STATES[path.suffix]
     else:
@@ -138,11 +140,3 @@ def disk_bytes(folders: Sequence[Path]) -> int:
     paths = (path for folder in folders for path in folder.rglob("*"))
     found = [path.stat() for path in paths if path.is_file() and not path.is_symlink()]
     return sum({(each.st_dev, each.st_ino): each.st_size for each in found}.values())
-
-
-def _note(path: Path) -> Recorded:
-    """Return what the lock file beside a draft says."""
-    with suppress(OSError, ValidationError, UnicodeDecodeError, IndexError):
-        lines = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")
-        return Recorded.model_validate_json(lines[1])
-    return Recorded()

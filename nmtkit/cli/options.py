@@ -270,12 +270,8 @@ def either(
 ) -> Command:
     """Return a command of two forms, which has the options of both; they may share some.
 
-    Args:
-        of_recipe: A command that takes a `chain`.
-        of_files: Another one, which takes `names` or none.
-        metavar: What the arguments of both are called.
-        text: Their help.
-        is_recipe: Whether the names and the options that were given mean the first form.
+    `is_recipe` tells the first form by the names and the options that were given. `metavar` and
+    `text` describe the names, of which a recipe is one.
     """
     forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
     examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]

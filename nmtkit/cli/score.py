@@ -196,12 +196,7 @@ def score_files(
 
 
 def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> list[Grid | str]:
-    """Return a table with a row for each score, then how each was counted.
-
-    Args:
-        scores: In the format of `scores.json`, by test set, or by system.
-        other: The code that made what is scored, if it is a run's.
-    """
+    """Return a table of scores, by test set or by system, then how each was counted."""
     of_sets, other = list(scores.values()), other or {}
     rows = [
         (name, *(shown(each, key, with_interval=True) for each in of_sets))
