@@ -125,8 +125,8 @@ class CTranslate2Engine(Engine):
         """Return the hypotheses of each sentence, best first.
 
         CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
-        longer than its own source allows is cut to that length and ends there, as in our search.
-        Then it is rated again, and so is all that is found while tokens are suppressed.
+        longer than its own source allows is cut to that length, and rated again; so is all that is
+        found while tokens are suppressed.
         """
         alpha = decoding.length_penalty
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
@@ -158,8 +158,7 @@ class CTranslate2Engine(Engine):
         """Yield what is found for each of the sentences, which are ordered by falling length.
 
         Few batches are searched ahead, since what has begun can't be stopped. A search ends with
-        `patience` times `beam_size` finished hypotheses. A larger alpha lets a longer one win,
-        which is finished later; with one up to 1, more patience hardly finds other translations.
+        `patience` times `beam_size` finished hypotheses; a larger alpha lets later ones win.
         """
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
         patience = 1.0 if beam_size == 1 else 1.5 if alpha <= 1 else 2.0

@@ -23,9 +23,8 @@ class IncrementalDecoder:
     """Computes what `Transformer.decode` computes, one target token at a time.
 
     All beams of a sentence share one cache, and `_seen` tells which entries belong to a beam's own
-    history: to reorder beams is to reorder this table. Before the cache grows, the entries that no
-    beam sees any more are removed. Beams have most of their history in common, so the cache is
-    hardly longer than a single hypothesis.
+    history: to reorder beams is to reorder this table. Before the cache grows, entries that no beam
+    sees any more are removed, so it is hardly longer than a single hypothesis.
     """
 
     def __init__(

@@ -243,10 +243,11 @@ def read_dictionary(path: Path) -> Dictionary:
     lines = _read_text(path, "--data").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         piece, _, count = line.rstrip().rpartition(" ")
-        if not piece or not count.isdecimal() or len(count) > MAX_DIGITS:
-            raise UserError(f"{path}, line {number:,}: {shown(line)} is not a piece and a count")
-        if piece in pieces or piece in SYMBOLS:
-            raise UserError(f"{path}, line {number:,}: {shown(piece)} is there twice")
+        is_new = piece and piece not in pieces and piece not in SYMBOLS
+        if not is_new or not count.isdecimal() or len(count) > MAX_DIGITS:
+            raise UserError(
+                f"{path}, line {number:,}: {shown(line)} is not a new piece and its count"
+            )
         pieces[piece] = int(count)
     n_rows = len(SYMBOLS) + len(pieces)
     while pieces and FILLER.fullmatch(last := next(reversed(pieces))):

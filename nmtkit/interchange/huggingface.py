@@ -2,8 +2,7 @@
 
 Its LayerNorm has the fixed epsilon 1e-5. A LayerNorm of s z with epsilon s^2 e equals that of z
 with epsilon e. So all vectors between the sublayers are multiplied by s, the weights that read them
-are divided by s, and the model computes the same, but for rounding. An imported model of fairseq
-has this epsilon already: s = 1.
+are divided by s, and the model computes the same, but for rounding.
 """
 
 import re
