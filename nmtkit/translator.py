@@ -56,7 +56,10 @@ class Translator(lines.Translator):
         loaded = load_engine(bundles, Machine(RUNS, device=device), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
         made_of = {
-            "bundles": [each.fingerprint for each in bundles],
+            "bundles": [
+                {name: file.sha256 for name, file in each.artifact.manifest.files.items()}
+                for each in bundles
+            ],
             "decoding": decoding.model_dump(),
             "engine": [loaded.name, version(loaded.name)],
             "device": loaded.device,
@@ -72,8 +75,7 @@ def load_engine(
 ) -> Engine:
     """Load the model of a bundle, or those of an ensemble, into an engine.
 
-    `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; one line says
-    which, and why.
+    `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; a line says so.
     """
     if engine == EngineName.TORCH:
         return _load_torch(bundles, machine, dtype)

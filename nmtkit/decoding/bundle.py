@@ -17,7 +17,7 @@ from nmtkit.files import read_record, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
-from nmtkit.store import Artifact, fingerprint_of, open_directory, verify
+from nmtkit.store import Artifact, open_directory, verify
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,12 +37,6 @@ class Bundle:
     def verified_weights(self) -> Path:
         """Return the file of the weights, verified."""
         return self.description.verified_weights(self.artifact)
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the fingerprint of all its files, wherever it lies."""
-        hashes = {name: file.sha256 for name, file in self.artifact.manifest.files.items()}
-        return fingerprint_of("bundle", hashes)
 
     def reads_as(self, other: "Bundle") -> bool:
         """Return whether both have the same vocabulary and the same tokenization."""

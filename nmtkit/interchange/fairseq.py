@@ -1,8 +1,7 @@
 """Models of fairseq (https://github.com/facebookresearch/fairseq): checkpoint, dictionary, codes.
 
-Deviation: fairseq's decoder begins with </s>, ours with <s>. The row of </s> in the target
-embedding therefore also becomes that of <s>, which fairseq never reads. Since the output matrix
-keeps its own row of <s>, the embeddings are not tied, even if they were in fairseq.
+Deviation: fairseq's decoder begins with </s>, ours with <s>, which therefore gets the same row in
+the target embedding, but not in the output matrix: the two are not tied, even if they were there.
 """
 
 import re
