@@ -1,7 +1,7 @@
 """Where a result comes from: the recipe, as it was named, and the checkout that ran it.
 
-It is recorded with the measurements of an artifact, not in its manifest: recipes share artifacts,
-and equal inputs give equal manifests whoever asks for them. What that code was, the manifest says.
+It is recorded with the measurements of an artifact, not in its manifest: equal inputs give equal
+manifests whoever asks for them.
 """
 
 import hashlib

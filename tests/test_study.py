@@ -4,6 +4,7 @@ import pytest
 
 from nmtkit.cli.study import chains_of, table
 from nmtkit.machine import Machine
+from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
 from nmtkit.study import Study, bundled_studies, load_study
 
@@ -61,8 +62,6 @@ def test_rows_differ_from_each_other_and_share_the_text(chains: dict[str, Chain]
 
 
 def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(machine: Machine) -> None:
-    from nmtkit.recipe_file import load_recipe
-
     chains = chains_of(load_study("table-3"), machine)
     for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
         own = Chain(load_recipe(recipe), machine, recipe)

@@ -35,7 +35,6 @@ def test_unseen_characters_are_named() -> None:
         ("\u200ba", False),
         ("\u2800.", False),
         ("\u0301", False),  # a combining accent
-        ("\u06dd", False),  # the Arabic end of a verse
         ("\ue000", False),  # private use: a font may have it
         ("\U0001f44b\ufe0f", False),
     ],

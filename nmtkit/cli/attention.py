@@ -40,7 +40,6 @@ NAMES = {
     "decoder": "decoder self-attention",
     "cross": "encoder-decoder attention",
 }
-DIGITS = 5  # of a weight on the page
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ def render_page(picture: AttentionPicture) -> str:
             kind: [list(map(visible, each)) for each in both]
             for kind, both in picture.words.items()
         },
-        "weights": {kind: np.round(of, DIGITS).tolist() for kind, of in picture.weights.items()},
+        "weights": {kind: np.round(of, 5).tolist() for kind, of in picture.weights.items()},
     }
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return TEMPLATES.get_template("attention.html.j2").render(

@@ -27,8 +27,7 @@ from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 Facts = dict[str, Any]  # plain values, as --json prints them
 Values = npt.NDArray[Any]
 
-OF = (*SIDES, "ratio")  # what has a length: of the target, in lengths of the source
-QUANTILES = {"median": 0.5, "95 %": 0.95, "99 %": 0.99, "largest": 1.0}
+QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 LENGTH_BINS = 40
 RATIO_EDGES = 2.0 ** (np.arange(-16.5, 17) / 8)  # of bins from 1/4 to 4, one of them around 1
 RARE = {"never": 1, "fewer than 10 times": 10, "fewer than 100 times": 100}
@@ -51,6 +50,8 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
     """Describe a prepared corpus; lengths are in subwords, end symbols counted."""
     samples, subword, both = prepared.samples(), prepared.subword(), prepared.tokenizations()
     hows = {"src": both.src, "tgt": both.tgt}
+    names = {side: how.lang for side, how in hows.items()}
+    names["ratio"] = f"{names['tgt']}/{names['src']}"
     of: dict[tuple[str, str], Values] = {}  # lengths of each split and side, and their ratios
     counts: dict[tuple[str, str], Values] = {}  # of each token
     for split in SPLITS:
@@ -65,7 +66,7 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
         "description": recipe.description,
         "path": str(prepared.path),
         "other_code": other_code(prepared.artifact.manifest),
-        "languages": [both.src.lang, both.tgt.lang],
+        "names": names,
         "corpora": prepared.counts().model_dump()["train"],
         "max_positions": recipe.model.max_positions,
         "n_too_long": int(np.count_nonzero(longer > recipe.model.max_positions)),
@@ -109,7 +110,7 @@ def _lengths(
 def _histograms(of: Mapping[tuple[str, str], Values]) -> Facts:
     """Return the middles of bins and the percentage of each split in them; the last are open."""
     found: Facts = {}
-    for side in OF:
+    for side in (*SIDES, "ratio"):
         edges = RATIO_EDGES if side == "ratio" else _length_edges(of["train", side])
         middles = np.sqrt(edges[1:] * edges[:-1]) if side == "ratio" else edges[:-1] + edges[0]
         found[side] = {}
@@ -180,7 +181,7 @@ def notes(facts: Facts) -> list[str]:
     ]
     if facts["round_trip"] is not None:
         found.append(
-            f"Round trip: tokenized and detokenized by Moses, the {facts['languages'][1]} text of "
+            f"Round trip: tokenized and detokenized by Moses, the {facts['names']['tgt']} text of "
             f"dev scores {facts['round_trip']:.2f} sacreBLEU against itself; no translation of it "
             "can be expected to score more."
         )
@@ -205,26 +206,21 @@ def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
     """Return the training pairs that were read, kept, and dropped why."""
     groups = []
     for each in corpora:
-        numbers = {"read": each["pairs"], "kept": each["kept"]}
-        for reason, n in each["dropped"].items():
-            numbers["dropped: " + reason.replace("_", " ")] = n
-        groups.append(
-            [
-                (each["corpus"], what, f"{n:,}", _share(n, each["pairs"]))
-                for what, n in numbers.items()
-            ]
-        )
+        dropped = {f"dropped: {_spoken(reason)}": n for reason, n in each["dropped"].items()}
+        numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
+        shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
+        groups.append([(each["corpus"], *share) for share in shares])
     return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
 
 
 def _lengths_grid(facts: Facts) -> Grid:
     """Return the lengths of the sentences of each side, and their ratios."""
-    keys, names = (*QUANTILES, "mean", "tokens", "unknown"), _names(facts)
+    keys = (*QUANTILES, "mean", "tokens", "unknown")
     groups = [
         [
             (
                 f"{split}, {row['pairs']:,} pairs",
-                names[row["of"]],
+                facts["names"][row["of"]],
                 *(_number(row[key]) if key in row else "" for key in keys),
             )
             for row in facts["lengths"]
@@ -233,11 +229,6 @@ def _lengths_grid(facts: Facts) -> Grid:
         for split in SPLITS
     ]
     return Grid("lengths in subword tokens", ("split", "", *keys), 2, groups)
-
-
-def _names(facts: Facts) -> dict[str, str]:
-    src, tgt = facts["languages"]
-    return dict(zip(OF, (src, tgt, f"{tgt}/{src}"), strict=True))
 
 
 def _vocabulary_grid(vocabulary: Facts, words: Sequence[Facts]) -> Grid:
@@ -270,20 +261,20 @@ def _share(part: int, whole: int) -> str:
 def sample_grids(facts: Facts) -> list[Grid]:
     """Return the first sample of each corpus, and the first dropped pair of each reason."""
     grids = []
-    for pair in _first_of_each(facts["samples"], "corpus"):
-        both = list(zip(facts["languages"], (pair["src"], pair["tgt"]), strict=True))
-        groups = [[(name, lang, side[name]) for lang, side in both] for name in pair["src"]]
-        grids.append(Grid(f"{pair['corpus']}, line {pair['line']:,}", ("", "", ""), 3, groups))
-    rows = [
-        (
-            each["reason"].replace("_", " "),
-            f"{each['corpus']}, line {each['line']:,}",
-            f"{each['src']['raw']}\n{each['tgt']['raw']}",
-        )
-        for each in _first_of_each(facts["dropped"], "reason")
-    ]
-    title = "a dropped pair of each reason"
-    return [*grids, *([Grid.of(title, ("reason", "where", ""), rows, 3)] if rows else [])]
+    dropped = _first_of_each(facts["dropped"], "reason")
+    for pair in [*_first_of_each(facts["samples"], "corpus"), *dropped]:
+        groups = [
+            [(name, facts["names"][side], pair[side][name]) for side in SIDES]
+            for name in pair["src"]
+        ]
+        why = f", dropped: {_spoken(pair['reason'])}" if "reason" in pair else ""
+        title = f"{pair['corpus']}, line {pair['line']:,}{why}"
+        grids.append(Grid(title, ("", "", ""), 3, groups))
+    return grids
+
+
+def _spoken(reason: str) -> str:
+    return reason.replace("_", " ")
 
 
 def _first_of_each(pairs: Sequence[Facts], key: str) -> list[Facts]:
@@ -303,7 +294,7 @@ def page_of(facts: Facts) -> str:
 def charts(facts: Facts) -> list[Chart]:
     """Return histograms of the lengths of both sides, and of their ratio."""
     found = []
-    for side, name in _names(facts).items():
+    for side, name in facts["names"].items():
         series = [Series(split, each) for split, each in facts["histograms"][side].items()]
         title = f"{'Ratio' if side == 'ratio' else 'Length'}, {name}: percent of the pairs"
         x, y = Axis(is_log=side == "ratio"), Axis(low=0)

@@ -205,7 +205,7 @@ def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
     return StudyRow(
         name=row.name,
         variant=variant,
-        change=", ".join([*([row.recipe] if row.recipe else []), *changes]),
+        change=", ".join([row.recipe, *changes] if row.recipe else changes),
         run=run_of(chain.command, chain.overrides),
         state=state,
         why=why,

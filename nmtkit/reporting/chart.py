@@ -113,7 +113,7 @@ class Chart:
     @cached_property
     def _legend_places(self) -> list[tuple[int, float, float]]:
         """The number of each series that the legend names, and where its line stands."""
-        x, y, found = self._x.start, self._bottom + LINE * (2 + bool(self.x.name)) + 2, []
+        x, y, found = self._x.start, self._axis_end + LINE, []
         for number, each in enumerate(self.series if len(self.series) > 1 else []):
             width = 48 + _width(each.name)
             if x + width > self.width and x > self._x.start:
@@ -124,8 +124,11 @@ class Chart:
 
     @property
     def _legend_end(self) -> float:
-        axis = self._bottom + LINE * (1 + bool(self.x.name)) + 2
-        return self._legend_places[-1][2] if self._legend_places else axis
+        return self._legend_places[-1][2] if self._legend_places else self._axis_end
+
+    @property
+    def _axis_end(self) -> float:
+        return self._bottom + LINE * (1 + bool(self.x.name)) + 2
 
     @cached_property
     def _label_boxes(self) -> list[tuple[str, Box, Point]]:

@@ -306,7 +306,7 @@ def _hows(run: RunFacts) -> dict[str, None]:
 
 
 def _toml(record: Mapping[str, Any], section: str = "") -> Iterator[str]:
-    """Yield the lines of a record as a recipe would have them."""
+    """Yield the lines of a record, in sections like those of a recipe."""
     for key, value in record.items():
         if not isinstance(value, dict):
             yield f"{key} = {json.dumps(value, ensure_ascii=False)}"

@@ -7,6 +7,7 @@ called TOP. Brackets of the text are the words -LRB- and -RRB-, as in the treeba
 """
 
 import re
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -30,7 +31,7 @@ _EMPTY = "-NONE-"
 SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"
 SUFFIXES = (".mrg", ".trees", ".ptb")  # of the files of a folder or an archive that hold trees
 
-ONE_LINE = 2**30  # characters
+MAX_CHARACTERS = 2**20  # of a tree; the longest of the treebank has some 10,000
 
 
 class Treebank(Source):
@@ -72,12 +73,23 @@ def read_trees(file: TextFile) -> Iterator[Pair]:
     """Yield the words and the normalized tree of each sentence."""
     from nltk.tokenize.sexpr import SExprTokenizer  # slow to import, as nltk.tree is
 
-    try:
-        trees = SExprTokenizer().tokenize("\n".join(read_lines(file)))
-    except ValueError as error:
-        raise UserError(f"{file}: {error}; give trees in Penn Treebank brackets") from None
-    for number, text in enumerate(trees, 1):
-        yield normalize(text, f"{file}, tree {number:,}")
+    split = SExprTokenizer().tokenize
+    held: list[str] = []  # the lines of trees that are open
+    depth = n_held = 0
+    for number, line in enumerate(chain(read_lines(file), [""]), 1):
+        held.append(line)
+        n_held += len(line) + 1
+        depth += line.count("(") - line.count(")")
+        if depth <= 0 or n_held > MAX_CHARACTERS:
+            where = f"{file}, line {number:,}"
+            try:
+                trees = split("\n".join(held))
+            except ValueError as error:
+                raise UserError(f"{where}: {error}; give trees in Penn Treebank brackets") from None
+            yield from (normalize(tree, where) for tree in trees)
+            held, n_held = [], 0
+    if held:
+        raise UserError(f"{file} ends within a tree; it lacks a closing bracket")
 
 
 def normalize(text: str, where: str) -> Pair:
@@ -91,7 +103,7 @@ def normalize(text: str, where: str) -> Pair:
         raise UserError(f"{where}: {shortened(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
         raise UserError(f"{where}: {shortened(text)} is an empty tree; remove it")
-    return " ".join(tree.leaves()), tree.pformat(margin=ONE_LINE)
+    return " ".join(tree.leaves()), tree.pformat(margin=sys.maxsize)
 
 
 def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":

@@ -85,15 +85,8 @@ def test_command_writes_all_weights_and_pictures(
     assert title == "encoder-decoder attention, layer 2, head 3"
     assert SENTENCE in html.read_text(encoding="utf-8")
     assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg"}
-
-
-def test_a_translation_can_be_given(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "A dog looked.", "--target", "Who sat?", "--bundle", bundle) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("Who sat?")
-    assert "alignment" in shown
+    assert run(monkeypatch, SENTENCE, "--target", "Who sat?", "--bundle", bundle) == 0
+    assert capsys.readouterr().out.startswith("Who sat?")
 
 
 @pytest.mark.parametrize(
@@ -101,12 +94,10 @@ def test_a_translation_can_be_given(
     [
         ([" \t"], "SENTENCE is blank"),
         (["cat\udcff"], r"'cat\udcff' is not valid UTF-8"),  # as Python has the byte 0xff
-        (["cat", "--target", "\udcff"], "is not valid UTF-8"),
         (["cat " * 30], "at most 24 can be shown"),
         (["cat", "--target", "cat " * 30], "at most 24 can be shown"),
         (["cat", "--view", "encoder.1"], "add --svg FILE"),
         (["cat", "--svg", "{}/x.svg", "--view", "encode.1"], "is not understood; write KIND.LAYER"),
-        (["cat", "--svg", "{}/x.svg", "--view", "encoder.all"], "is not understood"),
         (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "name one of layers 1 to 2"),
         (["cat", "--svg", "{}/x.svg", "--view", "cross.1.4"], "name one of heads 1 to 3"),
         (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "name one of words 1 to"),

@@ -80,15 +80,6 @@ def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
     assert float(told_perplexity) == pytest.approx(math.exp(-total / n_tokens), rel=1e-4)
 
 
-def test_line_in_which_nothing_is_seen_is_rated_as_a_blank_one(
-    translator: nmtkit.Translator, tmp_path: Path
-) -> None:
-    blank = numbers(translator, write(tmp_path, ["", "cat", ""], ["", "", "cat"]))
-    invisible = ["\u200b", "\u2060\u00ad", "\ufe0f \u3164"]
-    src, tgt = [invisible[0], "cat", invisible[1]], [invisible[2], invisible[0], "cat"]
-    assert numbers(translator, write(tmp_path, src, tgt)) == blank
-
-
 @pytest.mark.parametrize(
     ("src", "tgt", "says"),
     [

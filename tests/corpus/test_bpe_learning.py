@@ -89,8 +89,3 @@ def test_merges_of_real_text_are_those_of_subword_nmt(
     merges = learn_bpe(real_counts, 400)
     assert len(merges) == 400
     assert merges == reference_merges(real_counts, 400)
-
-
-def test_words_may_be_longer_than_255_characters() -> None:
-    counts = {"abcde" * 100: 1, "ab" * 700: 1, "a" * 1001: 3}
-    assert learn_bpe(counts, 40) == greedy_merges(counts, 40, 2)

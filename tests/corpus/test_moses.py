@@ -156,14 +156,3 @@ def test_punctuation_is_that_of_normalize_punctuation_perl(
 ) -> None:
     for lang in langs.split():
         assert normalize_punctuation(line, lang) == normalized
-
-
-def test_each_step_runs_in_order_if_asked() -> None:
-    line = "\u00a0“Die A-B”  & Co."
-    plain = Tokenization("de", False, False, "none", False)
-    assert plain.tokenize(line) == "“Die A-B” & Co."
-    assert Tokenization("de", True, False, "none", False).tokenize(line) == '"Die A-B" & Co.'
-    assert Tokenization("de", False, True, "none", False).tokenize(line) == "“die a-b” & co."
-    full = Tokenization("de", True, True, "moses", True)
-    assert full.tokenize(line) == "&quot; die a @-@ b &quot; &amp; co ."
-    assert plain.detokenize("a &amp; b @-@ c .") == "a &amp; b @-@ c ."

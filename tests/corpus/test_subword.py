@@ -182,15 +182,3 @@ def varint(number: int) -> bytes:
     if number < 128:
         return bytes([number])
     return bytes([number % 128 + 128]) + varint(number // 128)
-
-
-def test_sentencepiece_models_depend_on_counts_alone() -> None:
-    counts = word_counts(TEXT)
-    backwards = dict(reversed(counts.items()))
-    assert learn_sentencepieces(counts, 310) == learn_sentencepieces(backwards, 310)
-    assert learn_sentencepieces(counts, 310) != learn_sentencepieces(counts, 311)
-
-
-def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
-        learn_sentencepieces(word_counts(TEXT), 270)

@@ -118,13 +118,6 @@ def one_hot(vocab: int, token: int) -> list[float]:
     return [0.0 if other == token else -math.inf for other in range(vocab)]
 
 
-def peaked(vocab: int, token: int) -> list[float]:
-    """Give all but about a hundred-thousandth of the probability to one token."""
-    logits = [12.0 if other == token else 0.0 for other in range(vocab)]
-    log_probs: list[float] = torch.tensor(logits).log_softmax(0).tolist()
-    return log_probs
-
-
 def penalized(log_prob: float, length: int, alpha: float) -> float:
     return log_prob / math.pow((5 + length) / 6, alpha)
 
@@ -198,23 +191,6 @@ def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -
     found = search(model, max_lengths, beam_size=4, alpha=0.0, n_best=4)
     for sentence, max_length in enumerate(max_lengths):
         assert_same(found[sentence], plain_search(model, sentence, max_length, 4, 0.0))
-
-
-def test_finished_sentences_leave_the_batch_at_once() -> None:
-    lengths = [3, 0, 5, 1]  # after so many tokens the sentence is sure to end
-
-    def counting(sentence: int, prefix: Prefix) -> list[float]:
-        token = EOS if len(prefix) == lengths[sentence] else 2
-        return peaked(4, token)
-
-    model = PrefixModel(counting, [0, 1, 2, 3])
-    found = beam_search(
-        model,
-        torch.tensor([0, 1, 2, 3]),
-        DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=50),
-    )
-    assert [best.tokens for (best,) in found] == [[2] * length for length in lengths]
-    assert model.batch_sizes == [4, 3, 2, 2, 1, 1]
 
 
 def test_what_has_probability_zero_is_no_hypothesis() -> None:

@@ -24,9 +24,9 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
-from nmtkit.files import read_record, sealed, sha256_of, write_json
-from nmtkit.model.description import MODEL, Description
-from nmtkit.model.weights import WEIGHTS, count_parameters
+from nmtkit.files import sealed, sha256_of, write_json
+from nmtkit.model.description import MODEL
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.store import MANIFEST, publish_directory
 from nmtkit.symbols import SPECIALS
 
@@ -236,38 +236,8 @@ def weights_with(bundle: Path, edit: Callable[[dict[str, torch.Tensor]], object]
     put(WEIGHTS, save(weights))(bundle)
 
 
-@spoiling
-def header_with(bundle: Path, edit: Callable[[Any], object]) -> None:
-    """Edit the header of the weights."""
-    content = (bundle / WEIGHTS).read_bytes()
-    n_bytes = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + n_bytes])
-    edit(header)
-    new = json.dumps(header).encode()
-    whole = len(new).to_bytes(8, "little") + new + content[8 + n_bytes :]
-    put(WEIGHTS, whole)(bundle)
-
-
-def many_layers(bundle: Path) -> None:
-    """As many weights as the model has, in one tensor."""
-    model_with(n_layers=10_000, tie_embeddings=True)(bundle)
-    described = read_record(bundle / MODEL, Description)
-    n_weights = count_parameters(described.config, described.n_rows).total
-    with (bundle / WEIGHTS).open("wb") as file:
-        entry = {"dtype": "F32", "shape": [n_weights], "data_offsets": [0, 4 * n_weights]}
-        header = json.dumps({"encoder.0": entry}).encode()
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + 4 * n_weights)
-    relist(bundle, WEIGHTS, WEIGHTS)
-
-
 def cast(dtype: torch.dtype) -> Callable[[dict[str, torch.Tensor]], None]:
     return lambda weights: weights.update({name: w.to(dtype) for name, w in weights.items()})
-
-
-def overlap(header: Any) -> None:
-    first, second = sorted(header)[:2]
-    header[second]["data_offsets"] = header[first]["data_offsets"]
 
 
 def vocabulary(*rows: str) -> bytes:
@@ -317,7 +287,6 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "n_layers": (model_with(n_layers=10_000), "another model"),
     "n_rows": (model_with(n_rows=10**9), "another model"),
     "n_heads of many digits": (model_with(n_heads=10**4_000), "less than or equal to"),
-    "n_layers, as many weights": (many_layers, "holds another model"),
     "other shapes, as many weights": (model_with(d_k=5, d_v=6), "holds (another|.* weights)"),
     "sinusoids": (model_with(max_positions=2**24), None),
     "learned positions": (model_with(positions="learned", max_positions=2**24), "another model"),
@@ -328,11 +297,6 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "NaN": (weights_with(lambda w: [each.fill_(torch.nan) for each in w.values()]), "NaN instead"),
     "header too long": (put(WEIGHTS, b"\xff" * 8 + b"{}"), "safetensors"),
     "no header": (put(WEIGHTS, b""), "safetensors"),
-    "overlapping weights": (header_with(overlap), "safetensors"),
-    "shape that is not its offsets'": (
-        header_with(lambda header: header[min(header)].update(shape=[2**40, 2**40])),
-        "safetensors",
-    ),
     "large vocabulary": (
         put("vocabulary.tsv", vocabulary(*(f"{n}\t0" for n in range(5_000)))),
         "has 5,004 tokens, and the model has",

@@ -10,7 +10,7 @@ def hostile_facts() -> dict[str, Any]:
 
     def row(split: str, of: str, n: int) -> dict[str, Any]:
         numbers = [1.0, 1.25, 1.5, 7.5, 1.1] if of == "ratio" else [8, 13, 14, 15, 10.2]
-        keys = ("median", "95 %", "99 %", "largest", "mean")
+        keys = ("median", "p95", "p99", "max", "mean")
         counts = {} if of == "ratio" else {"tokens": 61 * n, "unknown": n}
         found = dict(zip(keys, numbers, strict=True))
         return {"split": split, "of": of, "pairs": 6 * n, **found, **counts}
@@ -24,7 +24,7 @@ def hostile_facts() -> dict[str, Any]:
         "description": HOSTILE,
         "path": f"runs/{HOSTILE}",
         "other_code": {},
-        "languages": ["en", "de"],
+        "names": {"src": "en", "tgt": "de", "ratio": "de/en"},
         "corpora": [
             {
                 "corpus": "one",

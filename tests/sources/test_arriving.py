@@ -35,13 +35,6 @@ def test_lines_before_a_bad_one_are_not_lost() -> None:
     os.close(reader)
 
 
-def test_first_part_is_small_and_later_ones_grow() -> None:
-    chunks = [["0"], [str(i) for i in range(1, 30)], ["30", "31"]]
-    parts = list(in_growing_parts(chunks, most=8))
-    assert [line for part in parts for line in part] == [str(i) for i in range(32)]
-    assert [len(part) for part in parts] == [1, 2, 4, 8, 8, 7, 2]
-
-
 @given(st.integers(0, 200), st.integers(1, 40))
 def test_parts_after_a_stop_are_those_of_a_run_without_one(n: int, most: int) -> None:
     whole = list(in_growing_parts([range(n)], most))

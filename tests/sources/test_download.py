@@ -254,20 +254,6 @@ def test_a_cut_download_goes_on_where_it_was_cut(site: Site, kind: str) -> None:
     assert site.kept == {"corpus.tgz": len(BODY)}
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_was_cut(site: Site) -> None:
-    site.serve(cut(70_000))
-    with pytest.raises(UserError, match="cut off after 70,000 of 300,000 bytes"):
-        site.obtain()
-    assert site.kept == {"corpus.tgz.part": 70_000}
-    assert part_bytes(site.file, site.downloads) == 70_000
-    site.serve(honest)
-    done: list[int] = []
-    assert site.obtain(progress=done.append).read_bytes() == BODY
-    assert done[0] == 70_000
-    assert sum(done) == len(BODY)
-    assert site.requests[-1]["Range"] == "bytes=70000-"
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_bytes_are_refused_and_not_kept(site: Site, kind: str) -> None:
     site = site.knowing(kind)
@@ -285,14 +271,6 @@ def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour)
     with pytest.raises(UserError, match=r"comes without its length, .* --mirror DIR"):
         site.obtain()
     assert site.kept == {}
-
-
-def test_a_busy_server_is_asked_again_after_longer_and_longer_pauses(site: Site) -> None:
-    site.serve(status(503), status(429), status(500), honest)
-    assert site.obtain().read_bytes() == BODY
-    assert site.slept == [2.0, 4.0, 8.0]
-    assert len(site.said) == 3
-    assert "HTTP 503 Service Unavailable; attempt 2 of 5 in 2 s" in site.said[0]
 
 
 def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:

@@ -45,14 +45,6 @@ def test_keys_are_languages_flat_or_nested(
         assert read(path) == ONE_LINE
 
 
-def test_keys_of_other_names_are_named(tmp_path: Path) -> None:
-    values = [{"text": {"source": src}, "target": tgt} for src, tgt in PAIRS]
-    path = written(tmp_path / "a.jsonl", values)
-    assert read(path, ("text.source", "target")) == ONE_LINE
-    with pytest.raises(UserError, match=r"no unit in both en and de; it has .*'source' \(7\)"):
-        read(path)
-
-
 def test_objects_without_a_side_are_counted(tmp_path: Path) -> None:
     values = [{"en": "a", "de": "b"}, {"en": "a", "fr": "b"}, {"en": "a", "de": None}, {"de": "b"}]
     notes: list[str] = []

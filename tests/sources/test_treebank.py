@@ -54,17 +54,21 @@ def test_a_tree_is_normalized(text: str, words: str, tree: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{BRACKETS}\n{BRACKETS})\n", r"a\.mrg: Un-matched close paren at char \d+; give trees"),
-        (f"{BRACKETS}\n(TOP (S (NN a))\n", r"a\.mrg: Un-matched open paren at char \d+"),
-        (f"{BRACKETS}\n( )\n", r"tree 2: \( \) is an empty tree"),
-        ("(S (NP (-NONE- *)))", r"tree 1: .* is an empty tree"),
-        ("(S (NP SBJ (NN a)))", r"tree 1: .* \(NP \.\.\.\) is neither .* no spaces"),
-        ("(S (NN two words))", r"tree 1: .* \(NN \.\.\.\) is neither"),
-        (r"(S\( (NN b)))", "tree 1: .*; correct it"),
-        ("(S (NN a(b)))", r"tree 1: .*brackets of the text are -LRB-"),
-        ("(S ((NN a)))", "tree 1: .* is neither"),
-        ("The cat sat .", r"tree 1: The cat sat \. is not a tree"),
-        ("(S " * 3_000 + ")" * 3_000, "tree 1: .* is not a tree"),
+        (
+            f"{BRACKETS}\n{BRACKETS})\n",
+            r"a\.mrg, line 2: Un-matched close paren at char \d+; give trees",
+        ),
+        (f"{BRACKETS}\n(TOP (S (NN a))\n", r"a\.mrg ends within a tree"),
+        (f"{BRACKETS}\n( )\n", r"line 2: \( \) is an empty tree"),
+        ("(S (NP (-NONE- *)))", r"line 1: .* is an empty tree"),
+        ("(S (NP SBJ (NN a)))", r"line 1: .* \(NP \.\.\.\) is neither .* no spaces"),
+        ("(S (NN two words))", r"line 1: .* \(NN \.\.\.\) is neither"),
+        (r"(S\( (NN b)))", "line 1: .*; correct it"),
+        ("(S (NN a(b)))", r"line 1: .*brackets of the text are -LRB-"),
+        ("(S ((NN a)))", "line 1: .* is neither"),
+        ("The cat sat .", r"line 1: The cat sat \. is not a tree"),
+        ("(S" + "\n" * 2**20, r"line [\d,]+: Un-matched open paren"),
+        ("(S " * 3_000 + ")" * 3_000, "line 1: .* is not a tree"),
     ],
 )
 def test_what_is_no_tree_is_refused_by_its_place(tmp_path: Path, text: str, message: str) -> None:

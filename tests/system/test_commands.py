@@ -181,7 +181,7 @@ def test_output_that_would_lose_something_is_left_alone(finished: Finished, tmp_
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "out"]])
-def test_ctrl_c_names_the_draft_of_a_file_and_promises_nothing_of_a_stream(
+def test_ctrl_c_ends_a_translation_in_one_sentence(
     finished: Finished, tmp_path: Path, options: list[str]
 ) -> None:
     draft = tmp_path / ".out.nmtkit" / "draft" / "text"
@@ -189,14 +189,12 @@ def test_ctrl_c_names_the_draft_of_a_file_and_promises_nothing_of_a_stream(
         if options:
             send(process, b"a b c\n")
             wait_until(lambda: draft.exists() and draft.stat().st_size > 0, process)
-            send(process, b"a\n")  # once this is in the draft, the first is committed
-            wait_until(lambda: draft.read_bytes().count(b"\n") == 2, process)
         else:
             assert answer(process, b"a b c\n")
         process.send_signal(signal.SIGINT)
         ended = outcome(process)
     assert ended.code == 128 + signal.SIGINT
-    assert (str(draft.relative_to(tmp_path)) in sentence(ended)) == bool(options)
+    assert "stopped" in sentence(ended)
     assert not (tmp_path / "out").exists()
 
 
