@@ -16,8 +16,6 @@ from nmtkit.store import write_manifest
 if TYPE_CHECKING:
     from nmtkit.interchange.fairseq import Dictionary
 
-HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
-
 
 class Tokenizer(StrEnum):
     """How text was tokenized."""
@@ -79,7 +77,7 @@ def import_model(
                 "trained with"
             )
         if hyphens is None:
-            hyphens = HYPHEN in dictionary.pieces
+            hyphens = "@-@" in dictionary.pieces  # what tokenizer.perl -a makes of them
         src, tgt = (
             Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
             for lang in langs

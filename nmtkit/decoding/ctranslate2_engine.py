@@ -84,9 +84,8 @@ class CTranslate2Engine(Engine):
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says.
 
-        CTranslate2 forbids a token before the softmax, which raises the probability of all others.
-        So forbidden tokens are allowed at first, and only sentences for which too little else is
-        found are searched again without them.
+        CTranslate2 forbids a token before the softmax, which makes all others more probable. So only
+        sentences for which too little else is found are searched again without them.
         """
         allowed = set(self._forbidden).isdisjoint
         found = [

@@ -1,7 +1,4 @@
-"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to.
-
-It is always measured: devices of one name differ in clocks, power and cooling.
-"""
+"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to."""
 
 import time
 
