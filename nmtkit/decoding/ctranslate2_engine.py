@@ -84,7 +84,7 @@ class CTranslate2Engine(Engine):
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says.
 
-        CTranslate2 forbids a token before the softmax, which makes all others more probable. So only
+        CTranslate2 forbids a token before the softmax, so that others become more probable: only
         sentences for which too little else is found are searched again without them.
         """
         allowed = set(self._forbidden).isdisjoint
