@@ -162,12 +162,12 @@ def _decide(
     if run is None:
         return True, "it does not say which recipe it is of"
     if others := _others(Path(each.path)):
-        return True, f"nmtkit did not write {others[0]}"
+        return True, f"its manifest does not name {others[0]}"
     return unread.get(run.run, (False, "its recipe or its texts have changed since"))
 
 
-def _others(path: Path) -> list[Path]:
-    """Return the files and links in a published folder that nmtkit did not write."""
+def _others(path: Path) -> list[str]:
+    """Return the files and links in a published folder that were not published with it."""
     known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
     files = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
-    return [each for each in files if each.relative_to(path).as_posix() not in known]
+    return sorted({each.relative_to(path).as_posix() for each in files} - known)

@@ -214,7 +214,7 @@ def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -
     notes = artifact(complete, "translate") / name
     notes.write_bytes(b"mine")
     ended = done(nmtkit(complete, "gc", "--yes"))
-    assert "nmtkit did not write" in " ".join(ended.out.split())
+    assert "its manifest" in ended.out
     assert notes.read_bytes() == b"mine"
     assert {each.split("/")[0] for each in folders(complete)} == {*STAGES} - {"score"}
 
