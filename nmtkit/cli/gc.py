@@ -81,7 +81,7 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tupl
     store = Store(machine.runs_dir)
     there = [(each, recorded(Path(each.path)).run) for each in made(store.folder)]
     published = [artifact for stage in STAGES for artifact in store.all(stage)]
-    runs = {run.run: run for _, run in there if run}
+    runs = {run.run: run for each, run in there if run and each.state in ("published", "damaged")}
     needed, unread = Places(), {}
     for name, run in runs.items():
         try:

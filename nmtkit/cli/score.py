@@ -73,10 +73,11 @@ def _of_files(
             "other --metric"
         )
     if test_set is not None:
-        if references or lang:
-            raise UserError("--test-set names reference and language; leave out --ref and --lang")
-        if langpair is None:
-            raise UserError("--test-set needs --langpair SRC-TGT, such as --langpair en-de")
+        if references or lang or langpair is None:
+            raise UserError(
+                "--test-set names the reference and needs --langpair SRC-TGT, such as en-de; leave "
+                "out --ref and --lang"
+            )
         reference = catalog_test_set(test_set, langpair, machine)
     else:
         if langpair:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from models import tiny
 
 import nmtkit
 from nmtkit.cli import kept
-from nmtkit.cli.text import Output, _made_from, _write_file, translate
+from nmtkit.cli.text import Output, _made_from, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -52,47 +51,6 @@ def test_python_and_the_command_give_the_same_text(
     assert output_of(translator, Output(Format.TEXT, 1, align=False), tmp_path) == texts
     assert texts[1] == texts[4] == ""
     assert len(set(texts)) == 5
-
-
-# Resumed
-
-PARTS = [(1, "erste\n"), (2, "zweite\u2028\n\n"), (1, "vierte\n")]
-WHOLE = "".join(text for _, text in PARTS)
-
-
-def write_parts(file: Path, n_parts: int = len(PARTS), made_from: str = "these") -> list[int]:
-    """Write what is missing, up to so many parts, and return how many lines were there."""
-    asked: list[int] = []
-
-    def written(n_done: int) -> Iterator[tuple[int, str]]:
-        asked.append(n_done)
-        n_lines = 0
-        for number, (n, text) in enumerate(PARTS):
-            if number == n_parts:
-                raise KeyboardInterrupt
-            if n_lines >= n_done:
-                yield n, text
-            n_lines += n
-
-    _write_file(written, file, 4, {"text": made_from})
-    return asked
-
-
-def test_what_was_written_is_continued_unless_it_is_of_another_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, draft = tmp_path / "out", tmp_path / ".out.nmtkit" / "draft" / "text"
-    for made_from, done in (("these", [3]), ("others", [0])):
-        with pytest.raises(KeyboardInterrupt):
-            write_parts(out, 2, made_from)
-        assert not out.exists()
-        with draft.open("ab") as file:
-            file.write(b"half a li")  # of a part that was not recorded
-        assert write_parts(out) == done
-        assert out.read_text(encoding="utf-8") == WHOLE
-        assert [path.name for path in tmp_path.iterdir()] == ["out"]
-        out.unlink()
-    assert "was begun with another text; starting anew" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("engine", [EngineName.TORCH, EngineName.CTRANSLATE2])

@@ -200,13 +200,6 @@ def linked_to_itself(bundle: Path) -> None:
     (bundle / "codes.bpe").symlink_to("../codes")
 
 
-def linked_folder(bundle: Path) -> None:
-    (bundle.parent / "elsewhere").mkdir()
-    (bundle.parent / "elsewhere" / "file").write_bytes(b"secret")
-    (bundle / "sub").symlink_to("../elsewhere")
-    relist(bundle, "sub/file", "sub/file")
-
-
 @spoiling
 def pipe(bundle: Path, name: str) -> None:
     """Have a pipe that nobody writes to in the place of a file."""
@@ -276,7 +269,6 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str | None]] = {
     "name: too long": (listing("a" * 5_000), "at most 255 characters"),
     "link to a device": (linked("codes.bpe", "/dev/zero"), "is a link or not a regular file"),
     "link to its own content": (linked_to_itself, "is a link or not a regular file"),
-    "link to a folder": (linked_folder, "sub/file is a link or not a regular file"),
     "pipe": (pipe("codes.bpe"), "is a link or not a regular file"),
     "folder": (folder_in_the_place_of_a_file, "is a link or not a regular file"),
     "manifest is a device": (linked(MANIFEST, "/dev/zero"), "not a finished artifact"),

@@ -205,19 +205,11 @@ def test_bundle_is_converted_once_for_each_precision(
     assert len(conversions(cache)) == 2
 
 
-def kill(made: Path) -> None:
-    (made / "manifest.json").unlink()
-    made.rename(made.with_suffix(".partial"))
-
-
-@pytest.mark.parametrize("spoil", [kill, lambda made: flip_byte(made / "model.bin")])
-def test_damaged_conversion_is_made_again(
-    spoil: Callable[[Path], None], original: Path, cache: Path
-) -> None:
+def test_damaged_conversion_is_made_again(original: Path, cache: Path) -> None:
     load(original)
     (made,) = conversions(cache)
     intact = (made / "model.bin").read_bytes()
-    spoil(made)
+    flip_byte(made / "model.bin")
     load(original)
     assert conversions(cache) == [made]
     assert (made / "model.bin").read_bytes() == intact
@@ -248,11 +240,6 @@ def test_what_the_engine_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=says):
         load(original, dtype=EnginePrecision(dtype), device=device)
-
-
-def test_our_engine_refuses_other_precisions(original: Path) -> None:
-    with pytest.raises(UserError, match="--engine torch has no int8"):
-        load(original, engine=EngineName.TORCH, dtype=EnginePrecision.INT8)
 
 
 # The command
@@ -329,14 +316,6 @@ def test_auto_is_torch_on_a_gpu(original: Path, monkeypatch: pytest.MonkeyPatch)
     assert load_auto(original, device="auto").name == "torch"
 
 
-def no_home(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", home)
-
-
 def a_file_in_its_place(cache: Path, _: pytest.MonkeyPatch) -> None:
     cache.parent.mkdir(parents=True)
     cache.touch()
@@ -364,7 +343,7 @@ def no_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", locked_elsewhere)
 
 
-@pytest.mark.parametrize("trouble", [no_home, a_file_in_its_place, a_full_disk, no_locks])
+@pytest.mark.parametrize("trouble", [a_file_in_its_place, a_full_disk, no_locks])
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
 def test_a_cache_is_never_in_the_way(
     trouble: Callable[[Path, pytest.MonkeyPatch], None],

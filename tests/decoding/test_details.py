@@ -1,10 +1,7 @@
 """Tokens, words and links of translations, from the ratings of an engine that is made up."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-
-import pytest
 
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.subword import BpeSubword
@@ -37,18 +34,6 @@ class Diagonal(Engine):
 
 def pieces(src: Sequence[str], tgt: Sequence[str]) -> Pieces:
     return [[*SUBWORD.encode(each), EOS_ID] for each in src], [SUBWORD.encode(each) for each in tgt]
-
-
-def test_tokens_of_each_piece_end_with_the_eos() -> None:
-    (detail,) = details(
-        SUBWORD, Diagonal(), [pieces(["the cats", "cat"], ["cats", ""])], align=False
-    )
-    assert detail.src_tokens == [["the", "ca@@", "t@@", "s", "</s>"], ["cat", "</s>"]]
-    assert detail.tgt_tokens == [["ca@@", "t@@", "s", "</s>"], ["</s>"]]
-    assert detail.log_probs == [[-1, -2, -3, -4], [-1]]
-    assert detail.log_prob == -11
-    assert detail.perplexity == pytest.approx(math.exp(11 / 5))
-    assert detail.alignment is None
 
 
 def test_words_are_linked_where_any_of_their_tokens_is() -> None:

@@ -31,14 +31,6 @@ def test_dropout_that_is_off_changes_nothing_and_draws_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("distance", [1, 2, 3, 4, 8, 64])
-def test_elements_are_dropped_independently_of_their_neighbours(distance: int) -> None:
-    n = 400_000
-    dropped = (dropped_ones(0.3, n) == 0).double() - 0.3
-    correlation = (dropped[distance:] * dropped[:-distance]).mean().item() / (0.3 * 0.7)
-    assert abs(correlation) < 5 / n**0.5  # five standard errors
-
-
 def test_gradient_is_dropped_where_the_element_was() -> None:
     x = torch.randn(13, 17, requires_grad=True)
     output = Dropout(0.4)(x)
