@@ -22,7 +22,6 @@ from nmtkit.cli.options import command
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses_tokenizer import tokenize
 from nmtkit.errors import UserError
-from nmtkit.files import holder_of, locked
 from nmtkit.languages import Language
 from nmtkit.machine import Machine, Precision
 from nmtkit.recipe_file import load_recipe
@@ -98,8 +97,6 @@ def environment(machine: Machine) -> Iterator[Check]:
     free = shutil.disk_usage(there).free
     seen = f"{_gigabytes(free)} free in {there}"
     yield Check("disk", "held" if free >= LEAST_FREE else "noted", seen)
-    with tempfile.TemporaryDirectory(dir=there, prefix=".nmtkit-selftest-") as name:
-        yield _locks(Path(name))
 
 
 def _gigabytes(n_bytes: float) -> str:
@@ -143,22 +140,6 @@ def _devices(machine: Machine) -> Iterator[Check]:
         precision = "bfloat16" if found.major >= 8 else "float32"
         seen = f"{found.name}, {_gigabytes(found.total_memory)}, computes in {precision}"
         yield Check(f"GPU {index}", "held", seen)
-
-
-def _locks(folder: Path) -> Check:
-    """Check that a lock is seen by who opens the file again, as another process does."""
-    path = folder / "lock"
-    try:
-        with locked(path, "a lock is tried", note={}):
-            while_held = holder_of(path)
-        freed = holder_of(path)
-    except UserError as error:
-        return Check("locks", "failed", str(error))
-    if while_held and not freed:
-        return Check("locks", "held", "a second process sees them")
-    advice = "run one nmtkit at a time there, or choose another --runs-dir"
-    seen = f"files in {folder.parent} are not locked for other processes (flock); {advice}"
-    return Check("locks", "failed", seen)
 
 
 def learned(counts: Mapping[str, int]) -> Check:

@@ -249,7 +249,7 @@ def test_a_vocabulary_fits_a_small_text(text_of: Callable[[int], str], tmp_path:
     recipe = load_recipe("./mine.toml")
     chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
     prepared = PreparedCorpus(prepare.run(chain))
-    assert prepared.counts().vocabulary <= recipe.subword.expected_tokens()  # type: ignore[union-attr]
+    assert prepared.counts().vocabulary <= recipe.subword.n_tokens  # type: ignore[union-attr]
 
 
 def test_the_papers_way_is_kept() -> None:

@@ -1,6 +1,5 @@
 """nmtkit selftest: what it finds of a machine, what it prints, and its exit code."""
 
-import fcntl
 import json
 import shutil
 from collections.abc import Mapping
@@ -26,10 +25,10 @@ def found(folder: Path) -> Mapping[str, Check]:
 
 def test_this_machine_is_fit(tmp_path: Path) -> None:
     checks = found(tmp_path)
-    assert {"nmtkit", "versions", "CPU", "memory", "disk", "locks"} <= {*checks}
+    assert {"nmtkit", "versions", "CPU", "memory", "disk"} <= {*checks}
     assert "failed" not in [check.state for check in checks.values()]
     assert f"GB free in {tmp_path}" in checks["disk"].seen
-    assert not any(tmp_path.iterdir())  # neither the folder nor what was tried there is left
+    assert not any(tmp_path.iterdir())  # the folder is not made
 
 
 def test_what_is_wrong_with_a_machine_is_seen(
@@ -39,11 +38,10 @@ def test_what_is_wrong_with_a_machine_is_seen(
     versions = {"torch": f"{pins['torch']}+cpu", "numpy": "1.0.0"}
     real, usage = metadata.version, shutil.disk_usage(tmp_path)._replace(free=10**9)
     monkeypatch.setattr(metadata, "version", lambda name: versions.get(name) or real(name))
-    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     checks = found(tmp_path)
-    states = [checks[name].state for name in ("versions", "disk", "locks")]
-    assert states == ["noted", "noted", "failed"]
+    states = [checks[name].state for name in ("versions", "disk")]
+    assert states == ["noted", "noted"]
     assert f"numpy 1.0.0 (tested: {pins['numpy']})" in checks["versions"].seen
     assert "torch" not in checks["versions"].seen
 
