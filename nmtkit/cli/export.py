@@ -53,7 +53,8 @@ output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
 ```
 
 An id is the number of a subword's line in `vocabulary.tsv`, from 0, or its id in
-`sentencepiece.model`. Input that is padded needs an `attention_mask`.
+`sentencepiece.model`, which `transformers.MarianTokenizer.from_pretrained({name})` loads. Input
+that is padded needs an `attention_mask`.
 """,
 }
 
@@ -68,6 +69,7 @@ def export(
     import torch
 
     from nmtkit.corpus.prepared import PreparedCorpus
+    from nmtkit.corpus.sentencepieces import SentencePieceSubword
     from nmtkit.decoding.bundle import open_bundle
     from nmtkit.decoding.lines import MAX_SUBWORDS
     from nmtkit.decoding.torch_engine import load_model
@@ -88,6 +90,9 @@ def export(
             ctranslate2.write_model(draft, model, pieces, "float32", 2 * MAX_SUBWORDS)
         else:
             huggingface.write_model(draft, model, n_tokens, decoding, 2 * MAX_SUBWORDS)
+            if isinstance(text.subword, SentencePieceSubword):
+                langs = text.src.lang, text.tgt.lang
+                huggingface.write_tokenizer(draft, text.subword, langs, opened.max_subwords)
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
         sides = "\n".join(

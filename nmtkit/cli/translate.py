@@ -26,6 +26,7 @@ from nmtkit.cli.options import (
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision
+from nmtkit.sources.archives import is_compressed
 from nmtkit.stages.chain import Chain
 
 
@@ -108,4 +109,9 @@ def engine_for(engine: EngineName | None, *, align: bool) -> EngineName:
 def _check_places(source: Path | None, target: Path | None) -> None:
     if source and target and target.exists() and source.exists() and source.samefile(target):
         raise UserError(f"--input and --output are both {target}; name another --output")
+    if target and is_compressed(target.name):
+        raise UserError(
+            f"--output {target} would not be compressed; name it without {target.suffix}, and "
+            "compress it afterwards"
+        )
     check_file("--output", target)

@@ -12,13 +12,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from nmtkit.corpus.sentencepieces import SentencePieceSubword
 from nmtkit.errors import UserError
-from nmtkit.files import write_json
+from nmtkit.files import share_file, write_json
 from nmtkit.interchange.names import parts_of
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
 MARIAN_EPSILON = 1e-5
@@ -82,6 +83,26 @@ def write_model(
     write_json(folder / "generation_config.json", generation)
     weights = {name: tensor.contiguous() for name, tensor in _weights(model, n_positions)}
     save_tensors(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def write_tokenizer(
+    folder: Path, subword: SentencePieceSubword, langs: tuple[str, str], max_subwords: int
+) -> None:
+    """Write what `MarianTokenizer.from_pretrained` loads: its ids are those of the model."""
+    (model,) = subword.save(folder)
+    for name in ("source.spm", "target.spm"):
+        share_file(model, folder / name)
+    pieces = subword.pieces(range(subword.n_tokens))
+    write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
+    ids = {"bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID, "unk": UNK_ID}
+    described = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": langs[0],
+        "target_lang": langs[1],
+        "model_max_length": max_subwords,  # of a source, EOS included
+        **{f"{name}_token": SPECIALS[id_] for name, id_ in ids.items()},
+    }
+    write_json(folder / "tokenizer_config.json", described)
 
 
 @torch.no_grad()

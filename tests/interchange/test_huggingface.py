@@ -1,5 +1,7 @@
 """transformers computes what our model computes."""
 
+import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -7,11 +9,12 @@ import torch
 from bundles import N_ROWS, random_model, random_sources
 from models import tiny
 
+from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.errors import UserError
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.interchange.huggingface import write_model
+from nmtkit.interchange.huggingface import write_model, write_tokenizer
 from nmtkit.recipe import DecodingConfig, ModelConfig
-from nmtkit.symbols import BOS_ID
+from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID
 
 N_TOKENS = 50
 DECODING = DecodingConfig(beam_size=4, length_penalty=0.6, max_extra_tokens=20)
@@ -47,6 +50,22 @@ def test_logits_are_those_of_our_model(config: ModelConfig, tmp_path: Path) -> N
         expected = hidden @ model.output_matrix.t()
         assert found.logits.shape == (1, len(tgt), N_ROWS)
         torch.testing.assert_close(found.logits[0], expected, atol=1e-5, rtol=0)
+
+
+def test_tokenizer_gives_our_ids(tmp_path: Path) -> None:
+    words = Counter({"the": 9, "cat": 8, "then": 5, "ran": 5, "mat": 4, ".": 9, "é": 2})
+    subword = SentencePieceSubword(learn_sentencepieces(words, 290))
+    write_tokenizer(tmp_path, subword, ("en", "de"), max_subwords=64)
+    vocabulary = json.loads((tmp_path / "vocab.json").read_bytes())
+    ids = subword.encode("the cat ran")
+    assert [vocabulary[piece] for piece in subword.pieces(ids)] == ids
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path)
+    for text in ("the cat ran .", "an émat", "unseen: 猫 Z", "a  b"):
+        ids = subword.encode(text)
+        assert tokenizer(text)["input_ids"] == [*ids, EOS_ID]
+        found = tokenizer.decode([BOS_ID, *ids, EOS_ID, PAD_ID], skip_special_tokens=True)
+        assert found == subword.decode(ids)
 
 
 @pytest.mark.parametrize("change", [{"norm": "pre"}, {"d_k": 3}, {"neighbourhood": 9}])
