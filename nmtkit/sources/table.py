@@ -102,6 +102,20 @@ class _Table(Source):
         return cls.model_validate({cls.key: path, "columns": tuple(columns), "header": header})
 
 
+def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row, and the number of its last line, as RFC 4180 has them."""
+    csv.field_size_limit(MAX_LINE_BYTES)
+    lines = (f"{line}\n" for line in read_lines(text))
+    rows = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        for row in rows:
+            yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
+    except csv.Error as error:
+        raise UserError(
+            f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
+        ) from None
+
+
 def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[str]:
     """Return the names of columns, with languages in place of words such as "source"."""
     if not all({cell.strip().lower() for cell in cells} & side for side in _SIDES):
@@ -135,6 +149,7 @@ class Tsv(_Table):
     title = "tab-separated columns"
 
     tsv: str
+    quoted: bool = False  # as in CSV: cells may be in quotation marks, and hold tabs and line ends
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
@@ -143,7 +158,12 @@ class Tsv(_Table):
         is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
         return is_even or _names(lines[0].removesuffix("\r").split("\t"))
 
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
+
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
+        if self.quoted:
+            return _quoted(text, "\t")
         lines = enumerate(read_lines(text), 1)
         return ((number, line.split("\t")) for number, line in lines)
 
@@ -174,13 +194,4 @@ class Csv(_Table):
         return cls.model_validate(keys)
 
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        csv.field_size_limit(MAX_LINE_BYTES)
-        lines = (f"{line}\n" for line in read_lines(text))
-        rows = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        try:
-            for row in rows:
-                yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
-        except csv.Error as error:
-            raise UserError(
-                f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
-            ) from None
+        return _quoted(text, self.delimiter)

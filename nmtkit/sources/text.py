@@ -25,6 +25,7 @@ class TextFile:
 
     path: Path
     member: str | None = None
+    sha256: str | None = None  # of a file that is not an archive: its expected hash, if known
 
     @property
     def name(self) -> str:
@@ -42,7 +43,7 @@ class TextFile:
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes of the text."""
         try:
-            yield from read_blocks(self.path, self.member)
+            yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
             raise UserError(f"cannot read {self}: {error.strerror or error}") from None
         except PackedError as error:
@@ -53,7 +54,7 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
     """Yield the lines of a text without line ends, in bounded memory; its bytes may be given.
 
     Raises:
-        UserError: The file is missing, damaged, unsafe or not UTF-8.
+        UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
     """
     lines = _lines(file, file.blocks() if blocks is None else blocks)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines

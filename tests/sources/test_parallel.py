@@ -1,5 +1,6 @@
 """The corpora that a recipe names: what determines them, how they are read, how they break."""
 
+import gzip
 import hashlib
 import tomllib
 from pathlib import Path
@@ -72,6 +73,26 @@ def test_a_file_of_segments_differs_from_the_same_bytes_of_plain_text(tmp_path: 
     pair = FilePair(src=str(plain), tgt=str(sgml))
     assert read(pair) == [("x <seg>a</seg>", "a")]
     assert found(pair).identity() == [sha256(plain), f"{sha256(plain)}:sgml"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".sgm"])
+def test_a_file_that_changes_between_hashing_and_reading_is_refused(
+    suffix: str, tmp_path: Path
+) -> None:
+    def write(path: Path, word: str) -> None:
+        text = f"x <seg>{word}</seg>\n".encode()
+        path.write_bytes(gzip.compress(text, mtime=0) if suffix == ".gz" else text)
+
+    paths = tmp_path / f"a.en{suffix}", tmp_path / f"a.de{suffix}"
+    for path in paths:
+        write(path, "one")
+    pair = found(FilePair(src=str(paths[0]), tgt=str(paths[1])))
+    before = pair.identity()
+    assert len(list(pair.pairs(no_download))) == 1
+    write(paths[1], "two")
+    with pytest.raises(UserError, match=r"a\.de.* was changed while it was in use; run the same"):
+        list(pair.pairs(no_download))
+    assert pair.identity() == before
 
 
 def test_a_path_may_begin_with_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

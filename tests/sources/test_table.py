@@ -45,6 +45,13 @@ def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
     assert source.model_dump()["delimiter"] == delimiter
 
 
+def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
+    assert read(Tsv(tsv=path, columns=("en", "de"), quoted=True)) == ONE_LINE
+    (tmp_path / "b.tsv").write_text('"a\tb"\n', encoding="utf-8")
+    assert read(Tsv(tsv=str(tmp_path / "b.tsv"), columns=("en", "de"))) == [('"a', 'b"')]
+
+
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1))
 def test_csv_is_read_as_python_reads_it(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
