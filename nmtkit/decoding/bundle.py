@@ -13,7 +13,7 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.engine import Engine
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.errors import UserError
-from nmtkit.files import read_record, write_json
+from nmtkit.files import read_record, share_file, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
@@ -58,16 +58,22 @@ def write_bundle(
     text: Iterable[Path],
     model: Description,
     decoding: DecodingConfig,
-    weights: "Mapping[str, Tensor]",
+    weights: "Mapping[str, Tensor] | Path",
 ) -> None:
-    """Write a bundle's files; `text` are those of subwords and tokenization not in it already."""
-    from nmtkit.tensors import save_tensors  # the only need of torch here
+    """Write a bundle's files; `text` are those of subwords and tokenization not in it already.
 
+    In place of weights, another bundle shares its file.
+    """
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)
     write_json(folder / DECODING, decoding.model_dump(exclude_defaults=True))
-    save_tensors(dict(weights), folder / WEIGHTS)
+    if isinstance(weights, Path):
+        share_file(weights / WEIGHTS, folder / WEIGHTS)
+    else:
+        from nmtkit.tensors import save_tensors  # the only need of torch here
+
+        save_tensors(dict(weights), folder / WEIGHTS)
 
 
 def open_bundle(folder: Path) -> Bundle:

@@ -40,17 +40,30 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     try:
         chosen = to_average(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
         steps = [read_progress(path).step for path in chosen]
-        shown = ", ".join(f"{step:,}" for step in steps)
+        twin = _same_weights(chain)
+        shown = ", ".join(f"{step:,}" for step in steps) + (f", as in {twin}" if twin else "")
         progress.say(f"average: checkpoints of steps {shown}")
-        files = [model.verified_weights(open_directory(path)) for path in chosen]
-        weights = average_weights(files)
+        files = (model.verified_weights(open_directory(path)) for path in chosen)
+        weights = twin or average_weights(list(files))
     except DamagedError as damage:
         raise UserError(
             f"a checkpoint that is to be averaged is damaged: {damage.reason}; restore it from a "
             f"copy, or delete {trained} to train again"
         ) from None
-    check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
+    if not isinstance(weights, Path):
+        check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
     text = prepared.files_of_a_bundle()
     write_bundle(draft, text, model, chain.recipe.decoding, weights)
     write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
+
+
+def _same_weights(chain: Chain) -> Path | None:
+    """Find a bundle that differs in nothing but its decoding settings."""
+    code = {**chain.need("train").manifest.code, "average": chain.code["average"]}
+    wanted = {**chain.depends_on("average"), "decoding": None}
+    for artifact in chain.store.all("average"):
+        is_same = {**artifact.manifest.depends_on, "decoding": None} == wanted
+        if is_same and artifact.manifest.code == code:
+            return verify(artifact).path
+    return None
