@@ -10,7 +10,7 @@ import pytest
 from nmtkit.cli import gc, verify
 from nmtkit.cli.known_runs import made
 from nmtkit.errors import UserError
-from nmtkit.files import sealed, write_json
+from nmtkit.files import write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -28,9 +28,8 @@ def complete(complete: Path) -> Path:
     """A finished run of the recipe in this very folder."""
     for path in complete.glob("runs/*/*/measurements.json"):
         content = json.loads(path.read_bytes())
-        del content["sha256"]
         content["run"]["recipe"] = str(complete / RECIPE)
-        write_json(path, sealed(content))
+        write_json(path, content)
     return complete
 
 
