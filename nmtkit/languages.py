@@ -33,11 +33,7 @@ class Language:
 
     @classmethod
     def of(cls, tag: str) -> "Language":
-        """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale.
-
-        Raises:
-            UserError: It is not the tag of a language.
-        """
+        """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale."""
         language = _parsed(tag)
         if language is None:
             raise UserError(
@@ -63,11 +59,7 @@ class Language:
 
     @classmethod
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:
-        """Return the two languages of "en-de" or "zh-TW-en".
-
-        Raises:
-            UserError: There are not two.
-        """
+        """Return the two languages of "en-de" or "zh-TW-en"."""
         ends = (end.span() for end in re.finditer("-", text))
         sides = ((_parsed(text[:start]), _parsed(text[end:])) for start, end in ends)
         pairs = [(src, tgt) for src, tgt in sides if src and tgt]
@@ -94,10 +86,7 @@ class Language:
         return self.code != other.code or self.script != other.script or are_variants
 
     def among(self, known: Iterable["Language"]) -> list["Language"]:
-        """Return which of `known` it may stand for.
-
-        That is the language itself; or else, if it names no variant, all variants of it.
-        """
+        """Return the one of `known` that it is, or else all variants of it if it names none."""
         known = list(known)
         exact = [each for each in known if each == self]
         return exact or [each for each in known if not self.variant and each.code == self.code]

@@ -20,8 +20,6 @@ CPU_MAX_TOKENS = 4_096
 GPU_TOKENS_PER_GIB = 2_000
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
-# Where Linux has a GPU: NVIDIA's driver, the same of Tegra and of WSL, and AMD's.
-GPU_DEVICES = tuple(map(Path, ("/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")))
 RUNS = Path("runs")  # the default of `runs_dir`
 OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option for
 
@@ -51,11 +49,6 @@ class EnginePrecision(StrEnum):
     FLOAT16 = "float16"
     INT8 = "int8"
 
-    @property
-    def computed(self) -> "EnginePrecision":
-        """Return the data type itself."""
-        return EnginePrecision.FLOAT32 if self == EnginePrecision.AUTO else self
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -72,17 +65,16 @@ class Machine:
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
 
     def check(self) -> None:
-        """Check that this machine has what the options ask for, without torch if they ask nothing.
-
-        Raises:
-            UserError: It does not.
-        """
+        """Check that this machine has what the options ask for, without torch if they ask none."""
         if self.device != "auto":
             self.torch_device()
         if self.processes is not None:
             self.n_processes()
-        if self.tensorboard is not None:
-            _check_tensorboard(self.tensorboard)
+        if self.tensorboard is not None and find_spec("tensorboard") is None:
+            raise UserError(
+                "--tensorboard needs a package that is not installed; run "
+                "`pip install nmtkit[tensorboard]`, or leave the option out"
+            )
 
     def options(self, besides: Collection[str] = ()) -> list[str]:
         """Return the options that give another process this machine, but for some fields."""
@@ -100,11 +92,7 @@ class Machine:
         return self.runs_dir / "downloads"
 
     def torch_device(self) -> "torch.device":
-        """Return the device to compute on; a GPU with a number becomes torch's current one.
-
-        Raises:
-            UserError: This machine does not have it, or has a GPU that torch cannot use.
-        """
+        """Return the device to compute on; a GPU with a number becomes torch's current one."""
         import torch  # slow, and `nmtkit --help` does not need it
 
         if self.device == "auto":
@@ -124,38 +112,20 @@ class Machine:
             "the option out"
         )
 
-    def is_cpu(self) -> bool:
-        """Return whether to compute on a CPU; torch is imported only where there may be a GPU.
-
-        Raises:
-            UserError: As `torch_device`.
-        """
-        if self.device == "auto" and any(path.exists() for path in GPU_DEVICES):
-            return self.torch_device().type == "cpu"
-        return self.device in ("auto", "cpu")
-
     def torch_dtype(self, device: "torch.device") -> "torch.dtype":
         """Return the data type of activations in training.
 
         Deviation: bfloat16 on a GPU that supports it. The paper's published code used float32.
-
-        Raises:
-            UserError: `device` is a GPU without bfloat16, which `--dtype` asks for.
         """
         import torch
 
-        if self.dtype == Precision.BFLOAT16:
-            check_bfloat16(device)
-            return torch.bfloat16
-        is_chosen = self.dtype == Precision.AUTO and device.type == "cuda"
-        return torch.bfloat16 if is_chosen and _has_bfloat16() else torch.float32
+        is_half = self.dtype == Precision.BFLOAT16
+        if self.dtype == Precision.AUTO and device.type == "cuda":
+            is_half = torch.cuda.is_bf16_supported(including_emulation=False)
+        return torch.bfloat16 if is_half else torch.float32
 
     def n_processes(self) -> int:
-        """Return how many processes train, each on its own device, or on a share of the CPU.
-
-        Raises:
-            UserError: There are not that many devices or cores.
-        """
+        """Return how many processes train, each on its own device, or on a share of the CPU."""
         import torch
 
         device = self.torch_device()
@@ -187,31 +157,8 @@ class Machine:
         return gib * GPU_TOKENS_PER_GIB
 
 
-def check_bfloat16(device: "torch.device") -> None:
-    """Check that `device` computes in bfloat16, and not by emulation, if it is a GPU.
-
-    Raises:
-        UserError: It does not.
-    """
-    if device.type == "cuda" and not _has_bfloat16():
-        raise UserError(
-            "--dtype bfloat16 needs a GPU of compute capability 8.0 (Ampere) or later; use "
-            "--dtype float32 on this one"
-        )
-
-
-def _has_bfloat16() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-
-
 def _check_no_gpu() -> None:
-    """Check that torch sees no GPU because there is none.
-
-    Raises:
-        UserError: There is a driver, but for example one that is too old for this torch.
-    """
+    """Refuse a machine with a GPU that torch cannot use, for example for its old driver."""
     import torch
 
     try:
@@ -231,16 +178,3 @@ def _n_cores() -> int:
     """Return how many cores this process may use."""
     on_linux = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
-
-
-def _check_tensorboard(folder: Path) -> None:
-    if find_spec("tensorboard") is None:
-        raise UserError(
-            "--tensorboard needs a package that is not installed; run "
-            "`pip install nmtkit[tensorboard]`, or leave the option out"
-        )
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise UserError(
-            f"--tensorboard {folder}: {there} is not a folder that can be written; name another one"
-        )

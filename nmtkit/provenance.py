@@ -1,7 +1,7 @@
 """Where a result comes from: the recipe, as it was named, and the checkout that ran it.
 
-It is recorded with the measurements of an artifact, not in its manifest: recipes share artifacts,
-and equal inputs give equal manifests whoever asks for them. What that code was, the manifest says.
+It is recorded with the measurements of an artifact, not in its manifest: equal inputs give equal
+manifests whoever asks for them.
 """
 
 import hashlib
@@ -12,8 +12,6 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-
-from pydantic import ConfigDict
 
 from nmtkit.errors import UserError
 from nmtkit.files import Record
@@ -26,8 +24,6 @@ GIT_SECONDS = 20.0  # at most
 
 class Provenance(Record):
     """The run that made an artifact."""
-
-    model_config = ConfigDict(extra="ignore")  # older versions wrote more
 
     name: str  # of the recipe
     recipe: str  # the name of one that comes with nmtkit, or the path of its file

@@ -55,14 +55,6 @@ class Study(Section):
                 raise ValueError(f"{names.count(name)} rows are called {name}; rename one")
         return self
 
-    def recipe_of(self, row: Row) -> str:
-        """Return the recipe of a row: a bare name, or a path."""
-        return row.recipe or self.recipe
-
-    def overrides_of(self, row: Row, overrides: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the overrides of a row; those of the command line come before its own."""
-        return (*self.set, *overrides, *row.set)
-
     def chosen(self, patterns: str | None) -> list[Row]:
         """Return the rows that comma-separated names, or patterns such as 'A-*', choose."""
         wanted = [pattern.strip() for pattern in (patterns or "*").split(",")]

@@ -10,23 +10,11 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_HEADER_BYTES = 2**22  # the header of the base model has 20 kB
-
 Kind = tuple[str | int, ...]  # the type, as safetensors names it, then the shape
 
 
 def read_header(path: Path) -> dict[str, Kind]:
-    """Return the name, type and shape of each tensor of a file. Needs no torch.
-
-    The size of the header bounds the memory used, whatever it says.
-    """
-    with path.open("rb") as file:
-        n_bytes = int.from_bytes(file.read(8), "little")
-    if n_bytes > MAX_HEADER_BYTES:
-        raise UserError(
-            f"{path} has a header of {n_bytes:,} bytes; at most {MAX_HEADER_BYTES:,} are "
-            "supported, so delete its folder"
-        )
+    """Return the name, type and shape of each tensor of a file. Needs no torch."""
     try:
         with safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -40,14 +28,8 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
     from safetensors.torch import load_file
 
     try:
-        str(path).encode("utf-8")
-    except UnicodeEncodeError:
-        raise UserError(
-            f"safetensors can't read {path}, a path that is not UTF-8; rename the folder"
-        ) from None
-    try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, UnicodeEncodeError) as error:
         raise _unreadable(path, error) from None
 
 

@@ -11,7 +11,7 @@ from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
 from nmtkit.files import NoLocksError
-from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_bfloat16
+from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
 from nmtkit.recipe_file import override_decoding
 from nmtkit.store import fingerprint_of
 
@@ -56,7 +56,10 @@ class Translator(lines.Translator):
         loaded = load_engine(bundles, Machine(RUNS, device=device), engine, dtype)
         decoding = override_decoding(first.decoding, beam_size, length_penalty)
         made_of = {
-            "bundles": [each.fingerprint for each in bundles],
+            "bundles": [
+                {name: file.sha256 for name, file in each.artifact.manifest.files.items()}
+                for each in bundles
+            ],
             "decoding": decoding.model_dump(),
             "engine": [loaded.name, version(loaded.name)],
             "device": loaded.device,
@@ -72,12 +75,7 @@ def load_engine(
 ) -> Engine:
     """Load the model of a bundle, or those of an ensemble, into an engine.
 
-    `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; one line says
-    which, and why.
-
-    Raises:
-        UserError: The weights are damaged, or the engine can't run this model in this precision
-            here.
+    `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; a line says so.
     """
     if engine == EngineName.TORCH:
         return _load_torch(bundles, machine, dtype)
@@ -85,36 +83,37 @@ def load_engine(
         if len(bundles) > 1:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
         return _load_ctranslate2(bundles[0], machine.device, dtype)
-    if not machine.is_cpu():
-        why = "as on every GPU"
-    elif len(bundles) > 1:
-        why = "since CTranslate2 runs no ensemble"
-    else:
-        from nmtkit.decoding.ctranslate2_engine import UnableError
-
+    if len(bundles) == 1 and _is_cpu(machine.device):
         try:
             loaded = _load_ctranslate2(bundles[0], "cpu", dtype)
-        except UnableError as error:
-            why = f"since {error.reason}"
-        except (OSError, RuntimeError) as error:
-            why = f"since CTranslate2 failed ({error})"
+        except (UserError, OSError, RuntimeError) as error:
+            progress.say(f"engine: torch, since CTranslate2 failed ({error})")
         else:
             progress.say("engine: ctranslate2")
             return loaded
-    progress.say(f"engine: torch, {why}")
+    else:
+        progress.say("engine: torch, as for all ensembles and on every GPU")
     return _load_torch(bundles, machine, dtype)
+
+
+def _is_cpu(device: str) -> bool:
+    """Return whether to compute on a CPU. Asking torch would take longer."""
+    import ctranslate2
+
+    return device == "cpu" or (device == "auto" and ctranslate2.get_cuda_device_count() == 0)
 
 
 def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> Engine:
     """Load CTranslate2; where the converted model can't be kept, convert it for this time only."""
     from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine, cache_folder
 
+    computed = "float32" if dtype == EnginePrecision.AUTO else dtype.value
     try:
-        return CTranslate2Engine.load(bundle, device, dtype.computed, cache_folder())
+        return CTranslate2Engine.load(bundle, device, computed, cache_folder())
     except (OSError, NoLocksError) as error:
         progress.say(f"engine: the converted model is not kept for the next time ({error})")
         with TemporaryDirectory(prefix="nmtkit-") as folder:
-            return CTranslate2Engine.load(bundle, device, dtype.computed, Path(folder))
+            return CTranslate2Engine.load(bundle, device, computed, Path(folder))
 
 
 def _load_torch(bundles: Sequence[Bundle], machine: Machine, dtype: EnginePrecision) -> Engine:
@@ -122,17 +121,12 @@ def _load_torch(bundles: Sequence[Bundle], machine: Machine, dtype: EnginePrecis
 
     from nmtkit.decoding.torch_engine import TorchEngine
 
-    device = machine.torch_device()
-    if dtype.computed == EnginePrecision.FLOAT32:
-        return TorchEngine.load(bundles, device)
-    if dtype != EnginePrecision.BFLOAT16:
+    if dtype in (EnginePrecision.FLOAT16, EnginePrecision.INT8):
         raise UserError(
             f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
             "ctranslate2"
         )
-    check_bfloat16(device)
-    if device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        raise UserError(
-            "--dtype bfloat16 needs a processor with AVX-512; use --dtype float32 on this one"
-        )
-    return TorchEngine.load(bundles, device, torch.bfloat16)
+    is_half = dtype == EnginePrecision.BFLOAT16
+    return TorchEngine.load(
+        bundles, machine.torch_device(), torch.bfloat16 if is_half else torch.float32
+    )

@@ -9,8 +9,6 @@ from unicodedata import category
 UNSEEN = ("Cc", "Cf", "Co", "Cs", "Zl", "Zp")  # controls, formats, private use, line separators
 JOINERS = "\u200c\u200d"  # part of how Persian, Hindi and emoji are spelt
 INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")  # controls, formats and spaces
-# Formats with a shape of their own: Arabic, Syriac and Kaithi signs that stand around a number.
-_SHOWN = re.compile("[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]")
 # What else Unicode calls ignorable by default: joiners, fillers of Hangul, variation selectors,
 # reserved code points; and the Braille pattern without a dot.
 _IGNORABLE = re.compile(
@@ -33,10 +31,4 @@ def visible(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Return whether `text` is empty, or all of its characters are spaces or invisible."""
-    return all(map(_is_invisible, text))
-
-
-def _is_invisible(character: str) -> bool:
-    if category(character) in INVISIBLE:
-        return not _SHOWN.match(character)
-    return bool(_IGNORABLE.match(character))
+    return all(category(each) in INVISIBLE or _IGNORABLE.match(each) for each in text)

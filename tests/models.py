@@ -13,7 +13,6 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
-# On a CPU without AVX-512, `nmtkit translate` refuses bfloat16.
 needs_bfloat16 = pytest.mark.skipif(
     not torch.ops.mkldnn._is_mkldnn_bf16_supported(),
     reason="oneDNN does not compute in bfloat16 on this processor",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit import provenance as module
-from nmtkit.provenance import provenance, run_of
+from nmtkit.provenance import provenance
 from nmtkit.recipe_file import recipe_path
 
 
@@ -35,18 +35,18 @@ def git(root: Path, *command: str) -> str:
     return ended.stdout.strip()
 
 
-def test_commit_is_that_of_git_and_the_checkout_is_clean(checkout: Path) -> None:
-    found = provenance("demo", "demo", [])
-    assert (found.commit, found.clean) == (git(checkout, "rev-parse", "HEAD"), True)
-
-
 @pytest.mark.parametrize(
     ("name", "clean"),
     [("nmtkit/provenance.py", False), ("nmtkit/new.py", False), ("mine.toml", True)],
 )
-def test_change_of_the_sources_alone_is_told(checkout: Path, name: str, clean: bool) -> None:
+def test_commit_is_that_of_git_and_a_change_of_the_sources_alone_is_told(
+    checkout: Path, name: str, clean: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (checkout / name).write_text("2\n", encoding="utf-8")
-    assert provenance("demo", "demo", []).clean is clean
+    head = git(checkout, "rev-parse", "HEAD")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))  # is unread
+    found = provenance("demo", "demo", [])
+    assert (found.commit, found.clean, found.recipe) == (head, clean, "demo")
 
 
 def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
@@ -57,12 +57,6 @@ def test_path_that_is_not_unicode_is_told_in_escapes(tmp_path: Path) -> None:
     assert found.recipe == f"{tmp_path}/stra\\xdfe/mine.toml"
     assert found.overrides == (f"test.sets={tmp_path}/stra\\xdfe",)
     assert found.model_dump_json()
-
-
-def test_git_dir_is_unread(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    head = git(checkout, "rev-parse", "HEAD")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
-    assert provenance("demo", "demo", []).commit == head
 
 
 @pytest.mark.parametrize("missing", [".git", "git"])
@@ -90,8 +84,3 @@ def test_own_recipe_has_its_path_and_hash(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.run.startswith(f"{tmp_path}/mine.toml ")
     (tmp_path / "mine.toml").unlink()
     assert provenance("mine", f"{tmp_path}/mine.toml", []).sha256 is None
-
-
-def test_recipe_of_nmtkit_is_named_by_its_name() -> None:
-    assert provenance("demo", "demo", []).recipe == "demo"
-    assert run_of("demo", ["decoding.beam_size=8"]) == "demo --set=decoding.beam_size=8"

@@ -4,6 +4,7 @@ import pytest
 
 from nmtkit.cli.study import chains_of, table
 from nmtkit.machine import Machine
+from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
 from nmtkit.study import Study, bundled_studies, load_study
 
@@ -61,8 +62,6 @@ def test_rows_differ_from_each_other_and_share_the_text(chains: dict[str, Chain]
 
 
 def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(machine: Machine) -> None:
-    from nmtkit.recipe_file import load_recipe
-
     chains = chains_of(load_study("table-3"), machine)
     for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
         own = Chain(load_recipe(recipe), machine, recipe)
@@ -76,4 +75,10 @@ def test_seeds_of_base_are_known_as_such(machine: Machine) -> None:
     ):
         study = load_study(name)
         rows = table(study, chains_of(study, machine)).rows
-        assert [row.name for row in rows if row.is_base] == bases
+        assert [row.name for row in rows if row.variant == rows[0].name] == bases
+
+
+def test_rows_are_chosen_by_name_and_by_pattern() -> None:
+    study = load_study("table-3")
+    assert [row.name for row in study.chosen("big, B-*")] == ["B-dk16", "B-dk32", "big"]
+    assert len(study.chosen(None)) == 20

@@ -1,31 +1,29 @@
 """nmtkit attention: what a bundle's model attends to in a sentence and its translation."""
 
+import base64
+import hashlib
+import json
+import re
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import typer
+from markupsafe import Markup
 
 from nmtkit import progress
 from nmtkit.cli.options import Bundle, Device, Html, Svg, command
 from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 from nmtkit.machine import EngineName
-from nmtkit.reporting.attention import (
-    NAMES,
-    AttentionPicture,
-    Finding,
-    Kind,
-    View,
-    render_page,
-    render_svg,
-)
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.symbols import BOS_ID, EOS_ID
+from nmtkit.visible import visible
 
 Weights = npt.NDArray[np.float64]
 
@@ -37,6 +35,50 @@ PRONOUNS = {
     "fr": "il elle ils elles le la les lui leur leurs son sa ses",
 }
 VIEW = "KIND.LAYER[.HEAD[.WORD]]"
+NAMES = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "encoder-decoder attention",
+}
+
+
+@dataclass(frozen=True)
+class View:
+    """What a picture shows: some of the heads of a layer. Layers and heads count from 1."""
+
+    kind: str  # of NAMES
+    layer: int
+    head: int | None = None  # None: all
+    query: int | None = None  # number of the word whose lines are drawn, from 1; None: all
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A head that a measure finds."""
+
+    name: str
+    measure: str  # what was compared
+    value: float
+    view: View
+
+
+@dataclass(frozen=True)
+class AttentionPicture:
+    """The attention of a model in a sentence and its translation."""
+
+    bundle: str
+    source: str
+    target: str
+    is_given: bool  # the translation; else the model's own
+    words: dict[str, tuple[list[str], list[str]]]  # by kind, tokens of queries and of keys
+    weights: dict[str, list[list[list[list[float]]]]]  # by kind, layer, head, query and key
+    findings: list[Finding]
+
+    def place(self, view: View) -> str:
+        """Say what a view shows."""
+        heads = "all heads" if view.head is None else f"head {view.head}"
+        word = "" if view.query is None else f", {self.words[view.kind][0][view.query - 1]}"
+        return f"{NAMES[view.kind]}, layer {view.layer}, {heads}{word}"
 
 
 def _utf8(text: str | None) -> str | None:
@@ -82,7 +124,7 @@ def attention(
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view
         replace_page(svg, render_svg(picture, drawn))
-        progress.say(f"attention: drew {drawn.title} in {svg}")
+        progress.say(f"attention: drew {picture.place(drawn)} in {svg}")
     if html is not None:
         replace_page(html, render_page(picture))
         progress.say(f"attention: wrote {html}")
@@ -94,17 +136,7 @@ def attention(
 
 
 def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -> AttentionPicture:
-    """Translate a sentence, or take its translation, and look at all attention.
-
-    Args:
-        translator: A `nmtkit.Translator` of one bundle that torch runs.
-        bundle: Its folder.
-        source: The sentence.
-        target: Its translation; None for the model's own.
-
-    Raises:
-        UserError: The sentence is blank, or one of the two is too long.
-    """
+    """Translate a sentence, unless its translation is given, and look at all attention."""
     from nmtkit.decoding.forced import attended
 
     text = translator.text
@@ -123,47 +155,87 @@ def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -
             f"{translator.max_subwords:,} can be shown"
         )
     found = attended(translator.engine.models[0], src, tgt)
-    pieces = text.subword.pieces
+    words = [text.subword.pieces(ids) for ids in (src, [BOS_ID, *tgt], [*tgt, EOS_ID])]
     encoder, cross = found.encoder.cpu().numpy(), found.cross.cpu().numpy()
     return AttentionPicture(
         bundle=str(bundle),
         source=source,
         target=target,
         is_given=is_given,
-        src=pieces(src),
-        tgt_in=pieces([BOS_ID, *tgt]),
-        tgt_out=pieces([*tgt, EOS_ID]),
+        words={
+            "encoder": (words[0], words[0]),
+            "decoder": (words[1], words[1]),
+            "cross": (words[2], words[0]),
+        },
         weights={
             "encoder": encoder.tolist(),
             "decoder": found.decoder.tolist(),
             "cross": cross.tolist(),
         },
-        findings=findings(encoder, cross, pieces(src), text.src.lang),
+        findings=findings(encoder, cross, words[0], text.src.lang),
     )
 
 
 def view_of(picture: AttentionPicture, name: str) -> View:
-    """Read `KIND.LAYER`, `KIND.LAYER.HEAD` or `KIND.LAYER.HEAD.WORD`, such as encoder.5.all.7.
-
-    Raises:
-        UserError: It is something else, or the model or the sentence has no such layer, head or
-            word.
-    """
-    kind, *rest = name.split(".")
-    numbers = [None if each == "all" else int(each) if each.isdecimal() else 0 for each in rest]
-    form = f"write {VIEW}, such as encoder.5, cross.2.3 or encoder.5.all.7"
-    if kind not in NAMES or not 1 <= len(numbers) <= 3 or numbers[0] is None:
-        raise UserError(f"--view {shown(name)} is not understood; {form}")
+    """Read `KIND.LAYER[.HEAD[.WORD]]`, such as encoder.5.all.7."""
+    match = re.fullmatch(rf"({'|'.join(NAMES)})\.(\d+)(?:\.(\d+|all)(?:\.(\d+))?)?", name)
+    if match is None:
+        raise UserError(
+            f"--view {shown(name)} is not understood; write {VIEW}, such as cross.2.3 or "
+            "encoder.5.all.7"
+        )
+    kind, *rest = match.groups()
+    numbers = [int(each) if each and each != "all" else None for each in rest]
     layers = picture.weights[kind]
-    most = [len(layers), len(layers[0]), len(picture.words(kind)[0])]
-    for what, number, highest in zip(("layer", "head", "word"), numbers, most, strict=False):
+    most = len(layers), len(layers[0]), len(picture.words[kind][0])
+    for what, number, highest in zip(("layer", "head", "word"), numbers, most, strict=True):
         if number is not None and not 1 <= number <= highest:
-            raise UserError(
-                f"--view {shown(name)}: there are {what}s 1 to {highest:,} here; {form}"
-            )
-    layer, head, query = (*numbers, None, None)[:3]
+            raise UserError(f"--view {shown(name)}: name one of {what}s 1 to {highest:,}")
+    layer, head, query = numbers
     assert layer is not None
-    return View(kind=kind, layer=layer, head=head, query=query)
+    return View(kind, layer, head, query)
+
+
+def render_page(picture: AttentionPicture) -> str:
+    """Return a page on which layers, heads and words are chosen."""
+    script = TEMPLATES.get_template("attention.js").render()
+    content = {
+        "views": [asdict(finding.view) for finding in picture.findings],
+        "words": {
+            kind: [list(map(visible, each)) for each in both]
+            for kind, both in picture.words.items()
+        },
+        "weights": {kind: np.round(of, 5).tolist() for kind, of in picture.weights.items()},
+    }
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return TEMPLATES.get_template("attention.html.j2").render(
+        picture=picture,
+        names=NAMES,
+        hues=_hues(picture),
+        # Inside <script>, only "<" could end the data.
+        data=Markup(data.replace("<", "\\u003c")),  # noqa: S704
+        script=Markup(script),  # noqa: S704
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+
+
+def render_svg(picture: AttentionPicture, view: View) -> str:
+    """Return SVG by itself: lines between two copies of the sentence, in the colours of heads."""
+    heads = [*zip(_hues(picture), picture.weights[view.kind][view.layer - 1], strict=True)]
+    queries, keys = picture.words[view.kind]
+    return TEMPLATES.get_template("attention.svg.j2").render(
+        view=view,
+        title=picture.place(view),
+        queries=queries,
+        keys=keys,
+        heads=heads if view.head is None else [heads[view.head - 1]],
+    )
+
+
+def _hues(picture: AttentionPicture) -> list[int]:
+    """Return an angle on the circle of colours for each head."""
+    n_heads = len(picture.weights["encoder"][0])
+    return [25 + round(360 * head / n_heads) for head in range(n_heads)]
 
 
 # Heads that show something
@@ -196,30 +268,23 @@ def findings(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) ->
     varied = others.max(-1, initial=0.0).sum(-1) - np.max([np.zeros_like(sharp), *steady], 0)
     of_heads = "mean over the words of the largest "
     of_pair = "the largest specific weight "
-    return [
-        _head("alignment", of_heads + "weight on a source word", "cross", sharp),
-        *_pair("long distance", f"{of_pair}over {FAR} or more tokens between", far, is_all=True),
-        *_pair("anaphora", f"{of_pair}of a pronoun on an earlier word", back, is_all=False),
-        _head(
+    found = [
+        _best("long distance", f"{of_pair}over {FAR} or more tokens between", "encoder", far),
+        _best("anaphora", f"{of_pair}of a pronoun on an earlier word", "encoder", back),
+        _best(
             "structure",
             of_heads + "specific weight on another word, less that at the distance it prefers",
             "encoder",
             varied / max(1, n),
         ),
     ]
+    alignment = _best("alignment", of_heads + "weight on a source word", "cross", sharp)
+    return [alignment, *(each for each in found if each.value > 0)]
 
 
-def _head(name: str, measure: str, kind: Kind, values: Weights) -> Finding:
-    """Return the head with the largest of the `values` (N, H)."""
-    layer, head = map(int, np.unravel_index(values.argmax(), values.shape))
-    view = View(kind=kind, layer=layer + 1, head=head + 1)
-    return Finding(name=name, measure=measure, value=float(values.max()), view=view)
-
-
-def _pair(name: str, measure: str, weights: Weights, *, is_all: bool) -> list[Finding]:
-    """Return the query of the largest of the encoder's `weights` (N, H, L, L), if there is any."""
-    if not weights.any():
-        return []
-    layer, head, query, _ = map(int, np.unravel_index(weights.argmax(), weights.shape))
-    view = View(kind="encoder", layer=layer + 1, head=None if is_all else head + 1, query=query + 1)
-    return [Finding(name=name, measure=measure, value=float(weights.max()), view=view)]
+def _best(name: str, measure: str, kind: str, values: Weights) -> Finding:
+    """Return the head, and the query if there are some, of the largest of (N, H[, L, L])."""
+    layer, head, *rest = map(int, np.unravel_index(values.argmax(), values.shape))
+    query = rest[0] + 1 if rest else None
+    view = View(kind, layer + 1, None if name == "long distance" else head + 1, query)
+    return Finding(name, measure, float(values.max()), view)

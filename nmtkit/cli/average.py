@@ -1,15 +1,13 @@
 """nmtkit average."""
 
 import shlex
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nmtkit.cli.options import Output, command, either, tell
 from nmtkit.cli.status import training_of
 from nmtkit.errors import UserError, shown_differences
-from nmtkit.files import check_room, read_record, sha256_of, whole_folder
+from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.recipe import PAPERS_DECODING, DecodingConfig
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import read_note
@@ -50,32 +48,25 @@ def _tell_what_is_there(chain: Chain) -> None:
 # Any folders
 
 
-@dataclass(frozen=True)
-class _Model:
+class _Model(NamedTuple):
     """A bundle, or a checkpoint, which has no decoding settings."""
 
     artifact: Artifact
     origin: "Origin"
     decoding: DecodingConfig | None
-    identities: Sequence[Hashable]  # its weights, and the step of its training: no other has them
 
-    @classmethod
-    def opened(cls, folder: Path) -> "_Model":
-        from nmtkit.corpus.prepared import PreparedCorpus
-        from nmtkit.decoding.bundle import open_bundle
-        from nmtkit.model.weights import WEIGHTS
-        from nmtkit.training.checkpoint import PROGRESS, Origin, Progress, read_origin
 
-        artifact = open_directory(folder)
-        weights = artifact.manifest.files.get(WEIGHTS, folder)
-        if artifact.manifest.kind == "checkpoint":
-            origin = read_origin(artifact)
-            step = read_record(artifact.file(PROGRESS), Progress).step  # whatever the folder's name
-            return cls(artifact, origin, None, [weights, (origin.training, step)])
-        bundle = open_bundle(folder)
-        text = PreparedCorpus(artifact).hashes_of_text()
-        origin = Origin(model=bundle.description, text=text)
-        return cls(artifact, origin, bundle.decoding, [weights])
+def _opened(folder: Path) -> _Model:
+    from nmtkit.corpus.prepared import PreparedCorpus
+    from nmtkit.decoding.bundle import open_bundle
+    from nmtkit.training.checkpoint import Origin, read_origin
+
+    artifact = open_directory(folder)
+    if artifact.manifest.kind == "checkpoint":
+        return _Model(artifact, read_origin(artifact), None)
+    bundle = open_bundle(folder)
+    text = PreparedCorpus(artifact).hashes_of_text()
+    return _Model(artifact, Origin(model=bundle.description, text=text), bundle.decoding)
 
 
 @command("nmtkit average DIR DIR --output MEAN")
@@ -87,12 +78,21 @@ def _of_folders(names: list[str], output: Output = None) -> None:
     """
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import write_bundle
+    from nmtkit.model.weights import WEIGHTS
     from nmtkit.training.averaging import average_weights, check_related
 
     assert output is not None  # or it is the other form
     with whole_folder(output) as draft:
-        models = [_Model.opened(Path(name)) for name in names]
-        _check_different(models)
+        models = [_opened(Path(name)) for name in names]
+        seen: dict[str, Path] = {}
+        for artifact, _, _ in models:
+            sha256 = sha256_of(artifact.file(WEIGHTS))
+            if sha256 in seen:
+                raise UserError(
+                    f"{artifact.path} has the weights of {seen[sha256]}, and would count twice in "
+                    "the mean; name each model once"
+                )
+            seen[sha256] = artifact.path
         first = next((each for each in models if each.decoding), models[0])
         for model in models:
             _check_same_model(first, model)
@@ -122,37 +122,16 @@ average = either(
 
 def _corpus_of(checkpoint: Path) -> Artifact:
     """Return the corpus of the training that a checkpoint, or a link to one, lies in."""
-    place = checkpoint.resolve() if checkpoint.is_symlink() else checkpoint.absolute()
-    training = place.parents[1]
-    try:
-        note = read_note(training)
-        fingerprint = str((note.depends_on if note else {})["upstream"]["prepare"])
-    except (UserError, LookupError, TypeError):
+    training = checkpoint.resolve().parent.parent
+    note, runs = read_note(training), training.parent.parent
+    upstream = note.depends_on.get("upstream", {}) if note else {}
+    corpus = Store(runs).find("prepare", upstream.get("prepare", "none"))
+    if not corpus:
         raise UserError(
-            f"{checkpoint} is not in the folder of its training, which tells its vocabulary; put "
-            "it back there, or name also a bundle of the same model"
-        ) from None
-    corpus = Store(training.parents[1]).find("prepare", fingerprint)
-    if corpus is None:
-        raise UserError(
-            f"the corpus {fingerprint} that {training} was trained on is no longer there; run "
-            "`nmtkit prepare` again, or name also a bundle of the same model"
+            f"{checkpoint} is not in the folder of its training, or its corpus is no longer in "
+            f"{runs}; put them back there, or name also a bundle of the same model"
         )
     return corpus
-
-
-def _check_different(models: Sequence[_Model]) -> None:
-    """Check that no model is named twice, under whatever name."""
-    seen: dict[Hashable, Path] = {}
-    for model in models:
-        path = model.artifact.path
-        for identity in model.identities:
-            if identity in seen:
-                raise UserError(
-                    f"{path} is the same model as {seen[identity]}, and would count twice in the "
-                    "mean; name each model once"
-                )
-            seen[identity] = path
 
 
 def _check_same_model(first: _Model, other: _Model) -> None:

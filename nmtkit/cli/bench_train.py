@@ -1,6 +1,5 @@
 """nmtkit bench train."""
 
-import os
 from functools import partial
 from typing import Annotated
 
@@ -13,13 +12,12 @@ from nmtkit.reporting.show import Form, show
 SPEED = {
     "recipe": "{recipe}",
     "with": "{way}",
-    "text": "{text}",
     "target tokens/s": "{tgt_tokens_per_second:,.0f}",
     "FLOP/s": "{flops:.2e}",
     "MFU": "{mfu:.1%} of {peak_of}",
     "memory": "{memory}",
     "updates": "{steps:,}",
-    "start, s": "{start_seconds:.1f}",
+    "text": "{text}",
 }
 
 
@@ -38,10 +36,9 @@ def bench_train(
     overrides: Overrides = None,
     seconds: Seconds = 30.0,
 ) -> None:
-    """Measure training: tokens/s, MFU, memory, shares of a step's time."""
+    """Measure training: target tokens/s, MFU, memory."""
     chains = [chain_of(recipe, overrides, machine) for recipe in recipes]
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler prints messages
-    from nmtkit.cli.bench import NAMES, apart, speed_grid, training_speed
+    from nmtkit.cli.bench import apart, speed_grid, training_speed
 
     speeds = [
         apart(
@@ -52,9 +49,4 @@ def bench_train(
         )
         for chain in chains
     ]
-    shares = {"recipe": "{recipe}", **{name: f"{{parts[{name}]:.1%}}" for name in NAMES}}
-    tables = [
-        speed_grid("training", speeds, 3, SPEED),
-        speed_grid("shares of a step's time", speeds, 1, shares),
-    ]
-    show(form, speeds, tables)
+    show(form, speeds, [speed_grid("training", speeds, SPEED)])

@@ -1,5 +1,6 @@
 """nmtkit bench translate."""
 
+from functools import partial
 from itertools import filterfalse, islice, product
 from pathlib import Path
 from typing import Annotated
@@ -50,12 +51,13 @@ def bench_translate(
     if not lines:
         raise UserError(f"{source or 'standard input'} has no lines to translate; name another one")
     own = open_bundle(bundle).decoding
-    from nmtkit.cli.bench import Translation, apart, speed_grid, translation_speed
+    from nmtkit.cli.bench import apart, speed_grid, translation_speed
 
+    on = Machine(RUNS, device=device)
     speeds = [
         apart(
-            translation_speed,
-            Translation(bundle, lines, Machine(RUNS, device=device), *how),
+            partial(translation_speed, folder=bundle, lines=lines, machine=on),
+            how,
             if_killed=f"{how[0]} with beam {how[2].beam_size} was killed, perhaps for lack of "
             "memory; lower --beam or --batch",
         )
@@ -67,4 +69,4 @@ def bench_translate(
         )
     ]
     title = f"translation of {len(lines):,} sentences"
-    show(form, speeds, [speed_grid(title, speeds, 2, SPEED)])
+    show(form, speeds, [speed_grid(title, speeds, SPEED)])

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,21 +12,16 @@ from nmtkit.cli.options import FORMAT, command, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
-if TYPE_CHECKING:
-    from nmtkit.decoding.bundle import Bundle
-
 README = "README.md"
 TEXT = """
-Raw text becomes tokens as the scripts of Moses make them:
-normalize-punctuation.perl, lower-casing and tokenizer.perl, each if it is named here ("none" only
-collapses spaces):
+Raw text becomes tokens by normalize-punctuation.perl, lower-casing and tokenizer.perl of Moses,
+each if it is named here ("none" only collapses spaces):
 
 {sides}
 
-Tokens become subwords by `codes.bpe` (`subword-nmt apply-bpe -c codes.bpe`) or by
-`sentencepiece.model`, whichever is in this folder. The way back is joining subwords, then
-detokenizer.perl. A source has at most {n:,} subwords. The length penalty of this library divides by
-length ** alpha, not by ((5 + length) / 6) ** alpha.
+Tokens become subwords by `subword-nmt apply-bpe -c codes.bpe` or by `sentencepiece.model`. The way
+back is joining subwords, then detokenizer.perl. A source has at most {n:,} subwords. This library
+divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
 """
 
 
@@ -37,6 +32,33 @@ class ExportFormat(StrEnum):
     HUGGINGFACE = "huggingface"
 
 
+USAGE = {
+    ExportFormat.CTRANSLATE2: """# A model for CTranslate2
+```python
+import ctranslate2
+
+translator = ctranslate2.Translator({name})
+source = [*subwords, "</s>"]
+result = translator.translate_batch([source], beam_size={beam})
+result[0].hypotheses[0]  # subwords
+```
+""",
+    ExportFormat.HUGGINGFACE: """# A model for transformers
+```python
+import torch
+import transformers
+
+model = transformers.MarianMTModel.from_pretrained({name})
+output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol
+```
+
+An id is the number of a subword's line in `vocabulary.tsv`, from 0, or its id in
+`sentencepiece.model`, which `transformers.MarianTokenizer.from_pretrained({name})` loads. Input
+that is padded needs an `attention_mask`.
+""",
+}
+
+
 @command("nmtkit export BUNDLE exported --format ctranslate2")
 def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
@@ -44,88 +66,41 @@ def export(
     how: Annotated[ExportFormat, FORMAT],
 ) -> None:
     """Write the model of a bundle, and the files that its text needs, to a new folder."""
+    import torch
+
     from nmtkit.corpus.prepared import PreparedCorpus
+    from nmtkit.corpus.sentencepieces import SentencePieceSubword
     from nmtkit.decoding.bundle import open_bundle
+    from nmtkit.decoding.lines import MAX_SUBWORDS
+    from nmtkit.decoding.torch_engine import load_model
+    from nmtkit.interchange import ctranslate2, huggingface
 
     with whole_folder(folder) as draft:
         opened = open_bundle(bundle)
-        if opened.text.tgt.is_of_trees:
+        text, decoding = opened.text, opened.decoding
+        if text.tgt.is_of_trees:
             raise UserError(
                 f"{bundle} is a parser: only nmtkit makes trees of its output and the words of the "
                 "source; use `nmtkit translate --bundle`"
             )
-        write = _write_ctranslate2 if how == ExportFormat.CTRANSLATE2 else _write_huggingface
-        page = write(opened, draft, folder.name)
+        model, n_tokens = load_model(opened, torch.device("cpu")), text.subword.n_tokens
+        if how == ExportFormat.CTRANSLATE2:
+            unused = (f"<unused {row}>" for row in range(n_tokens, opened.description.n_rows))
+            pieces = [*text.subword.pieces(range(n_tokens)), *unused]
+            ctranslate2.write_model(draft, model, pieces, "float32", 2 * MAX_SUBWORDS)
+        else:
+            huggingface.write_model(draft, model, n_tokens, decoding, 2 * MAX_SUBWORDS)
+            if isinstance(text.subword, SentencePieceSubword):
+                langs = text.src.lang, text.tgt.lang
+                huggingface.write_tokenizer(draft, text.subword, langs, opened.max_subwords)
         for path in PreparedCorpus(opened.artifact).files_of_a_bundle():
             shutil.copyfile(path, draft / path.name)
         sides = "\n".join(
             f"- {name}: {', '.join(f'{key} = {value}' for key, value in asdict(side).items())}"
-            for name, side in (("source", opened.text.src), ("target", opened.text.tgt))
+            for name, side in (("source", text.src), ("target", text.tgt))
         )
-        page += TEXT.format(sides=sides, n=opened.max_subwords)
+        page = (USAGE[how] + TEXT).format(
+            name=repr(folder.name), beam=decoding.beam_size, sides=sides, n=opened.max_subwords
+        )
         (draft / README).write_text(page, encoding="utf-8", newline="\n")
     tell(folder)
-
-
-def _write_ctranslate2(bundle: "Bundle", folder: Path, name: str) -> str:
-    """Write a model, and return the beginning of its page."""
-    import torch
-
-    from nmtkit.decoding.lines import MAX_SUBWORDS
-    from nmtkit.decoding.torch_engine import load_model
-    from nmtkit.interchange.ctranslate2 import write_model
-
-    subword, n_rows = bundle.text.subword, bundle.description.n_rows
-    pieces = subword.pieces(range(subword.n_tokens))
-    if len(set(pieces)) < len(pieces):
-        raise UserError(
-            f"the vocabulary of {bundle.artifact.path} lists a subword twice, which CTranslate2 "
-            "can't tell apart; use --format huggingface"
-        )
-    pieces += [f"<unused {row}>" for row in range(subword.n_tokens, n_rows)]
-    model = load_model(bundle, torch.device("cpu"))
-    write_model(folder, model, pieces, "float32", 2 * MAX_SUBWORDS)
-    return f"""# A model for CTranslate2
-```python
-import ctranslate2
-
-translator = ctranslate2.Translator({name!r})
-source = [*subwords, "</s>"]
-result = translator.translate_batch([source], beam_size={bundle.decoding.beam_size})
-result[0].hypotheses[0]  # subwords
-```
-"""
-
-
-def _write_huggingface(bundle: "Bundle", folder: Path, name: str) -> str:
-    """Write a model, and return the beginning of its page."""
-    import torch
-
-    from nmtkit.corpus.sentencepieces import SentencePieceSubword
-    from nmtkit.decoding.lines import MAX_SUBWORDS
-    from nmtkit.decoding.torch_engine import load_model
-    from nmtkit.interchange.huggingface import write_model, write_tokenizer
-
-    model, text = load_model(bundle, torch.device("cpu")), bundle.text
-    write_model(folder, model, text.subword.n_tokens, bundle.decoding, 2 * MAX_SUBWORDS)
-    if isinstance(text.subword, SentencePieceSubword):
-        langs = text.src.lang, text.tgt.lang
-        write_tokenizer(folder, text.subword, langs, bundle.max_subwords)
-        usage = f"""tokenizer = transformers.MarianTokenizer.from_pretrained({name!r})
-output = model.generate(**tokenizer(tokens, return_tensors="pt"))  # tokens: a string
-tokenizer.batch_decode(output, skip_special_tokens=True)"""
-    else:
-        usage = "output = model.generate(torch.tensor([[*ids, 2]]))  # 2 is the end symbol"
-    return f"""# A model for transformers
-```python
-import torch
-import transformers
-
-model = transformers.MarianMTModel.from_pretrained({name!r})
-{usage}
-```
-
-The logits are those of nmtkit but for rounding (1e-5). An id is the number of a subword's line in
-`vocabulary.tsv`, from 0, or its id in `sentencepiece.model`. Input that is padded needs an
-`attention_mask`.
-"""

@@ -1,11 +1,10 @@
 """nmtkit gc: free what no recipe needs any more, and nothing else."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
@@ -17,20 +16,18 @@ from nmtkit.cli.known_runs import (
     made_grid,
     named_chain,
     recorded,
-    upstream_of,
+    with_sources,
 )
 from nmtkit.cli.options import chain_of, command
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.recipe_file import bundled_recipes
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.stages.code import Code
-from nmtkit.store import MANIFEST, Store
+from nmtkit.store import MANIFEST, MEASUREMENTS, Artifact, Store, open_directory
+from nmtkit.training.metrics import METRICS
 
-Places = set[tuple[str, str]]  # stages and fingerprints
-GONE, NEEDED = "gone", "needed"
+Places = set[tuple[str, ...]]  # stages and fingerprints
 Told = list[tuple[Made, str]]  # each with the reason
 # Of what is not published: whether it is kept without --drafts and with it, and why.
 UNPUBLISHED = {
@@ -61,7 +58,7 @@ def gc(
     show(Form(), None, [*grids, *([] if freed else ["nothing to free"])])
     if not freed:
         return
-    size = decimal(disk_bytes([Path(each.path) for each, _ in freed], freed=True))
+    size = decimal(disk_bytes([Path(each.path) for each, _ in freed]))
     if not yes:
         if not sys.stdin.isatty():
             raise UserError(f"nothing was freed; add --yes to free these {size}")
@@ -78,118 +75,99 @@ def gc(
 def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tuple[Told, Told]:
     """Return what can be freed, and what is kept although no recipe may need it, in their order.
 
-    A recipe needs what it would find today, and what it would find with code of nmtkit that
-    `--remake` made something with. The recipes are those that come with nmtkit, and those
-    that the artifacts themselves name, with the overrides that they were run with. Where such a
-    recipe is gone, it may have been renamed, so that the others in its folder count too; where its
-    folder is gone, it may have been moved, or be on a disk that is not mounted.
-
-    Args:
-        keep: runs that are needed besides, as one types them, or paths of artifacts.
-        drafts: whether drafts of stopped runs and damaged checkpoints are to be freed.
-
-    Raises:
-        UserError: one of `keep` does not exist.
+    Recipes need what they would find today. They are those that the artifacts themselves name,
+    with the overrides that they were run with, and those to `keep`.
     """
     store = Store(machine.runs_dir)
-    there = [(each, recorded(Path(each.path)).run) for each in made(machine.runs_dir)]
-    codes = list(_remade(store))
-    needs = {run.run: _needs(run, machine, codes) for _, run in there if run}
-    needed = Places().union(*(each for each in needs.values() if isinstance(each, set)))
-    for recipe in [path.stem for path in bundled_recipes()] + _renamed(run for _, run in there):
-        # A download has to come for its hash to be known, or it is another TOML file.
-        with suppress(UserError):
-            needed |= _needs_of(chain_of(recipe, [], machine), codes)
+    there = [(each, recorded(Path(each.path)).run) for each in made(store.folder)]
+    published = [artifact for stage in STAGES for artifact in store.all(stage)]
+    runs = {run.run: run for each, run in there if run and each.state in ("published", "damaged")}
+    needed, unread = Places(), {}
+    for name, run in runs.items():
+        try:
+            needed |= _needs(chain_of(run.recipe, run.overrides, machine), published)
+        except UserError as error:
+            unread[name] = _without(Path(run.recipe), error)
+    for recipe in _renamed(runs.values()):
+        with suppress(UserError):  # it is another TOML file
+            needed |= _needs(chain_of(recipe, [], machine), published)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
-            needed.add(_place(Path(named)))
+            needed.add(Path(named).resolve().parts[-2:])
         else:
-            needed |= _needs_of(named_chain(named, machine), codes)
+            needed |= _needs(named_chain(named, machine), published)
+    needed |= _sources([store.place(*each) for each in needed], store)
     decided = [
-        (each, *_decide(each, run, needs[run.run] if run else Places(), drafts=drafts))
+        (each, *_decide(each, run, unread, drafts=drafts))
         for each, run in there
+        if Path(each.path).parts[-2:] not in needed
     ]
-    for each, is_kept, _ in decided:
-        if is_kept:
-            needed |= {(each.stage, each.fingerprint), *upstream_of(Path(each.path)).items()}
-    _close(needed, store)
-    freed, kept = [], []
-    for each, is_kept, why in decided:
-        if is_kept and why != NEEDED:
-            kept.append((each, why))
-        elif each.state != "published" or (each.stage, each.fingerprint) not in needed:
-            freed.append((each, why))
+    kept = [(each, why) for each, is_kept, why in decided if is_kept]
+    needed |= _sources([Path(each.path) for each, _ in kept], store)
+    freed = [(each, why) for each, _, why in decided if Path(each.path).parts[-2:] not in needed]
     return freed, kept
 
 
+def _needs(chain: Chain, published: Sequence[Artifact]) -> Places:
+    """Return what a run would find, whatever code and whatever SACREBLEU_SEED made it."""
+    needed = Places((stage, chain.fingerprint(stage)) for stage in STAGES)
+    for stage in STAGES:
+        wanted = _of_recipe(chain.depends_on(stage))
+        for artifact in published:
+            then = artifact.manifest.depends_on
+            if (
+                artifact.manifest.kind == stage
+                and _of_recipe(then) == wanted
+                and needed.issuperset(then.get("upstream", {}).items())
+            ):
+                needed.add((stage, artifact.path.name))
+    bundles = (bundle.artifact.path.resolve() for bundle in chain.bundles.values())
+    return needed.union(path.parts[-2:] for path in bundles)
+
+
+def _of_recipe(depends_on: Mapping[str, Any]) -> dict[str, Any]:
+    others = ("code", "seed", "upstream")
+    return {key: value for key, value in depends_on.items() if key not in others}
+
+
+def _sources(paths: Iterable[Path], store: Store) -> Places:
+    """Return some folders and all that they were made from."""
+    found = (each for path in paths for each in with_sources(path, store.folder))
+    return Places(each.parts[-2:] for each in found)
+
+
+def _renamed(runs: Iterable[Provenance]) -> list[str]:
+    """Return the recipes that are where a recorded one was; it may have been renamed."""
+    paths = (Path(run.recipe) for run in runs)
+    folders = {path.parent for path in paths if path.is_absolute() and not path.exists()}
+    return [str(recipe) for folder in folders for recipe in folder.glob("*.toml")]
+
+
+def _without(recipe: Path, error: UserError) -> tuple[bool, str]:
+    """Return whether what a recipe made is kept although it can't be read, and why."""
+    if not recipe.is_absolute() or recipe.exists():
+        return True, f"its recipe cannot be read: {error}"
+    if recipe.parent.is_dir():
+        return False, f"its recipe {recipe} is gone"
+    return True, f"there is no folder {recipe.parent}; was it moved?"
+
+
 def _decide(
-    each: Made, run: Provenance | None, needs: Places | str, *, drafts: bool
+    each: Made, run: Provenance | None, unread: Mapping[str, tuple[bool, str]], *, drafts: bool
 ) -> tuple[bool, str]:
-    """Return whether a folder is kept if nothing else needs it, and why."""
+    """Return whether what no recipe needs is kept, and why."""
     if each.state != "published":
         *is_kept, why = UNPUBLISHED[each.state]
         return is_kept[drafts], why
     if run is None:
         return True, "it does not say which recipe it is of"
-    if needs == GONE:
-        return False, f"its recipe {run.recipe} is gone"
-    if isinstance(needs, str):
-        return True, f"its recipe cannot be read: {needs}"
-    if (each.stage, each.fingerprint) in needs:
-        return True, NEEDED
-    return False, "its recipe or its texts have changed since"
+    if others := _others(Path(each.path)):
+        return True, f"its manifest does not name {others[0]}"
+    return unread.get(run.run, (False, "its recipe or its texts have changed since"))
 
 
-def _remade(store: Store) -> Iterator[Code]:
-    """Yield each code that `--remake` made an artifact with, and none."""
-    yield {}
-    for stage in STAGES:
-        for artifact in store.all(stage):
-            if "code" in artifact.manifest.depends_on:
-                yield artifact.manifest.code
-
-
-def _needs(run: Provenance, machine: Machine, codes: Sequence[Code]) -> Places | str:
-    """Return what a recorded run would find today, or why that is not known."""
-    path = Path(run.recipe)
-    if path.is_absolute() and not path.exists():
-        if path.parent.is_dir():
-            return GONE
-        return f"there is no folder {path.parent}; was it moved?"
-    try:
-        return _needs_of(chain_of(run.recipe, run.overrides, machine), codes)
-    except UserError as error:
-        return str(error)
-
-
-def _renamed(runs: Iterable[Provenance | None]) -> list[str]:
-    """Return the recipes that are where a recorded one was."""
-    paths = (Path(run.recipe) for run in runs if run is not None)
-    folders = {path.parent for path in paths if path.is_absolute() and not path.exists()}
-    return [str(recipe) for folder in folders for recipe in folder.glob("*.toml")]
-
-
-def _needs_of(chain: Chain, codes: Sequence[Code]) -> Places:
-    places = Places()
-    for code in codes:
-        of_code = copy(chain)
-        of_code.code = code
-        places |= {(stage, of_code.fingerprint(stage)) for stage in STAGES}
-        scores = {**of_code.depends_on("score"), "seed": None}  # those of any SACREBLEU_SEED
-        for artifact in chain.store.all("score"):
-            if {**artifact.manifest.depends_on, "seed": None} == scores:
-                places.add(("score", artifact.path.name))
-    return places.union(_place(bundle.artifact.path) for bundle in chain.bundles.values())
-
-
-def _place(path: Path) -> tuple[str, str]:
-    return path.resolve().parent.name, path.resolve().name
-
-
-def _close(needed: Places, store: Store) -> None:
-    """Add what the needed artifacts were made from."""
-    left = list(needed)
-    while left:
-        new = set(upstream_of(store.place(*left.pop())).items()) - needed
-        needed |= new
-        left += new
+def _others(path: Path) -> list[str]:
+    """Return the files and links in a published folder that were not published with it."""
+    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
+    files = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
+    return sorted({each.relative_to(path).as_posix() for each in files} - known)

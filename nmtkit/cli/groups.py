@@ -54,7 +54,7 @@ GROUPS: Groups = {
 }
 OF_BENCH: Groups = {
     "Commands": {
-        "train": "Measure training: tokens/s, MFU, memory, shares of a step's time.",
+        "train": "Measure training: target tokens/s, MFU, memory.",
         "translate": "Measure translation: sentences/s, tokens/s, memory.",
         "layers": "Measure Table 1: self-attention, recurrence and convolution.",
     }
@@ -93,12 +93,10 @@ class _Command(TyperCommand):
 class _Group(TyperGroup):
     """Commands whose modules are imported when they are typed."""
 
-    groups: Groups
-    prefix = ""  # of the modules
-
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, *, groups: Groups = GROUPS, prefix: str = "", **given: Any) -> None:
         super().__init__(**given)
-        names = [name for group in self.groups.values() for name in group]
+        self.groups, self.prefix = groups, prefix  # of the names of modules
+        names = [name for group in groups.values() for name in group]
         self.commands = dict.fromkeys(names)  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
@@ -109,8 +107,11 @@ class _Group(TyperGroup):
         """Import a command; None if there is none of this name."""
         if cmd_name not in self.commands:
             return None
-        if cmd_name == "bench":
-            return typer.main.get_group(bench)
+        text = next(group[cmd_name] for group in self.groups.values() if cmd_name in group)
+        if cmd_name == "bench" and not self.prefix:
+            example = "Example: nmtkit bench train demo"
+            given = {"no_args_is_help": True, "epilog": example, **SETTINGS}
+            return _Group(name="bench", groups=OF_BENCH, prefix="bench_", help=text, **given)
         name = {"import": "import_model"}.get(cmd_name, cmd_name)
         module = import_module(f"nmtkit.cli.{self.prefix}{name}")
         function = getattr(module, f"{self.prefix}{name}")
@@ -118,7 +119,7 @@ class _Group(TyperGroup):
         one.command(
             cmd_name,
             cls=_Command,
-            help=next(group[cmd_name] for group in self.groups.values() if cmd_name in group),
+            help=text,
             epilog=f"Example: {getattr(function, 'example', '')}",
         )(function)
         return typer.main.get_command(one)
@@ -131,24 +132,8 @@ class _Group(TyperGroup):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
-class _Commands(_Group):
-    groups = GROUPS
-
-
-class _Bench(_Group):
-    groups = OF_BENCH
-    prefix = "bench_"
-
-
 app = typer.Typer(
-    name="nmtkit", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False, **SETTINGS
-)
-bench = typer.Typer(
-    name="bench",
-    cls=_Bench,
-    no_args_is_help=True,
-    help="Measure the speed of this machine.",
-    **SETTINGS,
+    name="nmtkit", cls=_Group, no_args_is_help=True, pretty_exceptions_enable=False, **SETTINGS
 )
 
 
@@ -175,8 +160,3 @@ def nmtkit(
         from nmtkit import progress  # imports rich, which help does not need
 
         progress.console.quiet = True
-
-
-@bench.callback(epilog="Example: nmtkit bench train demo")
-def _bench() -> None:
-    """Measure the speed of this machine."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nmtkit import progress
 from nmtkit.cli.options import Langpair, Lowercase, command, tell
 from nmtkit.errors import UserError
 from nmtkit.files import check_room, sha256_of, whole_folder
@@ -16,8 +15,6 @@ from nmtkit.store import write_manifest
 
 if TYPE_CHECKING:
     from nmtkit.interchange.fairseq import Dictionary
-
-HYPHEN = "@-@"  # what tokenizer.perl -a makes of a hyphen in a word
 
 
 class Tokenizer(StrEnum):
@@ -80,11 +77,7 @@ def import_model(
                 "trained with"
             )
         if hyphens is None:
-            hyphens = HYPHEN in dictionary.pieces
-            no = "" if hyphens else "not "
-            progress.say(
-                f"import: {HYPHEN} is {no}in the dictionary, so words are {no}split at hyphens"
-            )
+            hyphens = "@-@" in dictionary.pieces  # what tokenizer.perl -a makes of them
         src, tgt = (
             Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
             for lang in langs

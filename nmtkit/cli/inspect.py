@@ -1,12 +1,7 @@
-"""nmtkit inspect: what a prepared corpus contains, to check before training on it.
-
-Ids and offsets are read in chunks, so a corpus may be larger than memory. The size of the result is
-bounded, whatever the corpus contains.
-"""
+"""nmtkit inspect: what a prepared corpus contains, to check before training on it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,96 +10,136 @@ import numpy.typing as npt
 from nmtkit import progress
 from nmtkit.cli.options import Html, command
 from nmtkit.corpus.moses import Tokenization
-from nmtkit.corpus.prepared import SIDES, PreparedCorpus
-from nmtkit.corpus.prepared import Split as SplitName
-from nmtkit.corpus.store import Ids
+from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.subword import Subword
-from nmtkit.evaluation.bleu import sacre_bleu
+from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
-from nmtkit.reporting import inspection as facts
-from nmtkit.reporting.code import marked
-from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.chart import Axis, Chart, Series
+from nmtkit.reporting.code import code_note, marked
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import verify
 from nmtkit.symbols import EOS_ID, SPECIALS, UNK_ID
 
-Ints = npt.NDArray[np.int64]
-Pair = dict[str, Any]  # of samples.json
+Facts = dict[str, Any]  # plain values, as --json prints them
+Values = npt.NDArray[Any]
 
-PAIRS_PER_CHUNK = 2**20  # 50 MB of lengths and ratios
-
-# Logarithms of ratios are counted in fine bins, so that quantiles are exact to 0.3 %.
-FINE_BINS_PER_OCTAVE = 120
-OCTAVES = 10  # up and down; ratios beyond are counted in the last bin
-FINE_BINS_PER_BIN = 15  # a bin that is shown is an eighth of an octave; odd, to center one at 1
-SHOWN_OCTAVES = 2
-
-LENGTH_BINS = 40  # at most
-BIN_WIDTHS = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 5))
-
-N_EXAMPLES = 20  # of words
-MAX_SAMPLES = 24
-MAX_DROPPED = 30
-MAX_CHARACTERS = 300  # of a line that is shown
-MAX_IDS = 150
-MAX_WORD_CHARACTERS = 40
+QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+LENGTH_BINS = 40
+RATIO_EDGES = 2.0 ** (np.arange(-16.5, 17) / 8)  # of bins from 1/4 to 4, one of them around 1
+RARE = {"never": 1, "fewer than 10 times": 10, "fewer than 100 times": 100}
+N_WORDS = 20
+MAX_CHARACTERS = 300  # of a text that is shown
 
 
 @command("nmtkit inspect demo --html corpus.html")
 def inspect(chain: Chain, form: Form, html: Html = None) -> None:
     """Show lengths, vocabulary and samples of a prepared corpus."""
-    prepared = PreparedCorpus(verify(chain.need("prepare")))
-    other = other_code(prepared.artifact.manifest)
-    found = replace(gather(chain.recipe, prepared), other_code=other)
+    facts = facts_of(chain.recipe, PreparedCorpus(verify(chain.need("prepare"))))
     if html is not None:
-        replace_page(html, facts.render_page(found))
+        replace_page(html, page_of(facts))
         progress.say(f"inspect: wrote {html}")
-    title = f"nmtkit inspect {found.recipe}: {marked(found.path, other)}"
-    show(form, found, [title, *facts.notes(found), *facts.grids(found), *facts.sample_grids(found)])
+    title = f"nmtkit inspect {facts['recipe']}: {marked(facts['path'], facts['other_code'])}"
+    show(form, facts, [title, *notes(facts), *grids(facts).values(), *sample_grids(facts)])
 
 
-def gather(recipe: Recipe, prepared: PreparedCorpus) -> facts.Inspection:
-    """Describe a prepared corpus."""
+def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
+    """Describe a prepared corpus; lengths are in subwords, end symbols counted."""
     samples, subword, both = prepared.samples(), prepared.subword(), prepared.tokenizations()
-    src, tgt = both.src, both.tgt
-    limit = recipe.model.max_positions
-    train = _split(prepared, "train", subword, limit, None)
-    done = {"normalized": src.normalize_punctuation, "lower-cased": src.lowercase}
-    return facts.Inspection(
-        recipe=recipe.name,
-        description=recipe.description,
-        path=str(prepared.path),
-        max_positions=limit,
-        normalizing=", ".join(name for name, is_done in done.items() if is_done),
-        corpora=[
-            facts.TrainingCorpus(each.corpus, each.pairs, each.kept, each.dropped)
-            for each in prepared.counts().train
+    hows = {"src": both.src, "tgt": both.tgt}
+    names = {side: how.lang for side, how in hows.items()}
+    names["ratio"] = f"{names['tgt']}/{names['src']}"
+    of: dict[tuple[str, str], Values] = {}  # lengths of each split and side, and their ratios
+    counts: dict[tuple[str, str], Values] = {}  # of each token
+    for split in SPLITS:
+        for side in SIDES:
+            ids = prepared.ids(split, side)
+            of[split, side], counts[split, side] = ids.lengths, ids.counts(subword.n_tokens)
+        of[split, "ratio"] = of[split, "tgt"] / of[split, "src"]
+    longer = np.maximum(of["train", "src"], of["train", "tgt"])
+    subwords = (counts["train", "src"] + counts["train", "tgt"])[len(SPECIALS) :]
+    return {
+        "recipe": recipe.name,
+        "description": recipe.description,
+        "path": str(prepared.path),
+        "other_code": other_code(prepared.artifact.manifest),
+        "names": names,
+        "corpora": prepared.counts().model_dump()["train"],
+        "max_positions": recipe.model.max_positions,
+        "n_too_long": int(np.count_nonzero(longer > recipe.model.max_positions)),
+        "lengths": _lengths(of, {place: int(each[UNK_ID]) for place, each in counts.items()}),
+        "histograms": _histograms(of),
+        "vocabulary": {
+            "method": recipe.subword.method,
+            "tokens": subword.n_tokens,
+            "rows": recipe.model.rows_for(subword.n_tokens),
+            "subwords": len(subwords),
+            "rare": {name: int(np.count_nonzero(subwords < n)) for name, n in RARE.items()},
+        },
+        "words": [_words(prepared.dev_lines(side), hows[side], subword) for side in SIDES],
+        "round_trip": _round_trip(recipe, both.tgt, prepared.dev_lines("tgt")),
+        "samples": [
+            {**pair, **{side: _steps(pair[side], hows[side], subword) for side in SIDES}}
+            for pair in samples["kept"]
         ],
-        splits=[train, _split(prepared, "dev", subword, limit, train.sides[0].histogram.starts)],
-        vocabulary=_vocabulary(recipe, prepared, subword),
-        splitting=(
-            _splitting(prepared.dev_lines("src"), src, subword),
-            _splitting(prepared.dev_lines("tgt"), tgt, subword),
-        ),
-        round_trip=_round_trip(recipe, tgt, prepared.dev_lines("tgt")),
-        samples=[
-            facts.SamplePair(
-                pair["corpus"],
-                pair["line"],
-                _steps(pair["src"], src, subword),
-                _steps(pair["tgt"], tgt, subword),
-            )
-            for pair in _some_of_each(samples["kept"], "corpus", MAX_SAMPLES)
+        "dropped": [
+            {**pair, **{side: {"raw": _cut(pair[side])} for side in SIDES}}
+            for pair in samples["dropped"]
         ],
-        dropped=[
-            facts.DroppedPair(
-                pair["corpus"], pair["line"], pair["reason"], *(_cut(pair[side]) for side in SIDES)
-            )
-            for pair in _some_of_each(samples["dropped"], "reason", MAX_DROPPED)
-        ],
-    )
+    }
+
+
+def _lengths(
+    of: Mapping[tuple[str, str], Values], n_unknown: Mapping[tuple[str, str], int]
+) -> list[Facts]:
+    """Return quantiles, mean and tokens of each split and side, and of the ratios."""
+    rows = []
+    for (split, side), values in of.items():
+        found = np.quantile(values, [*QUANTILES.values()], method="inverted_cdf").tolist()
+        row = {"split": split, "of": side, "pairs": len(values), "mean": float(values.mean())}
+        row |= dict(zip(QUANTILES, found, strict=True))
+        if side != "ratio":
+            row |= {"tokens": int(values.sum()), "unknown": n_unknown[split, side]}
+        rows.append(row)
+    return rows
+
+
+def _histograms(of: Mapping[tuple[str, str], Values]) -> Facts:
+    """Return the middles of bins and the percentage of each split in them; the last are open."""
+    found: Facts = {}
+    for side in (*SIDES, "ratio"):
+        edges = RATIO_EDGES if side == "ratio" else _length_edges(of["train", side])
+        middles = np.sqrt(edges[1:] * edges[:-1]) if side == "ratio" else edges[:-1] + edges[0]
+        found[side] = {}
+        for split in SPLITS:
+            bins = np.searchsorted(edges[1:-1], of[split, side], "right")
+            shares = 100 * np.bincount(bins, minlength=len(middles)) / len(bins)
+            found[side][split] = [*zip(middles.tolist(), shares.tolist(), strict=True)]
+    return found
+
+
+def _length_edges(lengths: Values) -> Values:
+    """Return the edges of bins for 99.9 % of the lengths, and of one more."""
+    typical = int(np.quantile(lengths, 0.999))
+    width = 1 + typical // LENGTH_BINS
+    return np.arange(width / 2, typical + 2 * width, width)
+
+
+def _words(lines: Sequence[str], how: Tokenization, subword: Subword) -> Facts:
+    """Count the running words of one side of dev, and how they are split."""
+    words = Counter(word for line in lines for word in how.tokenize(line).split())
+    ids = {word: subword.encode(word) for word in words}
+    unknown = Counter({word: n for word, n in words.items() if UNK_ID in ids[word]})
+    return {
+        "lang": how.lang,
+        "words": words.total(),
+        "whole": sum(n for word, n in words.items() if len(ids[word]) == 1),
+        "subwords": sum(n * len(ids[word]) for word, n in words.items()),
+        "unknown": {_cut(word): n for word, n in unknown.most_common(N_WORDS)},
+    }
 
 
 def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | None:
@@ -116,183 +151,152 @@ def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | 
         return None
     hyps = [how.detokenize(how.tokenize(line)) for line in lines]
     lang, lowercase = recipe.corpus.tgt_lang, recipe.scoring.lowercase
-    return sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1).score
+    bleu = sacre_bleu(hyps, lines, lang=lang, lowercase=lowercase, n_bootstrap=1)
+    return float(bleu["score"])
 
 
-# Lengths and ratios
-
-
-def _split(
-    prepared: PreparedCorpus,
-    name: SplitName,
-    subword: Subword,
-    max_positions: int,
-    starts: list[float] | None,
-) -> facts.Split:
-    """Describe a split; `starts` are those of the bins of lengths, None for what suits it."""
-    both = [prepared.ids(name, side) for side in SIDES]
-    lengths = [np.zeros(1, np.int64), np.zeros(1, np.int64)]  # sentences of each length
-    ratios = np.zeros(2 * OCTAVES * FINE_BINS_PER_OCTAVE + 1, np.int64)  # pairs per fine bin
-    middle, n_too_long = len(ratios) // 2, 0
-    for start in range(0, len(both[0]), PAIRS_PER_CHUNK):
-        src, tgt = (np.diff(ids.offsets[start : start + PAIRS_PER_CHUNK + 1]) for ids in both)
-        lengths = [
-            _sum(one, np.bincount(more)) for one, more in zip(lengths, (src, tgt), strict=True)
-        ]
-        fine = np.rint(np.log2(tgt / src) * FINE_BINS_PER_OCTAVE).astype(np.int64)
-        ratios += np.bincount(np.clip(fine, -middle, middle) + middle, minlength=len(ratios))
-        n_too_long += int(np.count_nonzero(np.maximum(src, tgt) > max_positions))
-    starts = starts or _length_starts(lengths)
-
-    def side(number: int) -> facts.Side:
-        how = (prepared.tokenizations().src, prepared.tokenizations().tgt)[number]
-        words: Counter[str] = Counter()
-        if name == "dev":  # train has only ids
-            words = _unknown_words(both[number], prepared.dev_lines(SIDES[number]), how, subword)
-        return facts.Side(
-            lang=how.lang,
-            n_tokens=len(both[number].ids),
-            lengths=_quantiles(lengths[number], float),
-            histogram=_length_histogram(lengths[number], starts),
-            n_unknown=int(both[number].counts(subword.n_tokens)[UNK_ID]),
-            unknown_words=[
-                facts.Counted(_cut(word, MAX_WORD_CHARACTERS), count)
-                for word, count in words.most_common(N_EXAMPLES)
-            ],
-        )
-
-    return facts.Split(
-        name=name,
-        n_pairs=len(both[0]),
-        n_too_long=n_too_long,
-        sides=(side(0), side(1)),
-        ratios=_quantiles(ratios, _ratio),
-        ratio_histogram=_ratio_histogram(ratios),
-    )
-
-
-def _sum(counts: Ints, more: Ints) -> Ints:
-    longest = max(len(counts), len(more))
-    return np.pad(counts, (0, longest - len(counts))) + np.pad(more, (0, longest - len(more)))
-
-
-def _quantiles(counts: Ints, value: Callable[[int], float]) -> facts.Quantiles:
-    """Return quantiles of values, where the i-th smallest is `value(i)`, `counts[i]` times."""
-    so_far = np.cumsum(counts)
-
-    def quantile(percent: int) -> float:
-        rank = -(-int(so_far[-1]) * percent // 100)  # in integers, to be exact
-        return value(int(np.searchsorted(so_far, rank)))
-
-    return facts.Quantiles(quantile(50), quantile(95), quantile(99), quantile(100))
-
-
-def _length_starts(lengths: Sequence[Ints]) -> list[float]:
-    """Return the starts of equal bins that cover 99.9 % of the sentences of each side."""
-    typical = max(int(np.searchsorted(np.cumsum(one), 0.999 * one.sum())) for one in lengths)
-    width = next(width for width in BIN_WIDTHS if typical <= width * (LENGTH_BINS - 1))
-    longest = max(len(one) - 1 for one in lengths)
-    return [*map(float, range(1, min(longest, typical + width) + 1, width))]
-
-
-def _length_histogram(lengths: Ints, starts: list[float]) -> facts.Histogram:
-    # Bins beyond the longest sentence of this side are empty.
-    padded = _sum(lengths, np.zeros(int(starts[-1]) + 1, np.int64))
-    return facts.Histogram(starts, np.add.reduceat(padded, [*map(int, starts)]).tolist())
-
-
-def _ratio(fine_bin: float) -> float:
-    return float(2.0 ** (fine_bin / FINE_BINS_PER_OCTAVE - OCTAVES))
-
-
-def _ratio_histogram(ratios: Ints) -> facts.Histogram:
-    """Return bins of an eighth of an octave; the outermost, at 1/4 and 4, are open-ended."""
-    middle = len(ratios) // 2
-    n_beside = SHOWN_OCTAVES * FINE_BINS_PER_OCTAVE // FINE_BINS_PER_BIN
-    first = middle - n_beside * FINE_BINS_PER_BIN - FINE_BINS_PER_BIN // 2
-    starts = [first + i * FINE_BINS_PER_BIN for i in range(2 * n_beside + 1)]
-    counts = np.add.reduceat(ratios, [0, *starts[1:]])
-    return facts.Histogram([_ratio(start - 0.5) for start in starts], counts.tolist())
-
-
-def _unknown_words(
-    side: Ids, lines: Sequence[str], how: Tokenization, subword: Subword
-) -> Counter[str]:
-    places = np.flatnonzero(side.ids == UNK_ID)
-    sentences = set(np.searchsorted(side.offsets, places, side="right").tolist())  # from 1
-    return Counter(
-        word
-        for number, line in enumerate(lines, start=1)
-        if number in sentences
-        for word in how.tokenize(line).split()
-        if UNK_ID in subword.encode(word)
-    )
-
-
-# Subwords
-
-
-def _vocabulary(recipe: Recipe, prepared: PreparedCorpus, subword: Subword) -> facts.Vocabulary:
-    of_sides = (prepared.ids("train", side).counts(subword.n_tokens) for side in SIDES)
-    counts: Ints = np.add(*of_sides)[len(SPECIALS) :]
-    return facts.Vocabulary(
-        method=recipe.subword.method,
-        n_tokens=subword.n_tokens,
-        n_rows=recipe.model.rows_for(subword.n_tokens),
-        n_subwords=len(counts),
-        n_never=int(np.count_nonzero(counts == 0)),
-        n_under_10=int(np.count_nonzero(counts < 10)),
-        n_under_100=int(np.count_nonzero(counts < 100)),
-    )
-
-
-def _splitting(lines: Sequence[str], how: Tokenization, subword: Subword) -> facts.Splitting:
-    words = Counter(word for line in lines for word in how.tokenize(line).split())
-    n_pieces = {word: len(subword.encode(word)) for word in words}
-    return facts.Splitting(
-        lang=how.lang,
-        n_words=words.total(),
-        n_whole=sum(n for word, n in words.items() if n_pieces[word] == 1),
-        n_pieces=sum(n * n_pieces[word] for word, n in words.items()),
-    )
-
-
-# Samples
-
-
-def _some_of_each(pairs: Sequence[Pair], key: str, most: int) -> list[Pair]:
-    """Return at most `most` pairs in order, spread evenly over the groups and within each."""
-    groups: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        groups.setdefault(pair[key], []).append(pair)
-    each = max(1, most // max(1, len(groups)))
-    counts = {name: min(each, len(group)) for name, group in groups.items()}
-    spread = [
-        group[i * len(group) // counts[name]]
-        for name, group in groups.items()
-        for i in range(counts[name])
-    ]
-    return spread[:most]
-
-
-def _steps(line: str, how: Tokenization, subword: Subword) -> facts.Steps:
-    raw = line[:MAX_CHARACTERS]
-    tokens = how.tokenize(line if how.is_of_trees else raw)  # a part of a tree is none
+def _steps(line: str, how: Tokenization, subword: Subword) -> dict[str, str]:
+    """Return a raw line and what each step makes of it."""
+    tokens = how.tokenize(line)
     ids = [*subword.encode(tokens), EOS_ID]
-    return facts.Steps(
-        lang=how.lang,
-        raw=raw,
-        n_left_out=len(line) - len(raw),
-        normalized=_cut(replace(how, tokenizer="none").tokenize(raw), 2 * MAX_CHARACTERS),
-        tokens=_cut(tokens, 2 * MAX_CHARACTERS),  # an ampersand becomes five characters
-        pieces=[_cut(piece, MAX_WORD_CHARACTERS) for piece in subword.pieces(ids[:MAX_IDS])],
-        ids=ids[:MAX_IDS],
-        n_ids=len(ids),
+    pieces = " ".join(subword.pieces(ids))
+    steps = {"raw": line, "tokens": tokens, "subwords": pieces, "ids": " ".join(map(str, ids))}
+    return {name: _cut(text) for name, text in steps.items()}
+
+
+def _cut(text: str) -> str:
+    """Cut a text that is too long, and say how much is missing."""
+    n_more = len(text) - MAX_CHARACTERS
+    return f"{text[:MAX_CHARACTERS]}... ({n_more:,} more characters)" if n_more > 0 else text
+
+
+# What people read
+
+
+def notes(facts: Facts) -> list[str]:
+    """Return what training leaves out, what Moses loses of dev, and words that are unknown."""
+    found = [
+        f"Kept pairs with a side longer than max_positions = {facts['max_positions']:,} tokens, "
+        f"which training leaves out: {facts['n_too_long']:,}"
+    ]
+    if facts["round_trip"] is not None:
+        found.append(
+            f"Round trip: tokenized and detokenized by Moses, the {facts['names']['tgt']} text of "
+            f"dev scores {facts['round_trip']:.2f} sacreBLEU against itself; no translation of it "
+            "can be expected to score more."
+        )
+    found += [
+        f"Words of dev, {side['lang']}, with an unknown token: {', '.join(side['unknown'])}"
+        for side in facts["words"]
+        if side["unknown"]
+    ]
+    return [*found, *filter(None, [code_note(facts["other_code"])])]
+
+
+def grids(facts: Facts) -> dict[str, Grid]:
+    """Return the tables, by the section of the page that they stand in."""
+    return {
+        "Corpora": _corpora_grid(facts["corpora"]),
+        "Lengths": _lengths_grid(facts),
+        "Vocabulary": _vocabulary_grid(facts["vocabulary"], facts["words"]),
+    }
+
+
+def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
+    """Return the training pairs that were read, kept, and dropped why."""
+    groups = []
+    for each in corpora:
+        dropped = {f"dropped: {_spoken(reason)}": n for reason, n in each["dropped"].items()}
+        numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
+        shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
+        groups.append([(each["corpus"], *share) for share in shares])
+    return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
+
+
+def _lengths_grid(facts: Facts) -> Grid:
+    """Return the lengths of the sentences of each side, and their ratios."""
+    keys = (*QUANTILES, "mean", "tokens", "unknown")
+    groups = [
+        [
+            (
+                f"{split}, {row['pairs']:,} pairs",
+                facts["names"][row["of"]],
+                *(_number(row[key]) if key in row else "" for key in keys),
+            )
+            for row in facts["lengths"]
+            if row["split"] == split
+        ]
+        for split in SPLITS
+    ]
+    return Grid("lengths in subword tokens", ("split", "", *keys), 2, groups)
+
+
+def _vocabulary_grid(vocabulary: Facts, words: Sequence[Facts]) -> Grid:
+    """Return its size, how much of it train hardly uses, and how it splits dev."""
+    rows = [
+        ("tokens, special symbols counted", f"{vocabulary['tokens']:,}", ""),
+        ("rows of the embedding matrix", f"{vocabulary['rows']:,}", ""),
+    ]
+    for often, n in vocabulary["rare"].items():
+        name = f"subwords that occur {often} in train"
+        rows.append((name, f"{n:,}", _share(n, vocabulary["subwords"])))
+    for side in words:
+        share = _share(side["whole"], side["words"])
+        rows.append(
+            (f"{side['lang']} words of dev that are one subword", f"{side['whole']:,}", share)
+        )
+        pieces = f"{side['subwords'] / max(1, side['words']):.2f}"
+        rows.append((f"subwords per {side['lang']} word of dev", pieces, ""))
+    return Grid.of(f"vocabulary ({vocabulary['method']})", ("", "number", "share"), rows, 1)
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.2f} %"
+
+
+def sample_grids(facts: Facts) -> list[Grid]:
+    """Return the first sample of each corpus, and the first dropped pair of each reason."""
+    grids = []
+    dropped = _first_of_each(facts["dropped"], "reason")
+    for pair in [*_first_of_each(facts["samples"], "corpus"), *dropped]:
+        groups = [
+            [(name, facts["names"][side], pair[side][name]) for side in SIDES]
+            for name in pair["src"]
+        ]
+        why = f", dropped: {_spoken(pair['reason'])}" if "reason" in pair else ""
+        title = f"{pair['corpus']}, line {pair['line']:,}{why}"
+        grids.append(Grid(title, ("", "", ""), 3, groups))
+    return grids
+
+
+def _spoken(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _first_of_each(pairs: Sequence[Facts], key: str) -> list[Facts]:
+    first: dict[str, Facts] = {}
+    for pair in pairs:
+        first.setdefault(pair[key], pair)
+    return [*first.values()]
+
+
+def page_of(facts: Facts) -> str:
+    """Return the page as text."""
+    return TEMPLATES.get_template("inspection.html.j2").render(
+        facts=facts, notes=notes(facts), grids=grids(facts), charts=charts(facts)
     )
 
 
-def _cut(text: str, most: int = MAX_CHARACTERS) -> str:
-    """Cut a text that is too long, and say how much is missing."""
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}... ({len(text) - most:,} more characters)"
+def charts(facts: Facts) -> list[Chart]:
+    """Return histograms of the lengths of both sides, and of their ratio."""
+    found = []
+    for side, name in facts["names"].items():
+        series = [Series(split, each) for split, each in facts["histograms"][side].items()]
+        title = f"{'Ratio' if side == 'ratio' else 'Length'}, {name}: percent of the pairs"
+        x, y = Axis(is_log=side == "ratio"), Axis(low=0)
+        found.append(Chart(f"histogram-{side}", title, series, x, y))
+    return found

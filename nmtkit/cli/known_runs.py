@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rich.filesize import decimal
 
 from nmtkit.duration import duration
@@ -55,41 +55,30 @@ class Recorded(BaseModel):
 
 
 def named_chain(run: str, machine: Machine) -> Chain:
-    """Return the chain of a run as one types it: a recipe, or 'RECIPE --set section.key=value'.
-
-    Raises:
-        UserError: The recipe does not exist, or `run` has another form.
-    """
+    """Return the chain of a run as one types it: a recipe, or 'RECIPE --set section.key=value'."""
     recipe, overrides = split_overrides(run)
     return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
 
 
 def split_overrides(run: str) -> tuple[str, list[str]]:
-    """Return the recipe or study, and the overrides, of a run or a study as one types it.
-
-    Raises:
-        UserError: `run` has another form.
-    """
-    if " --set" not in run:
+    """Return the recipe or study, and the overrides, of a run or a study as one types it."""
+    if "--set" not in run:
         return run, []
-    overrides = []
     try:
-        name, *options = shlex.split(run)
-        while options:
-            option, equals, value = options.pop(0).partition("=")
-            if option != "--set":
-                raise ValueError(option)
-            overrides.append(value if equals else options.pop(0))
-    except (ValueError, IndexError):
-        raise UserError(
-            f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'"
-        ) from None
-    return name, overrides
+        name, *options = shlex.split(run.replace("--set ", "--set="))
+    except ValueError:  # an open quotation mark
+        name, options = run, [""]
+    if not all(option.startswith("--set=") for option in options):
+        raise UserError(f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'")
+    return name, [option.removeprefix("--set=") for option in options]
 
 
 def recorded(path: Path) -> Recorded:
-    """Return what is known of the run that made the artifact at `path`."""
-    with suppress(DamagedError):
+    """Return what an artifact, or the lock of a draft, says of the run that made it."""
+    with suppress(DamagedError, OSError, ValueError, IndexError):
+        if path.suffix in STATES:
+            note = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")[1]
+            return Recorded.model_validate_json(note)
         return read_record(path / MEASUREMENTS, Recorded)
     return Recorded()
 
@@ -97,11 +86,17 @@ def recorded(path: Path) -> Recorded:
 def upstream_of(path: Path) -> dict[str, str]:
     """Return the fingerprint of each stage that a folder of artifacts was made from."""
     if path.suffix in STATES:
-        return _note(path).upstream
+        return recorded(path).upstream
     with suppress(DamagedError):
         upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
         return upstream
     return {}
+
+
+def with_sources(path: Path, runs_dir: Path) -> list[Path]:
+    """Return the folder of an artifact, after all that it was made from."""
+    upstream = [runs_dir.joinpath(*each) for each in upstream_of(path).items()]
+    return [*(each for before in upstream for each in with_sources(before, runs_dir)), path]
 
 
 def made(runs_dir: Path) -> Iterator[Made]:
@@ -122,54 +117,26 @@ def made_grid(title: str, found: Sequence[tuple[Made, str]], what: str) -> Grid:
 
 
 def _made(store: Store, stage: str, path: Path) -> Made:
-    state, scores = "published", {}
+    by, state, scores = recorded(path), "published", {}
     other: OtherCode = {}
-    by = recorded(path)
     if path.suffix:
-        by = _note(path)
         is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
         state = "being made" if is_locked else STATES[path.suffix]
     else:
         try:
             artifact = open_directory(path)
             other = other_code(artifact.manifest)
-            if stage == "score":
-                scores = read_scores(artifact)
+            scores = read_scores(artifact) if stage == "score" else {}
         except DamagedError:
             state = "damaged"
     then = by.published.timestamp() if by.published else path.stat().st_mtime
-    return Made(
-        run=by.run.run if by.run else None,
-        stage=stage,
-        fingerprint=path.stem,
-        path=str(path),
-        state=state,
-        n_bytes=disk_bytes([path]),
-        age_seconds=max(0.0, time.time() - then),
-        scores=scores,
-        other_code=other,
-    )
+    run, age = by.run.run if by.run else None, max(0.0, time.time() - then)
+    size = disk_bytes([path])
+    return Made(run, stage, path.stem, str(path), state, size, age, scores, other)
 
 
-def disk_bytes(paths: Sequence[Path], *, freed: bool = False) -> int:
-    """Return the bytes of all files in some folders; a file with several names counts once.
-
-    Args:
-        freed: leave out files that have another name elsewhere.
-    """
-    seen: dict[tuple[int, int], tuple[int, int, int]] = {}
-    for folder in paths:
-        for path in folder.rglob("*"):
-            if path.is_file() and not path.is_symlink():
-                stat = path.stat()
-                key = stat.st_dev, stat.st_ino
-                seen[key] = stat.st_size, stat.st_nlink, seen.get(key, (0, 0, 0))[2] + 1
-    return sum(size for size, n_names, n in seen.values() if not freed or n == n_names)
-
-
-def _note(path: Path) -> Recorded:
-    """Return what the lock file beside a draft says."""
-    with suppress(OSError, ValidationError, UnicodeDecodeError, IndexError):
-        lines = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")
-        return Recorded.model_validate_json(lines[1])
-    return Recorded()
+def disk_bytes(folders: Sequence[Path]) -> int:
+    """Return the bytes of all files in some folders; a file with several names counts once."""
+    paths = (path for folder in folders for path in folder.rglob("*"))
+    found = [path.stat() for path in paths if path.is_file() and not path.is_symlink()]
+    return sum({(each.st_dev, each.st_ino): each.st_size for each in found}.values())

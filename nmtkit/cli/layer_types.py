@@ -1,11 +1,10 @@
-"""The layer types of Table 1, and how long one takes: modules from (B, n, d) to (B, n, d).
+"""The layer types of Table 1, and how long one takes: functions from (n, d) to (n, d).
 
-Dimensions: B sentences of n positions, width d, kernels of k positions, neighbourhoods of r.
+Dimensions: a sentence of n positions, width d.
 """
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,92 +13,51 @@ from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import window_of
 
+LAYER_TYPES = (
+    "self-attention",
+    "recurrent (LSTM)",
+    "convolutional",
+    "self-attention, restricted",
+)
 HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
+KERNEL = 3  # positions of a convolution
+NEIGHBOURHOOD = 64  # positions that restricted self-attention sees
+
+Layer = tuple[Callable[[Tensor], Tensor], Sequence[Tensor]]  # and its parameters
 
 
-class Sizes(NamedTuple):
-    """The variables of Table 1."""
+def layer_of(name: str, x: Tensor) -> Layer:
+    """Return a layer for inputs like `x` (n, d). Attention has no projections: Equation 1."""
+    n, d = x.shape
+    if name == "recurrent (LSTM)":
+        lstm = nn.LSTM(d, d).to(x)
+        return lambda x: lstm(x)[0], [*lstm.parameters()]
+    if name == "convolutional":
+        convolution = nn.Conv1d(d, d, KERNEL, padding="same").to(x)
+        return lambda x: convolution(x.mT).mT, [*convolution.parameters()]
+    layout = PackedLayout.of_lengths([n]).to(x.device)
+    neighbourhood = None if name == "self-attention" else NEIGHBOURHOOD
+    mask = PackedMask(layout, layout, window_of(causal=False, neighbourhood=neighbourhood))
 
-    n: int
-    d: int
-    k: int
-    r: int
+    def attention(x: Tensor) -> Tensor:
+        heads = x.reshape(n, -1, HEAD_WIDTH).transpose(0, 1)
+        return fast_attention(heads, heads, heads, mask).transpose(0, 1).reshape(n, d)
 
-
-class LayerType(NamedTuple):
-    """A row of Table 1, and what builds such a layer."""
-
-    layer: str
-    complexity: str
-    sequential: str  # minimum number of sequential operations
-    path: str  # maximum path length between two positions
-    build: Callable[[Sizes], nn.Module]
-
-
-class Attention(nn.Module):
-    """Equation 1, or a neighbourhood of it, without projections: what Table 1 counts."""
-
-    def __init__(self, neighbourhood: int | None = None) -> None:
-        super().__init__()
-        self.window = window_of(causal=False, neighbourhood=neighbourhood)
-        self._mask: PackedMask | None = None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Let each position of `x` (B, n, d) attend to its sentence."""
-        n_sentences, n, _ = x.shape
-        if self._mask is None:
-            layout = PackedLayout.of_lengths([n] * n_sentences).to(x.device)
-            self._mask = PackedMask(layout, layout, self.window)
-        heads = x.reshape(n_sentences * n, -1, HEAD_WIDTH).transpose(0, 1)
-        attended = fast_attention(heads, heads, heads, self._mask)
-        return attended.transpose(0, 1).reshape(x.shape)
+    return attention, []
 
 
-class Recurrence(nn.LSTM):
-    """torch's LSTM, from the first position to the last."""
+def seconds_of(name: str, n: int, d: int, device: torch.device, limit: float) -> float:
+    """Return the time of the fastest forward and backward pass over one sentence.
 
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        """Return the states (B, n, d) after each position of `x` (B, n, d)."""
-        return super().forward(x)[0]
-
-
-class Convolution(nn.Conv1d):
-    """A convolution over positions whose kernel ends at each position, as in a decoder."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Convolve `x` (B, n, d)."""
-        return super().forward(nn.functional.pad(x.mT, (self.kernel_size[0] - 1, 0))).mT
-
-
-LAYER_TYPES = [
-    LayerType("self-attention", "n² d", "O(1)", "O(1)", lambda _: Attention()),
-    LayerType(
-        *("recurrent (LSTM)", "n d²", "O(n)", "O(n)"),
-        lambda s: Recurrence(s.d, s.d, batch_first=True),
-    ),
-    LayerType(
-        "convolutional", "k n d²", "O(1)", "O(log_k n)", lambda s: Convolution(s.d, s.d, s.k)
-    ),
-    LayerType("self-attention, restricted", "r n d", "O(1)", "O(n / r)", lambda s: Attention(s.r)),
-]
-
-
-def seconds_of(
-    kind: LayerType, sizes: Sizes, n_sentences: int, device: torch.device, limit: float
-) -> float:
-    """Return the time of a layer's fastest forward and backward pass.
-
-    One is not timed; then there are at least two, and as many as begin in `limit` seconds.
+    One pass is not timed; then there are at least two, and as many as begin in `limit` seconds.
     """
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    layer = kind.build(sizes).to(device, dtype)
-    shape = n_sentences, sizes.n, sizes.d
-    x = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
-    grad, inputs = torch.randn_like(x), [x, *layer.parameters()]
-    taken: list[float] = []
+    x = torch.randn(n, d, device=device, dtype=dtype, requires_grad=True)
+    layer, parameters = layer_of(name, x)
+    grad, taken = torch.randn_like(x), list[float]()
     while len(taken) < 3 or sum(taken[1:]) < limit:
         begin = time.perf_counter()
-        torch.autograd.grad(layer(x), inputs, grad)
+        torch.autograd.grad(layer(x), [x, *parameters], grad)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - begin)

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,8 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from nmtkit import progress
 from nmtkit.cli.options import Src, Tgt, command
 from nmtkit.corpus.cleaning import Cleaning
-from nmtkit.corpus.held_out import Chosen, sample, unrepeated
-from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
+from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.errors import UserError
 from nmtkit.files import whole_file, whole_folder
 from nmtkit.languages import Language
@@ -34,7 +32,6 @@ from nmtkit.sources.source import Pair, Source
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
 SHARE_HELD_OUT = 20  # one pair in so many, for each of dev and test,
 MAX_HELD_OUT = 1_000  # and at most so many
-N_CANDIDATES = 4 * MAX_HELD_OUT  # for both sets; those with a repeated sentence are left
 
 TOKENS_PER_WORD = 1.3  # subwords, roughly
 WORDS_PER_CHARACTER = 0.6  # where words have no spaces between them
@@ -96,7 +93,6 @@ SIZES = (
         "Model and updates are those of the paper's base model (wmt14-en-de-base), for a GPU.",
     ),
 )
-MAX_WORDS = 2 * SIZES[-1].n_pieces  # different ones that are counted: more are not needed
 
 
 @command("nmtkit new mine --src train.en --tgt train.de")
@@ -218,26 +214,21 @@ class Survey:
     n_pairs: int = 0
     n_words: float = 0.0  # on the target side
     candidates: tuple[Chosen, ...] = ()
-    words: Counter[str] = field(default_factory=Counter)  # of both sides; some, of a large text
-    characters: set[str] = field(default_factory=set)
+    characters: set[str] = field(default_factory=set)  # of both sides
 
     def add(self, pair: Pair, tgt: Language) -> None:
         """Count a pair."""
         self.n_pairs += 1
         n_characters = WORDS_PER_CHARACTER * len(pair[1])
         self.n_words += len(pair[1].split()) if tgt.is_spaced else n_characters
-        if len(self.words) < MAX_WORDS:
-            for side in pair:
-                self.words.update(side.split())
-                self.characters.update(side)
+        for side in pair:
+            self.characters.update(side)
 
+    @property
     def n_tokens(self) -> int:
-        """Return how many sentencepieces the text has room for."""
+        """Return how many sentencepieces to learn, a round number; a small text has fewer."""
         wanted = self.size.n_pieces + N_BYTES + len(self.characters)
-        wanted = -(-wanted // PIECES_ROUND) * PIECES_ROUND
-        if len(self.words) >= wanted:  # each may become a piece
-            return wanted
-        return SentencePieceSubword(learn_sentencepieces(self.words, wanted)).n_tokens
+        return -(-wanted // PIECES_ROUND) * PIECES_ROUND
 
     @property
     def size(self) -> Size:
@@ -262,8 +253,8 @@ def write_recipe(
 ) -> Path:
     """Write the recipe NAME.toml into the current folder, and those of dev and test not in `sets`.
 
-    Pairs for those are chosen at random among the training text. They are the same each time, and
-    neither of their sides is anywhere else in the text.
+    Pairs for those are chosen at random among the training text, the same each time; what shares a
+    sentence with them is not trained on.
 
     Raises:
         UserError: A file exists, the text cannot be read, or is too small.
@@ -287,24 +278,24 @@ def write_recipe(
         if place.exists():
             raise UserError(f"{place} exists already; choose another name, or move it away")
 
-    def text(survey: Survey, n_tokens: int) -> str:
-        return _toml_of(
-            name, langs, vocabulary, {"train": train, **sets, **missing}, survey, n_tokens
-        )
+    sources = {"train": train, **sets, **missing}
 
-    parse_recipe(text(Survey(n_pairs=1), N_BYTES), path)  # what is refused is refused at once
+    def text(survey: Survey) -> str:
+        return _toml_of(name, langs, vocabulary, sources, survey)
+
+    parse_recipe(text(Survey(n_pairs=1)), path)  # what is refused is refused at once
     survey = _surveyed(train, langs)
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
     if missing:
-        held_out = _held_out(train, langs, survey, list(missing))
+        held_out = _held_out(survey, list(missing))
         with whole_folder(folder) as draft:
             for kind, some in held_out.items():
                 for side, file in enumerate(missing[kind].files()):
                     lines = "".join(f"{one.pair[side]}\n" for one in some)
                     (draft / file.path.name).write_text(lines, encoding="utf-8", newline="\n")
     with whole_file(path) as draft:
-        draft.write_text(text(survey, survey.n_tokens()), encoding="utf-8", newline="\n")
+        draft.write_text(text(survey), encoding="utf-8", newline="\n")
     return path
 
 
@@ -324,17 +315,15 @@ def _surveyed(train: Source, langs: Langs) -> Survey:
         pairs = find_corpus(train, *langs).pairs(
             _no_download, lambda note: progress.say(f"new: {note}")
         )
-        survey.candidates = tuple(sample(usable(pairs), N_CANDIDATES))
+        survey.candidates = tuple(sample(usable(pairs), 2 * MAX_HELD_OUT))
     return survey
 
 
-def _held_out(
-    train: Source, langs: Langs, survey: Survey, kinds: Sequence[str]
-) -> dict[str, list[Chosen]]:
+def _held_out(survey: Survey, kinds: Sequence[str]) -> dict[str, list[Chosen]]:
     """Return pairs for each set, in the order of the text."""
-    chosen = unrepeated(survey.candidates, find_corpus(train, *langs).pairs(_no_download))
+    chosen = survey.candidates
     n_each = min(survey.n_pairs // SHARE_HELD_OUT, MAX_HELD_OUT, len(chosen) // len(kinds))
-    if not n_each:
+    if n_each < survey.n_pairs // SHARE_HELD_OUT < MAX_HELD_OUT:
         raise UserError(
             f"nearly all sentences of the text occur more than once, so that no {kinds[0]} set can "
             "be held out of it; give one with --dev and --test"
@@ -359,7 +348,6 @@ def _toml_of(
     vocabulary: Vocabulary,
     sources: Mapping[str, Source],
     survey: Survey,
-    n_tokens: int,
 ) -> str:
     every = survey.save_every
     text = TEMPLATES.get_template("new.toml.j2").render(
@@ -368,7 +356,7 @@ def _toml_of(
         src_lang=str(langs[0]),
         tgt_lang=str(langs[1]),
         vocabulary=vocabulary,
-        n_tokens=n_tokens,
+        n_tokens=survey.n_tokens,
         max_ratio=_max_ratio(langs),
         n_pairs=survey.n_pairs,
         size=survey.size,

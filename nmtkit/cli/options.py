@@ -68,83 +68,42 @@ Remake = Annotated[
     typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),
 ]
 
-# Of the machine: the fields of `Machine`, and their defaults
+# Of the machine
 
+RUNS_DIR = typer.Option(metavar="DIR", callback=_folder, help="Folder of artifacts and downloads.")
+MIRROR = typer.Option(
+    metavar="DIR",
+    callback=_folder,
+    help="Folder of downloads as HOST/PATH, read instead of the network.",
+)
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+MAX_TOKENS = typer.Option(
+    metavar="N", min=1, help="Most tokens per side of a micro-batch; lower it to save memory."
+)
+WORKERS = typer.Option(
+    metavar="N", min=1, max=1_024, help="Processes that prepare text; by default one per core."
+)
+PROCESSES = typer.Option(
+    metavar="N",
+    min=1,
+    help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
+)
 DTYPE = typer.Option(
     metavar="TYPE", help="Precision: auto, float32 or bfloat16; to translate also float16 or int8."
 )
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+DETERMINISTIC = typer.Option("--deterministic", help="Train to the same bits every time; slower.")
+TENSORBOARD = typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here.")
+# The fields of `Machine`, and their defaults.
 OF_MACHINE: dict[str, tuple[Any, Any]] = {
-    "runs_dir": (
-        Annotated[
-            Path,
-            typer.Option(
-                metavar="DIR", callback=_folder, help="Folder of artifacts and downloads."
-            ),
-        ],
-        RUNS,
-    ),
-    "mirror": (
-        Annotated[
-            Path | None,
-            typer.Option(
-                metavar="DIR",
-                callback=_folder,
-                help="Folder of downloads as HOST/PATH, read instead of the network.",
-            ),
-        ],
-        None,
-    ),
+    "runs_dir": (Annotated[Path, RUNS_DIR], RUNS),
+    "mirror": (Annotated[Path | None, MIRROR], None),
     "device": (Device, "auto"),
-    "max_tokens": (
-        Annotated[
-            int | None,
-            typer.Option(
-                metavar="N",
-                min=1,
-                help="Most tokens per side of a micro-batch; lower it to save memory.",
-            ),
-        ],
-        None,
-    ),
-    "workers": (
-        Annotated[
-            int | None,
-            typer.Option(
-                metavar="N",
-                min=1,
-                max=1_024,
-                help="Processes that prepare text; by default one per core.",
-            ),
-        ],
-        None,
-    ),
-    "processes": (
-        Annotated[
-            int | None,
-            typer.Option(
-                metavar="N",
-                min=1,
-                help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
-            ),
-        ],
-        None,
-    ),
+    "max_tokens": (Annotated[int | None, MAX_TOKENS], None),
+    "workers": (Annotated[int | None, WORKERS], None),
+    "processes": (Annotated[int | None, PROCESSES], None),
     "dtype": (Annotated[Precision, DTYPE], Precision.AUTO),
-    "deterministic": (
-        Annotated[
-            bool,
-            typer.Option("--deterministic", help="Train to the same bits every time; slower."),
-        ],
-        False,
-    ),
-    "tensorboard": (
-        Annotated[
-            Path | None,
-            typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here."),
-        ],
-        None,
-    ),
+    "deterministic": (Annotated[bool, DETERMINISTIC], False),
+    "tensorboard": (Annotated[Path | None, TENSORBOARD], None),
 }
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
 
@@ -311,15 +270,8 @@ def either(
 ) -> Command:
     """Return a command of two forms, which has the options of both; they may share some.
 
-    Args:
-        of_recipe: A command that takes a `chain`.
-        of_files: Another one, which takes `names` or none.
-        metavar: What the arguments of both are called.
-        text: Their help.
-        is_recipe: Whether the names and the options that were given mean the first form.
-
-    Raises:
-        UserError: An option or a name was given that only the other form has.
+    `is_recipe` tells the first form by the names and the options that were given. `metavar` and
+    `text` describe the names, of which a recipe is one.
     """
     forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
     examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]
@@ -337,13 +289,9 @@ def either(
         if "recipe" in form and len(names) != 1:
             seen = f"{len(names)} names were given" if names else "no name was given"
             raise UserError(f"{seen}; name one recipe, as in `{example}`, or type `{other}`")
-        if names and not {"recipe", "names"} & {*form}:
-            raise UserError(f"{names[0]!r} is for `{other}`, not for `{example}`; leave it out")
-        if "recipe" in form:
-            of_recipe(recipe=names[0], **{name: given[name] for name in form if name in given})
-        else:
-            own = {"names": names} if "names" in form else {}
-            of_files(**own, **{name: given[name] for name in form if name in given})
+        everything = {**given, "recipe": "".join(names[:1]), "names": names}
+        taken = {name: value for name, value in everything.items() if name in form}
+        (of_recipe, of_files)[chosen](**taken)
 
     argument = typer.Argument(metavar=metavar, autocompletion=recipe_names, help=text)
     of_names = inspect.Parameter(

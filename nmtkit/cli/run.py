@@ -40,11 +40,7 @@ def run_stages(chain: Chain) -> dict[str, Any]:
 
 
 def results_of(chain: Chain) -> dict[str, Any]:
-    """Return what the stages of a finished chain took, some translations, and the scores.
-
-    Raises:
-        UserError: a stage is not done, or a file that is shown was altered.
-    """
+    """Return what the stages of a finished chain took, some translations, and the scores."""
     from nmtkit.evaluation.scores import read_scores
     from nmtkit.evaluation.translations import translated_sets
 
@@ -67,41 +63,26 @@ def results_of(chain: Chain) -> dict[str, Any]:
     }
 
 
-class _MeasuredSet(BaseModel):
-    sentences_per_second: float
-
-
 class _Measured(BaseModel):
     """The measurements that are shown; they are not hashed."""
 
     seconds: float
     steps: int | None = None
-    timed_steps: int | None = None
     tgt_tokens_per_second: float | None = None
-    averaged_steps: list[int] = []
-    sets: dict[str, _MeasuredSet] = {}
-
-    def parts(self) -> Iterator[str]:
-        """Yield each in words."""
-        yield f"{self.seconds:,.1f} s"
-        if self.steps is not None:
-            yield f"{self.steps:,} steps"
-        if self.tgt_tokens_per_second is not None:
-            is_of_all = self.timed_steps in (None, self.steps)
-            of_some = "" if is_of_all else f" in the {self.timed_steps:,} that were measured"
-            yield f"{self.tgt_tokens_per_second:,.0f} target tokens/s{of_some}"
-        if self.averaged_steps:
-            yield f"steps {', '.join(f'{step:,}' for step in self.averaged_steps)}"
-        for name, of_set in self.sets.items():
-            yield f"{name} {of_set.sentences_per_second:,.1f} sentences/s"
 
 
 def summary_of(stage: str, artifact: Artifact) -> str:
     """Return what an artifact took, and what is in it, in words."""
     try:
-        parts = list(read_record(artifact.path / MEASUREMENTS, _Measured).parts())
+        measured = read_record(artifact.path / MEASUREMENTS, _Measured)
     except DamagedError:
         parts = [f"{MEASUREMENTS} is damaged"]
+    else:
+        parts = [f"{measured.seconds:,.1f} s"]
+        if measured.steps is not None:
+            parts += [f"{measured.steps:,} steps"]
+        if measured.tgt_tokens_per_second is not None:
+            parts += [f"{measured.tgt_tokens_per_second:,.0f} target tokens/s"]
     if stage == "prepare":
         from nmtkit.corpus.prepared import PreparedCorpus
 

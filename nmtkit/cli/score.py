@@ -10,14 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import (
-    Lang,
-    Langpair,
-    Lowercase,
-    References,
-    command,
-    either,
-)
+from nmtkit.cli.options import Lang, Langpair, Lowercase, References, command, either
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
@@ -31,9 +24,6 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.chain import Chain, fetch
 
 STANDARD_INPUT = "-"
-# What bracket F1 comes with.
-DETAILS = ("recall", "precision", "complete_match", "average_crossing", "tagging_accuracy")
-COUNTED = ("errors", "skipped", "repaired")
 
 
 class Metric(StrEnum):
@@ -83,10 +73,11 @@ def _of_files(
             "other --metric"
         )
     if test_set is not None:
-        if references or lang:
-            raise UserError("--test-set names reference and language; leave out --ref and --lang")
-        if langpair is None:
-            raise UserError("--test-set needs --langpair SRC-TGT, such as --langpair en-de")
+        if references or lang or langpair is None:
+            raise UserError(
+                "--test-set names the reference and needs --langpair SRC-TGT, such as en-de; leave "
+                "out --ref and --lang"
+            )
         reference = catalog_test_set(test_set, langpair, machine)
     else:
         if langpair:
@@ -132,36 +123,30 @@ class TestSet:
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
-    """Read references from files.
-
-    Raises:
-        UserError: the language is unknown, or a file is missing, damaged or not UTF-8.
-    """
+    """Read references from files."""
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
     references = [list(read_plain(path)) for path in paths]
     for path, reference in zip(paths, references, strict=True):
-        _check_length(path, reference, str(paths[0]), references[0])
+        check_length(path, reference, str(paths[0]), references[0])
     return TestSet(", ".join(path.name for path in paths), language, references)
 
 
 def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
-    """Read the reference of a corpus of the catalog, which is downloaded unless it is here.
-
-    Raises:
-        UserError: The catalog has no such corpus or language pair, the download fails, or its
-            hash is not the published one.
-    """
+    """Read the reference of a corpus of the catalog, which is downloaded unless it is here."""
     src_lang, tgt_lang = Language.pair_of(langpair)
     pairs = find_corpus(name, src_lang, tgt_lang).pairs(partial(fetch, machine=machine))
     return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
 
 
-def _check_length(path: Path, lines: Sequence[str], name: str, others: Sequence[str]) -> None:
+def check_length(
+    system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
+) -> None:
+    """Refuse lines that are not as many as those of the reference called `name`."""
     if len(lines) != len(others):
         raise UserError(
-            f"{path} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
+            f"{system} has {len(lines):,} lines, but {name} has {len(others):,}; give files of the "
             "same test set"
         )
 
@@ -173,26 +158,12 @@ def score_files(
     *,
     lowercase: bool = False,
 ) -> dict[str, Any]:
-    """Compute the scores of each system's translations.
-
-    Args:
-        systems: The file of each, or "-" for standard input.
-        test_set: What they are compared with.
-        metrics: What is computed of text; of trees, it is bracket F1.
-        lowercase: Whether to lower-case translations and references.
-
-    Returns:
-        The scores of each system, by its file, in the format of `scores.json`.
-
-    Raises:
-        UserError: a file is named twice, missing, damaged or not UTF-8, the numbers of lines
-            differ, or a score cannot be computed in this language.
-    """
+    """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
     from nmtkit.evaluation.bleu import count_scores
     from nmtkit.evaluation.bracket_f1 import bracket_f1
-    from nmtkit.evaluation.chrf_ter import chrf, ter
     from nmtkit.evaluation.plain_text import warnings
-    from nmtkit.stages.score import describe, text_tools
+    from nmtkit.evaluation.sacre import chrf, ter
+    from nmtkit.stages.score import describe
 
     name, lang, refs = test_set.name, test_set.lang, test_set.references
     if Metric.TER in metrics and not lang.is_spaced:
@@ -206,7 +177,7 @@ def score_files(
     for system in systems:
         path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
         read[system] = list(read_plain(path))
-        _check_length(path, read[system], name, refs[0])
+        check_length(path, read[system], name, refs[0])
     scores: dict[str, Any] = {}
     for system, hyps in read.items():
         progress.say(f"score: {system}")
@@ -217,7 +188,7 @@ def score_files(
         for warning in warnings(hyps, refs):
             progress.say(f"score: {system}: {warning}")
         if Metric.BLEU in metrics:
-            found |= count_scores(hyps, *refs, tools=text_tools(lang), lowercase=lowercase)
+            found |= count_scores(hyps, *refs, lang=lang, lowercase=lowercase)
         if Metric.CHRF in metrics:
             found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
         if Metric.TER in metrics:
@@ -226,15 +197,10 @@ def score_files(
 
 
 def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> list[Grid | str]:
-    """Return a table with a row for each score, then how each was counted.
-
-    Args:
-        scores: In the format of `scores.json`, by test set, or by system.
-        other: The code that made what is scored, if it is a run's.
-    """
+    """Return a table of scores, by test set or by system, then how each was counted."""
     of_sets, other = list(scores.values()), other or {}
     rows = [
-        (name, *(f"{shown(each, key)}{_interval(each.get(key, {}))}" for each in of_sets))
+        (name, *(shown(each, key, with_interval=True) for each in of_sets))
         for key, name in SCORE_NAMES.items()
         if any(kind_of(key) in each for each in of_sets)
     ]
@@ -244,31 +210,12 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
         for each in of_sets
         if key in each
     )
-    if of_sets and all("bracket_f1" in each for each in of_sets):
-        rows += _details([each["bracket_f1"] for each in of_sets])
     columns = [marked(_column(*each), other) for each in scores.items()]
     note = [f"note: {code_note(other)}"] if other else []
     return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
-
-
-def _details(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Return rows of what EVALB prints besides F1, each of all sentences and of short ones."""
-    short = next((key for each in found for key in each if key.startswith("up_to_")), "")
-    of_short = short.replace("_", " ")
-    rows = [(f"  {of_short}", *(f"{each[short]['f1']:.2f}" for each in found))]
-    for key in DETAILS:
-        cells = (f"{each[key]:.2f} ({each[short][key]:.2f})" for each in found)
-        rows.append((f"  {key.replace('_', ' ')} ({of_short})", *cells))
-    counted = [key for key in COUNTED if all(key in each for each in found)]
-    return [*rows, *((f"  {key}", *(f"{each[key]:,}" for each in found)) for key in counted)]
 
 
 def _column(name: str, scores: Mapping[str, Any]) -> str:
     test_set = scores["test_set"]
     of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
     return f"{name}\n{of_set}{test_set['lines']:,} lines"
-
-
-def _interval(score: Mapping[str, Any]) -> str:
-    interval = score.get("confidence_interval")
-    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""

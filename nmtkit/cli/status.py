@@ -2,20 +2,17 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
 
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
 from nmtkit.errors import UserError
-from nmtkit.files import NoLocksError
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
 from nmtkit.stages.code import other_code
-from nmtkit.store import MANIFEST, NAMES
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
 
 TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the speed
@@ -41,13 +38,11 @@ class Training:
     step: int
     max_steps: int
     seconds_left: float  # at the speed of the last steps
-    may_end_earlier: bool  # by early stopping
     process: str | None  # that trains; None: it was stopped
 
     def __str__(self) -> str:
         """Return it in words."""
-        about = "at most about" if self.may_end_earlier else "about"
-        left = f", {about} {duration(self.seconds_left)} left" if self.process else ""
+        left = f", about {duration(self.seconds_left)} left" if self.process else ""
         return f"step {self.step:,} of {self.max_steps:,}{left}"
 
 
@@ -115,17 +110,14 @@ def _unfinished(chain: Chain, stage: str, fingerprint: str) -> tuple[str, str, s
     place, draft = (of(stage, fingerprint) for of in (chain.store.place, chain.store.draft_place))
     training = training_of(chain) if stage == "train" else None
     reached = f": {training}" if training else ""
-    if process := _process(chain, stage, fingerprint):
+    if process := chain.store.holder(stage, fingerprint):
         state, why = "running", f"by {process}{reached}"
     elif diverged := why_diverged(chain, draft):
         state, why = "diverged", diverged
     elif draft.is_dir():
         state, why = "partial", f"begun but not finished; the next run resumes it{reached}"
     else:
-        others = list((chain.machine.runs_dir / stage).glob(f"{NAMES}/{MANIFEST}"))
-        sections = " and ".join(f"[{name}]" for name in STAGES[stage])
-        what = f"none of the {len(others)} made so far has this {sections} and what is before it"
-        state, why = "missing", what if others else "not made yet"
+        state, why = "missing", "not made with these values yet"
     return state, fingerprint, str(place), why
 
 
@@ -136,14 +128,6 @@ def training_of(chain: Chain) -> Training | None:
     lines = read_metrics(draft / CHECKPOINTS / METRICS, TAIL_BYTES)
     if not lines:
         return None
-    step, recipe = lines[-1]["step"], chain.recipe.training
-    left = (recipe.max_steps - step) * fmean(line["seconds"] for line in lines)
-    process = _process(chain, "train", fingerprint)
-    return Training(step, recipe.max_steps, left, recipe.patience is not None, process)
-
-
-def _process(chain: Chain, stage: str, fingerprint: str) -> str | None:
-    """Return the process that makes an artifact, such as "process 12 on host", if one does."""
-    with suppress(NoLocksError):
-        return chain.store.holder(stage, fingerprint)
-    return None
+    step, max_steps = lines[-1]["step"], chain.recipe.training.max_steps
+    left = (max_steps - step) * fmean(line["seconds"] for line in lines)
+    return Training(step, max_steps, left, chain.store.holder("train", fingerprint))

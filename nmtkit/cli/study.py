@@ -13,7 +13,6 @@ import typer
 
 from nmtkit import progress
 from nmtkit.cli import keep_finished_work
-from nmtkit.cli.cost import cost_of
 from nmtkit.cli.options import Overrides, command
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
@@ -23,22 +22,13 @@ from nmtkit.files import BusyError
 from nmtkit.machine import Machine
 from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
-from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.reporting.study import (
-    CHANGE,
-    StudyRow,
-    StudyTable,
-    cost_grid,
-    study_grid,
-    study_notes,
-)
+from nmtkit.reporting.study import CHANGE, StudyRow, StudyTable, study_grid, study_notes
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
-from nmtkit.study import Row, Study, bundled_studies, load_study
+from nmtkit.study import Row, Study, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import AGENT, on_stop_signal
 
@@ -54,10 +44,6 @@ STATES = {
 }
 
 
-def _names(beginning: str) -> list[str]:
-    return [path.stem for path in bundled_studies() if path.stem.startswith(beginning)]
-
-
 @command(
     "nmtkit study table-3-multi30k --rows 'base,A-*'",
     *("mirror", "device", "max_tokens", "workers", "processes", "dtype", "deterministic"),
@@ -67,7 +53,6 @@ def study(
         str,
         typer.Argument(
             metavar="STUDY",
-            autocompletion=_names,
             help="The name of a study, such as table-3, or a path such as ./mine.toml.",
         ),
     ],
@@ -89,14 +74,9 @@ def study(
     chosen = loaded.chosen(rows)
     failed = [] if only_show else run_rows(chosen, chains)
     reached = table(loaded, chains)
-    grid, costs = study_grid(reached), cost_grid(reached)
-    parts: list[Grid | str] = [
-        reached.description,
-        grid if form.table else grid.without(CHANGE),
-        *([costs] if costs.groups else []),
-        *study_notes(reached),
-    ]
-    show(form, reached, parts)
+    grid = study_grid(reached)
+    grid = grid if form.table else grid.without(CHANGE)
+    show(form, reached, [reached.description, grid, *study_notes(reached)])
     if failed:
         raise UserError(
             f"of study {name}, {', '.join(failed)} failed, as said above; run the same command "
@@ -105,16 +85,12 @@ def study(
 
 
 def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
-    """Return the chain of each row, by its name.
-
-    Raises:
-        UserError: A recipe does not exist, or an override does not fit it.
-    """
+    """Return the chain of each row, by its name."""
     chains = {}
     for row in study.rows:
-        recipe, its_own = study.recipe_of(row), study.overrides_of(row, tuple(overrides))
+        recipe, of_row = row.recipe or study.recipe, (*study.set, *overrides, *row.set)
         try:
-            chains[row.name] = Chain(load_recipe(recipe, its_own), machine, recipe, its_own)
+            chains[row.name] = Chain(load_recipe(recipe, of_row), machine, recipe, of_row)
         except UserError as error:
             raise UserError(f"row {row.name} of study {study.name}: {error}") from None
     return chains
@@ -124,17 +100,10 @@ def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> 
 
 
 def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
-    """Run `rows` in turn, but for those that are finished or have diverged.
+    """Run the rows that are neither finished nor diverged, and return the names of those that fail.
 
     Each runs in a process of its own, so that nothing of one row, be it memory, compiled code or
     a crash, reaches the next. A row that another process runs is left to it.
-
-    Returns:
-        The names of the rows that failed: what is wrong was printed.
-
-    Raises:
-        UserError: the corpus could not be prepared.
-        Stopped: a signal came; the row that ran was told.
     """
     for row in rows:
         _prepare(chains[row.name])
@@ -144,24 +113,17 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
         of_all = f"study: {row.name} ({number:,} of {len(rows):,})"
         try:
             with chain.store.lock(CLAIMS, _claim(chain), note={}):
-                if not _run_row(chain, of_all):
+                state, why = _state(chain)
+                if state not in ("finished", "diverged"):
+                    progress.say(f"{of_all}: nmtkit run {run_of(chain.command, chain.overrides)}")
+                    _nmtkit("run", chain, chain.machine.options())
+                    state, why = _state(chain)
+                if state not in ("finished", "diverged"):
                     failed.append(row.name)
+                progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
         except BusyError as error:
             progress.say(f"{of_all}: {error}")
     return failed
-
-
-def _run_row(chain: Chain, of_all: str) -> bool:
-    """Run a row, unless it is finished or has diverged, and return whether it now has or is."""
-    state, why = _state(chain)
-    if state not in ("finished", "diverged"):
-        progress.say(f"{of_all}: nmtkit run {run_of(chain.command, chain.overrides)}")
-        if _nmtkit("run", chain, chain.machine.options()) == 0:
-            return True
-        state, why = _state(chain)
-    if state in ("finished", "diverged"):
-        progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
-    return state in ("finished", "diverged")
 
 
 def _prepare(chain: Chain) -> None:
@@ -188,11 +150,7 @@ def _claim(chain: Chain) -> str:
 
 
 def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
-    """Run a command on a row's recipe in a process of its own, and return its exit code.
-
-    Raises:
-        Stopped: a signal came; the process has ended too.
-    """
+    """Run a command on a row's recipe in a process of its own, and return its exit code."""
     quiet = ["--quiet"] if progress.console.quiet else []
     overrides = [f"--set={override}" for override in chain.overrides]
     words = [*quiet, command, *options, *overrides, "--", chain.command]
@@ -225,21 +183,15 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
 def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
     """Return what each row of `study` has reached so far."""
-    recipes = {row.name: _without_seed(chains[row.name].recipe) for row in study.rows}
-    first_of = {
-        name: next(other for other in recipes if recipes[other] == recipe)
-        for name, recipe in recipes.items()
-    }
-    base = study.rows[0].name
-    rows = [_row(row, chains[row.name], first_of[row.name], base) for row in study.rows]
+    rows: list[StudyRow] = []
+    variants: dict[str, str] = {}  # the first row of each, by its recipe
+    for row in study.rows:
+        recipe = chains[row.name].recipe.model_dump_json(exclude={"training": {"seed"}})
+        rows.append(_row(row, chains[row.name], variants.setdefault(recipe, row.name)))
     return StudyTable.of(study.name, study.description, study.bleu, rows)
 
 
-def _without_seed(recipe: Recipe) -> dict[str, Any]:
-    return recipe.model_dump(exclude={"training": {"seed"}})
-
-
-def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
+def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
     state, why = _state(chain)
     if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
         state, why = "being made", f"by {holder}"
@@ -253,9 +205,8 @@ def _row(row: Row, chain: Chain, variant: str, base: str) -> StudyRow:
     return StudyRow(
         name=row.name,
         variant=variant,
-        change=", ".join([*([row.recipe] if row.recipe else []), *changes]),
+        change=", ".join([row.recipe, *changes] if row.recipe else changes),
         run=run_of(chain.command, chain.overrides),
-        is_base=variant == base,
         state=state,
         why=why,
         n_parameters=_n_parameters(chain),
@@ -287,7 +238,6 @@ def _reached(chain: Chain) -> dict[str, Any]:
     return {
         "scored": chain.fingerprint("score"),
         "steps": step,
-        "cost": cost_of(trained),
         "dev_perplexity": lines.get(step, {}).get("dev_perplexity"),
         "scores": read_scores(scored),
         "other_code": other_code(scored.manifest),

@@ -3,27 +3,22 @@
 import hashlib
 import signal
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import TextIO
 from uuid import uuid4
 
 from nmtkit import progress
 from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
-from nmtkit.decoding.details import Detail, details
-from nmtkit.decoding.engine import gnmt_length_penalty
+from nmtkit.decoding.details import details
+from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
 from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
-from nmtkit.machine import EngineName
 from nmtkit.perplexity import perplexity_of
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.file_pair import read_parallel
@@ -39,7 +34,6 @@ from nmtkit.translator import Translator
 ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
 
 Pieces = Sequence[tuple[list[list[int]], list[list[int]]]]  # ids of the pieces of both sides
-Found = tuple[list[str], list[list[Translation]]]  # lines and the translations of each
 
 
 @dataclass(frozen=True)
@@ -59,36 +53,22 @@ def translate(
 ) -> None:
     """Translate a text.
 
-    A terminal is asked for each line. Other lines of standard input that have arrived are
-    translated together; a line that comes alone is answered at once. A file that is translated to
-    a file is resumed after the last part that a stopped command finished.
-
-    Args:
-        translator: A bundle.
-        output: What is written of each line.
-        source: A file or a pipe; None for standard input.
-        target: A file, which is replaced at the end, a device or a pipe; None for standard output.
-
-    Raises:
-        UserError: A line is not UTF-8, or `target` can't be written.
+    Lines of standard input that have arrived are translated together; a line that comes alone is
+    answered at once. A file that is translated to a file is resumed after the last part that a
+    stopped command finished.
     """
     # A pipe can be read only once. A damaged file is refused at once.
     is_file = source is not None and source.is_file()
     n_lines, text = _measured(source) if source and is_file else (None, uuid4().hex)
 
     def written(n_done: int) -> Iterator[tuple[int, str]]:
-        chunks: Iterable[Iterable[str]]
-        if source is not None:
-            chunks = [islice(read_plain(source), n_done, None)]
-        elif target is None and sys.stdin.isatty() and sys.stdout.isatty():
-            chunks = _typed_lines(f"{translator.text.src.lang}> ")
-        else:
-            chunks = arriving_lines(sys.stdin.fileno())
-        most = translator.engine.lines_per_minute(translator.decoding.beam_size)
-        parts = in_growing_parts(chunks, most, n_done)
-        # A part of a file is there at once; one that arrives would be waited for.
-        found = _search(translator, output.n_best, parts, is_ahead=is_file)
-        return _written(translator, output, found, n_done)
+        chunks: Iterable[Iterable[str]] = (
+            [islice(read_plain(source), n_done, None)]
+            if source is not None
+            else arriving_lines(sys.stdin.fileno())
+        )
+        parts = in_growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
+        return _written(translator, output, parts, n_done)
 
     if target is None:
         _write_stream(written(0), sys.stdout)
@@ -109,24 +89,6 @@ def _measured(path: Path) -> tuple[int, str]:
     return n_lines, sha256.hexdigest()
 
 
-def _typed_lines(prompt: str) -> Iterator[list[str]]:
-    """Yield each line that is typed at a prompt, until Ctrl-D."""
-    with suppress(ImportError):
-        import readline  # lets `input` edit a line and recall earlier ones
-
-        readline.set_auto_history(True)
-    while True:
-        try:
-            line = input(prompt)
-            line.encode("utf-8")
-        except EOFError:
-            sys.stdout.write("\n")
-            return
-        except UnicodeError:
-            raise UserError("the line is not valid UTF-8; set the terminal to UTF-8") from None
-        yield [line]
-
-
 def _made_from(translator: Translator, output: Output, text: str) -> dict[str, str]:
     """Return what determines what is written."""
     return {
@@ -137,45 +99,16 @@ def _made_from(translator: Translator, output: Output, text: str) -> dict[str, s
     }
 
 
-def _search(
-    translator: Translator, n_best: int, parts: Iterable[list[str]], *, is_ahead: bool
-) -> Iterator[Found]:
-    """Yield each part with the translations of its lines.
-
-    If it `is_ahead`, CTranslate2 begins with the next part while it ends one. Our own search has
-    all cores busy to the end.
-    """
-    if not (is_ahead and translator.engine.name == EngineName.CTRANSLATE2):
-        yield from ((part, translator.n_best(part, n_best)) for part in parts)
-        return
-    stopping = Event()
-
-    def go_on(_: int) -> None:
-        if stopping.is_set():
-            raise CancelledError
-
-    def search(part: list[str]) -> Found:
-        return part, translator.n_best(part, n_best, go_on)
-
-    begun: deque[Future[Found]] = deque()
-    with ThreadPoolExecutor(2) as pool:
-        try:
-            for part in parts:
-                begun.append(pool.submit(search, part))
-                if len(begun) == 2:
-                    yield begun.popleft().result()
-            yield from (each.result() for each in begun)
-        finally:
-            stopping.set()
-
-
 def _written(
-    translator: Translator, output: Output, parts: Iterable[Found], number: int
+    translator: Translator, output: Output, parts: Iterable[list[str]], number: int
 ) -> Iterator[tuple[int, str]]:
     """Yield the number of lines of each part, and what is written of them, from line `number`."""
-    for part, found in parts:
+    for part in parts:
+        found = translator.n_best(part, output.n_best)
         pieces = [(each.src, each.tgt) for translations in found for each in translations]
-        known = iter(_details(translator, output, pieces))
+        shown = pieces if output.how.needs_details else []
+        engine, subword = translator.engine, translator.text.subword
+        known = iter(details(subword, engine, shown, align=output.align))
         written: list[str] = []
         for line, translations in zip(part, found, strict=True):
             tell_pieces(translator, f"line {number + 1:,}", translations[0])
@@ -193,13 +126,6 @@ def _written(
         yield len(part), "".join(f"{line}\n" for line in written)
 
 
-def _details(translator: Translator, output: Output, pieces: Pieces) -> list[Detail]:
-    """Return the details of translations, if they are shown."""
-    if not output.how.needs_details:
-        return []
-    return details(translator.text.subword, translator.engine, pieces, align=output.align)
-
-
 def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
     for _, lines in written:
         stream.write(lines)
@@ -214,35 +140,32 @@ def _write_file(
 ) -> None:
     """Write a file that is whole or not there; what is stopped is resumed.
 
-    Args:
-        written: Returns what is written of the lines after so many.
-        file: The file.
-        n_lines: Of the text; None: the text can't be read again.
-        made_from: What determines the translation.
+    `written` returns what is written of the lines after so many. `n_lines` is None if the text
+    can't be read again.
     """
     with beside(file) as draft:
         journal = Journal(draft, draft, made_from)
         path, n_done = draft / "text", journal["lines"] or 0
-        with (
-            progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
-            journal.reopen(path) as out,
-        ):
-            task.advance(n_done)
-            try:
+        try:
+            with (
+                progress.task(f"translate: {file}", unit="lines", total=n_lines) as task,
+                journal.reopen(path) as out,
+            ):
+                task.advance(n_done)
                 for n, lines in written(n_done):
                     out.write(lines.encode("utf-8"))
                     out.flush()
                     n_done += n
                     journal.commit("lines", n_done, path)
                     task.advance(n)
-            except BaseException as error:
-                if not n_done:
-                    delete(draft)
-                    keep_finished_work(kept=False)
-                elif n_lines is None and isinstance(error, KeyboardInterrupt):
-                    told = f"stopped; what has been translated is in {path}"
-                    raise Stopped(told, exit_code=128 + signal.SIGINT) from None
-                raise
+        except BaseException as error:
+            if not n_done:
+                delete(draft)
+                keep_finished_work(kept=False)
+            elif n_lines is None and isinstance(error, KeyboardInterrupt):
+                told = f"stopped; what has been translated is in {path}"
+                raise Stopped(told, exit_code=128 + signal.SIGINT) from None
+            raise
         move(path, file)
         delete(draft)
 
@@ -253,26 +176,16 @@ def _write_file(
 def rated(
     translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
 ) -> Iterator[str]:
-    """Rate each line of a text as the translation of the same line of another.
+    """Rate each line of a text as the translation of the same line of another, and tell the sum.
 
-    What all lines add up to is told at the end.
-
-    Args:
-        translator: A bundle.
-        src: The source, a file or a pipe.
-        tgt: Its translation.
-        how: What is written; as text, the log-probability and the perplexity of each line.
-        align: Whether to add the source words of each word, where the format has them.
-
-    Raises:
-        UserError: The texts differ in length, or a line is not UTF-8 or too long.
+    As text, that is the log-probability and the perplexity of each line.
     """
     for path in (src, tgt):
         if path.is_file():  # a pipe can be read only once
             check_form(TextFile(path))
     pairs = read_parallel("source and translations", TextFile(src), TextFile(tgt))
     n_lines, n_tokens, log_prob = 0, 0, 0.0
-    for part in in_growing_parts([pairs], translator.engine.lines_per_minute(beam_size=1)):
+    for part in in_growing_parts([pairs], PART_LINES[translator.engine.device]):
         pieces = [
             _pieces(translator.text, *pair, f"line {number:,}")
             for number, pair in enumerate(part, start=n_lines + 1)

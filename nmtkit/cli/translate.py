@@ -1,9 +1,6 @@
 """nmtkit translate."""
 
 import gc
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +26,7 @@ from nmtkit.cli.options import (
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision
+from nmtkit.sources.archives import is_compressed
 from nmtkit.stages.chain import Chain
 
 
@@ -63,18 +61,20 @@ def _of_text(
         )
     check_alignment(how, asked=align)
     _check_places(source, target)
-    with _no_garbage():
-        from nmtkit.cli import text  # imports what reads text
-        from nmtkit.translator import Translator
+    gc.disable()  # to import and to load is faster without it
+    from nmtkit.cli import text  # imports what reads text
+    from nmtkit.translator import Translator
 
-        translator = Translator(
-            *bundles,
-            device=device,
-            engine=engine_for(engine, align=align),
-            dtype=dtype or EnginePrecision.AUTO,
-            beam_size=beam,
-            length_penalty=length_penalty,
-        )
+    translator = Translator(
+        *bundles,
+        device=device,
+        engine=engine_for(engine, align=align),
+        dtype=dtype or EnginePrecision.AUTO,
+        beam_size=beam,
+        length_penalty=length_penalty,
+    )
+    gc.freeze()
+    gc.enable()
     if (n_best or 1) > translator.decoding.beam_size:
         raise UserError(
             f"--n-best {n_best:,} is more than the beam of {translator.decoding.beam_size:,}; add "
@@ -107,29 +107,11 @@ def engine_for(engine: EngineName | None, *, align: bool) -> EngineName:
 
 
 def _check_places(source: Path | None, target: Path | None) -> None:
-    from nmtkit.sources.archives import is_compressed
-
-    if (source or sys.stdin) is None or (target or sys.stdout) is None:
-        raise UserError(
-            "`nmtkit translate --bundle` reads standard input and writes standard output, and one "
-            "of them is closed; give --input FILE and --output FILE"
-        )
     if source and target and target.exists() and source.exists() and source.samefile(target):
         raise UserError(f"--input and --output are both {target}; name another --output")
-    if target and target.suffix and is_compressed(target.name):
+    if target and is_compressed(target.name):
         raise UserError(
             f"--output {target} would not be compressed; name it without {target.suffix}, and "
             "compress it afterwards"
         )
     check_file("--output", target)
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Import and load without the garbage collector, which takes 0.3 s then and finds nothing."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()  # nor does it look there later
-        gc.enable()

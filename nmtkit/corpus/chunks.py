@@ -63,11 +63,7 @@ def map_chunks(
 
 
 def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str) -> Result:
-    """Return `function(item)`, computed in a process of its own.
-
-    Raises:
-        UserError: The process was killed; `if_killed` is the message.
-    """
+    """Return `function(item)`, computed in a process of its own."""
     with _started(1, function, if_killed) as (worker,):
         worker.send(item)
         result: Result = worker.receive()

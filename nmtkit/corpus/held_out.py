@@ -36,17 +36,3 @@ def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
         else:
             ranks.discard(heapq.heappushpop(least, entry)[1].rank)
     return sorted(chosen for _, chosen in least)
-
-
-def unrepeated(chosen: Iterable[Chosen], pairs: Iterable[Pair]) -> list[Chosen]:
-    """Return those of `chosen` neither side of which is on another line of the text `pairs`.
-
-    A model that has read a sentence translates it better than others of its kind.
-    """
-    chosen = list(chosen)
-    counts = [dict.fromkeys((one.pair[side] for one in chosen), 0) for side in (0, 1)]
-    for pair in pairs:
-        for count, text in zip(counts, pair, strict=True):
-            if text in count:
-                count[text] += 1
-    return [one for one in chosen if all(counts[side][one.pair[side]] == 1 for side in (0, 1))]

@@ -28,9 +28,6 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
 
     It has fewer if the text has none left to merge. The same counts give the same bytes, in
     whatever order they come.
-
-    Raises:
-        UserError: the text has more characters than that.
     """
     try:
         return _learn(word_counts, n_tokens, exactly=True)

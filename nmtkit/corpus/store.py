@@ -130,11 +130,7 @@ class Ids:
 
     @classmethod
     def open(cls, prefix: Path) -> Self:
-        """Map the files of a side.
-
-        Raises:
-            UserError: one of them is missing, truncated, or inconsistent with the others.
-        """
+        """Map the files of a side."""
         header = read_record(_path(prefix, "json"), _Header)
         ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
         ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from subword_nmt import apply_bpe
 
@@ -28,29 +28,6 @@ MAX_CACHED_CHARACTERS = 64  # longer words are rare; cached, they could take a g
 
 VERSION_LINE = "#version: 0.2"  # of subword-nmt's codes
 CONTINUES = "@@"  # ends every piece of a word but the last
-
-
-class Subword(Protocol):
-    """Splits tokenized text into the units that the model reads."""
-
-    @property
-    def n_tokens(self) -> int:
-        """Return the size of the vocabulary, with special symbols but without padding rows."""
-
-    def encode(self, tokens: str) -> list[int]:
-        """Return the ids of space-separated tokens, without an end symbol."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the space-separated tokens of ids, without special symbols."""
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Return the piece of each id, with the marks that tell how pieces join."""
-
-    def words(self, ids: Sequence[int]) -> list[list[int]]:
-        """Return the ids of each space-separated token."""
-
-    def save(self, directory: Path) -> list[Path]:
-        """Write what `load_subword` reads, and return the files."""
 
 
 class BpeSubword:
@@ -81,9 +58,11 @@ class BpeSubword:
 
     @property
     def n_tokens(self) -> int:
+        """Return the size of the vocabulary, with special symbols but without padding rows."""
         return len(self._pieces)
 
     def encode(self, tokens: str) -> list[int]:
+        """Return the ids of space-separated tokens, without an end symbol."""
         ids: list[int] = []
         for word in tokens.strip("\r\n ").split(" "):
             if word:
@@ -95,13 +74,16 @@ class BpeSubword:
         return tuple(self._id.get(piece, UNK_ID) for piece in _split(self._bpe, word))
 
     def decode(self, ids: Sequence[int]) -> str:
+        """Return the space-separated tokens of ids, without special symbols."""
         text = " ".join(self._pieces[id_] for id_ in ids if id_ >= len(SPECIALS))
         return f"{text} ".replace(f"{CONTINUES} ", "").rstrip(" ")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the piece of each id, with the marks that tell how pieces join."""
         return [self._pieces[id_] for id_ in ids]
 
     def words(self, ids: Sequence[int]) -> list[list[int]]:
+        """Return the ids of each space-separated token."""
         words: list[list[int]] = [[]]
         for id_, piece in zip(ids, self.pieces(ids), strict=True):
             words[-1].append(id_)
@@ -110,6 +92,7 @@ class BpeSubword:
         return [word for word in words if word]
 
     def save(self, directory: Path) -> list[Path]:
+        """Write what `load` reads, and return the files."""
         codes, vocabulary = directory / CODES, directory / VOCABULARY
         codes.write_text(_codes(self._merges), encoding="utf-8", newline="\n")
         rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
@@ -121,6 +104,9 @@ class BpeSubword:
     def load(cls, directory: Path) -> Self:
         """Read what `save` wrote."""
         return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
+
+
+Subword = BpeSubword | SentencePieceSubword
 
 
 def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
@@ -166,11 +152,7 @@ def _codes(merges: Sequence[Pair]) -> str:
 
 
 def read_codes(path: Path) -> list[Pair]:
-    """Read merges from a codes file of subword-nmt's version 0.2.
-
-    Raises:
-        UserError: the file is missing, too large or malformed.
-    """
+    """Read merges from a codes file of subword-nmt's version 0.2."""
     header, *lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     if header.strip() != VERSION_LINE:
         raise UserError(f"{path} starts with {shown(header)}; BPE codes start with {VERSION_LINE}")
@@ -185,11 +167,7 @@ def read_codes(path: Path) -> list[Pair]:
 
 
 def load_subword(artifact: Artifact) -> Subword:
-    """Load what a `Subword` saved, by the method whose files the manifest lists.
-
-    Raises:
-        UserError: a file is not listed, or is damaged.
-    """
+    """Load what a `Subword` saved, by the method whose files the manifest lists."""
     if MODEL_FILE in artifact.manifest.files:
         return SentencePieceSubword.load(artifact.path)
     for name in (CODES, VOCABULARY):

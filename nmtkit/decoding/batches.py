@@ -1,11 +1,10 @@
 """Batches of sentences of like length, each searched by a thread on a core of its own."""
 
 from bisect import bisect
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from itertools import accumulate
-from threading import Event, Lock
+from threading import Event
 from typing import TypeVar
 
 import torch
@@ -23,10 +22,9 @@ Result = TypeVar("Result")
 
 
 class Waiting:
-    """The sentences that wait to be translated."""
+    """The sentences that wait to be translated, the longest first."""
 
     def __init__(self, lengths: Sequence[int], beam_size: int, device: torch.device) -> None:
-        """Let sentences with the given lengths wait, the longest first."""
         self._lengths, self._beam_size, self._device = lengths, beam_size, device
         self._numbers = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         self._max_sentences = max(1, BATCH_ROWS[device.type] // beam_size)
@@ -43,8 +41,8 @@ class Waiting:
     def take(self) -> list[int]:
         """Take the numbers of the sentences of the next batch, the longest that there are.
 
-        Their tokens are at most a thread's share, so that all threads end at about the same time.
-        The last batches would be of a few sentences each; these are not divided any further.
+        Their tokens are at most a thread's share, so that all threads end at about the same time,
+        but no batch has only a few sentences.
         """
         lengths = [self._lengths[i] for i in self._numbers]
         n_fit = self._max_tokens // lengths[0]
@@ -55,11 +53,7 @@ class Waiting:
         return taken
 
     def put_back(self, numbers: list[int]) -> None:
-        """Put back a batch that did not fit into memory, and make smaller ones from now on.
-
-        Raises:
-            UserError: It was a single sentence.
-        """
+        """Put back a batch that did not fit into memory, and make smaller ones from now on."""
         longest = self._lengths[numbers[0]]
         if len(numbers) == 1:
             raise UserError(
@@ -77,9 +71,6 @@ def searched(
 
     A batch that does not fit into memory is halved, and so are all later ones. If the caller stops
     early, the event that `search` was given is set, and running searches are waited for.
-
-    Raises:
-        UserError: A single sentence does not fit into memory.
     """
     stopping = Event()
 
@@ -92,39 +83,22 @@ def searched(
             return None  # rather than an exception, which would keep what is in memory
 
     running: dict[Future[Result | None], list[int]] = {}
-    with _threads(waiting.n_threads) as pool:
-        try:
-            while waiting or running:
-                while waiting and len(running) < waiting.n_threads:
-                    numbers = waiting.take()
-                    running[pool.submit(search_if_fits, numbers)] = numbers
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    numbers = running.pop(future)
-                    found = future.result()
-                    if found is None:
-                        waiting.put_back(numbers)
-                    else:
-                        yield numbers, found
-        finally:
-            stopping.set()
-
-
-_lock = Lock()
-_n_cores: list[int] = []  # that torch used before any search, one entry for each that runs
-
-
-@contextmanager
-def _threads(n: int) -> Iterator[ThreadPoolExecutor]:
-    """Start `n` threads, each of which computes on one core; torch has all again afterwards.
-
-    Two cores for the same products are slower than one. A new thread gets the number of cores that
-    any thread set last, so only the first of several simultaneous searches reads it.
-    """
-    with _lock:
-        _n_cores.append(_n_cores[0] if _n_cores else torch.get_num_threads())
+    n_cores = torch.get_num_threads()
+    # Each thread computes on one core: two cores for the same products are slower.
+    pool = ThreadPoolExecutor(waiting.n_threads, "", torch.set_num_threads, (1,))
     try:
-        with ThreadPoolExecutor(n, "", torch.set_num_threads, (1,)) as pool:
-            yield pool
+        while waiting or running:
+            while waiting and len(running) < waiting.n_threads:
+                numbers = waiting.take()
+                running[pool.submit(search_if_fits, numbers)] = numbers
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                numbers = running.pop(future)
+                found = future.result()
+                if found is None:
+                    waiting.put_back(numbers)
+                else:
+                    yield numbers, found
     finally:
-        with _lock:
-            torch.set_num_threads(_n_cores.pop())
+        stopping.set()
+        pool.shutdown()
+        torch.set_num_threads(n_cores)

@@ -24,19 +24,14 @@ class StepModel(Protocol):
     """A model that has encoded its source sentences, as the search needs it."""
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token (B, K), int64, of each beam.
+        """Append the newest token (B, K), int64, of each beam; yield what may follow.
 
-        Returns:
-            Log-probabilities of the next token, float32, none above 0: (b, K, V) of the first b
-            sentences, then of the next ones. Each may overwrite the one before, to stay in the
-            processor's cache. A V that is a multiple of `BLOCK` saves a copy.
+        That is float32 log-probabilities, none above 0: (b, K, V) of the first b sentences, then of
+        the next ones, each perhaps in the place of the one before.
         """
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
-        """Keep the places `sentences` (B',) and of each its `beams` (B', K'), in this order.
-
-        Where sentences leave, the last ones take their places; all others stay where they are.
-        """
+        """Keep the places `sentences` (B',) and of each its `beams` (B', K'), in this order."""
 
 
 def beam_search(
@@ -52,10 +47,10 @@ def beam_search(
     nothing is finished by then, the most probable hypothesis is returned as it is.
 
     Args:
-        model: What gives the next token's probabilities, with its sources encoded.
+        model: A model with its sources encoded.
         src_lengths: Tokens of each source, without the EOS (B,), int64, on the model's device.
         decoding: The beam, the length penalty and the maximum length.
-        n_best: Number of hypotheses to return, at most the size of the beam.
+        n_best: At most the size of the beam.
 
     Returns:
         The hypotheses of each sentence, best first: fewer than `n_best` if the search met fewer

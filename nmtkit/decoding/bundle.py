@@ -17,7 +17,7 @@ from nmtkit.files import read_record, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
-from nmtkit.store import Artifact, fingerprint_of, open_directory, verify
+from nmtkit.store import Artifact, open_directory, verify
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,18 +35,8 @@ class Bundle:
     text: Text
 
     def verified_weights(self) -> Path:
-        """Return the file of the weights, verified.
-
-        Raises:
-            UserError: It is damaged, or holds other weights than the description says.
-        """
+        """Return the file of the weights, verified."""
         return self.description.verified_weights(self.artifact)
-
-    @property
-    def fingerprint(self) -> str:
-        """Return the fingerprint of all its files, wherever it lies."""
-        hashes = {name: file.sha256 for name, file in self.artifact.manifest.files.items()}
-        return fingerprint_of("bundle", hashes)
 
     def reads_as(self, other: "Bundle") -> bool:
         """Return whether both have the same vocabulary and the same tokenization."""
@@ -81,11 +71,7 @@ def write_bundle(
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """Open the bundle in `folder`, which may come from a stranger.
-
-    Raises:
-        UserError: It is none, or is damaged.
-    """
+    """Open the bundle in `folder`, which may come from a stranger."""
     artifact = open_directory(folder)
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:

@@ -2,10 +2,9 @@
 
 Only the conversion imports torch.
 
-Deviation: this is not the paper's search to the letter. It finishes only those hypotheses whose EOS
-is among the best `beam_size` continuations of a step, not among twice as many, and it ends with
-1.5 or 2 times `beam_size` finished ones, not when no better one can follow. What it has found is
-ranked as our own search does.
+Deviation: this is not the paper's search to the letter. It finishes only hypotheses whose EOS is
+among the best `beam_size` continuations of a step, not among twice as many, and it ends with 1.5 or
+2 times `beam_size` finished ones, not when no better one can follow.
 """
 
 import os
@@ -24,9 +23,8 @@ from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, gnmt_le
 from nmtkit.decoding.lines import MAX_SUBWORDS
 from nmtkit.errors import DivergedError, UserError
 from nmtkit.files import DamagedError
-from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.description import MODEL
-from nmtkit.model.weights import WEIGHTS, count_parameters
+from nmtkit.model.weights import WEIGHTS
 from nmtkit.recipe import DecodingConfig
 from nmtkit.store import Store, fingerprint_of, verify
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -39,24 +37,14 @@ BATCH_TOKENS = {"cpu": 1_024, "cuda": 16_384}  # of the source, padding included
 N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
 
 
-class UnableError(UserError):
-    """CTranslate2 can't run a model, or not in this precision; torch may."""
-
-    def __init__(self, reason: str, advice: str) -> None:
-        super().__init__(f"{reason}; {advice}")
-        self.reason = reason
-
-
 class CTranslate2Engine(Engine):
     """An `Engine` that runs CTranslate2."""
 
     name = "ctranslate2"
 
-    def __init__(
-        self, translator: ctranslate2.Translator, n_tokens: int, n_rows: int, n_weights: int
-    ) -> None:
+    def __init__(self, translator: ctranslate2.Translator, n_tokens: int, n_rows: int) -> None:
         """Take a model with `n_rows` embeddings, of which `n_tokens` are the vocabulary."""
-        self.device, self.n_weights, self.n_threads = translator.device, n_weights, _n_threads()
+        self.device = translator.device
         self._translator = translator
         self._forbidden = [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)]
 
@@ -67,17 +55,13 @@ class CTranslate2Engine(Engine):
         It is converted before that if the folder `cache` does not have it.
 
         Raises:
-            UnableError: CTranslate2 can't run this model, or does not compute in this precision.
-            UserError: The weights are damaged, or this machine has no such device.
             OSError: The converted model can't be written.
         """
-        description, (kind, index) = bundle.description, device_of(device)
+        kind, index = device_of(device)
         offered = ctranslate2.get_supported_compute_types(kind, index)
         if dtype not in offered:
             others = " or ".join(each for each in DTYPES if each in offered)
-            raise UnableError(f"CTranslate2 has no {dtype} on this {kind}", f"use --dtype {others}")
-        if why := unsupported(description.config):
-            raise UnableError(why, "use --engine torch")
+            raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
         # It changes the number of OpenMP threads of its caller, which torch would use.
         with ThreadPoolExecutor(1) as apart:
             loading = apart.submit(
@@ -89,8 +73,7 @@ class CTranslate2Engine(Engine):
                 inter_threads=_n_threads() if kind == "cpu" else 1,
                 intra_threads=1,
             )
-        n_weights = count_parameters(description.config, description.n_rows).total
-        return cls(loading.result(), bundle.text.subword.n_tokens, description.n_rows, n_weights)
+        return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
 
     def translate(
         self,
@@ -101,9 +84,8 @@ class CTranslate2Engine(Engine):
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says.
 
-        CTranslate2 forbids a token before the softmax, which raises the probability of all others.
-        So forbidden tokens are allowed at first, and only sentences for which too little else is
-        found are searched again without them.
+        CTranslate2 forbids a token before the softmax, so that others become more probable: only
+        sentences for which too little else is found are searched again without them.
         """
         allowed = set(self._forbidden).isdisjoint
         found = [
@@ -142,8 +124,8 @@ class CTranslate2Engine(Engine):
         """Return the hypotheses of each sentence, best first.
 
         CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
-        longer than its own source allows is cut to that length and ends there, as in our search.
-        Then it is rated again, and so is all that is found while tokens are suppressed.
+        longer than its own source allows is cut to that length, and rated again; so is all that is
+        found while tokens are suppressed.
         """
         alpha = decoding.length_penalty
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
@@ -175,8 +157,7 @@ class CTranslate2Engine(Engine):
         """Yield what is found for each of the sentences, which are ordered by falling length.
 
         Few batches are searched ahead, since what has begun can't be stopped. A search ends with
-        `patience` times `beam_size` finished hypotheses. A larger alpha lets a longer one win,
-        which is finished later; with one up to 1, more patience hardly finds other translations.
+        `patience` times `beam_size` finished hypotheses; a larger alpha lets later ones win.
         """
         beam_size, alpha = decoding.beam_size, decoding.length_penalty
         patience = 1.0 if beam_size == 1 else 1.5 if alpha <= 1 else 2.0
@@ -214,11 +195,7 @@ def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
 
 
 def device_of(name: str) -> tuple[str, int]:
-    """Return a device as CTranslate2 names it, and its number.
-
-    Raises:
-        UserError: This machine does not have it.
-    """
+    """Return a device as CTranslate2 names it, and its number."""
     devices = {"cpu": ("cpu", 0)}
     if n_cuda := ctranslate2.get_cuda_device_count():
         devices["cuda"] = ("cuda", 0)
@@ -239,11 +216,7 @@ def _n_threads() -> int:
 
 
 def cache_folder() -> Path:
-    """Return where converted models are kept; it may be deleted at any time.
-
-    Raises:
-        OSError: The user has no home folder.
-    """
+    """Return where converted models are kept; it may be deleted at any time."""
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "nmtkit"

@@ -9,8 +9,7 @@ from nmtkit.decoding.engine import Engine, Forced, Link
 from nmtkit.perplexity import perplexity_of
 from nmtkit.symbols import EOS_ID
 
-# The ids of the pieces that a line is translated in, with the EOS, and of their translations,
-# without it.
+# The ids of a line's pieces, with the EOS, and of their translations, without it.
 Pieces = tuple[Sequence[list[int]], Sequence[list[int]]]
 
 

@@ -11,9 +11,8 @@ DIVERGED = (  # the message for a model that outputs NaN
     "the model produces NaN instead of probabilities: its training diverged; lower [training] "
     "learning_rate_scale and train again"
 )
-MAX_LINES = 16_384  # that are translated at a time
-# Weights times beams times lines that a core translates in a minute or so.
-WORK_PER_MINUTE = 100_000_000_000
+# Lines that are translated at a time: on a slow CPU, minutes of work, which a stop loses.
+PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
 Link = tuple[int, int]  # a source token and a target token
 
@@ -45,18 +44,6 @@ class Engine(ABC):
 
     name: ClassVar[str]  # as `--engine` has it
     device: str  # the kind of device that it runs on, "cpu" or "cuda"
-    n_weights: int  # of all models
-    n_threads: int  # that translate on a CPU
-
-    def lines_per_minute(self, beam_size: int) -> int:
-        """Estimate how many lines are translated in a minute, from 1 to `MAX_LINES`.
-
-        No clock is read, so the same machine always has the same batches.
-        """
-        if self.device != "cpu":
-            return MAX_LINES
-        lines = WORK_PER_MINUTE * self.n_threads // (self.n_weights * beam_size)
-        return max(1, min(MAX_LINES, lines))
 
     @abstractmethod
     def translate(
@@ -66,35 +53,19 @@ class Engine(ABC):
         n_best: int,
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        """Translate sentences by beam search.
-
-        Args:
-            sources: The token ids of each sentence, with the EOS.
-            decoding: The beam, the length penalty and the maximum length.
-            n_best: Number of hypotheses to return, at most the size of the beam.
-            progress: Called with the number of sentences translated since the last call.
+        """Translate sentences, given as token ids with the EOS, by beam search.
 
         Returns:
             The hypotheses of each sentence, in input order, best first: at least one, and fewer
-            than `n_best` only if the search found fewer with a probability above 0.
-
-        Raises:
-            DivergedError: The model does not produce probabilities.
-            UserError: A single sentence does not fit into memory.
+            than `n_best` only if the search found fewer with a probability above 0. `progress` is
+            called with the number of sentences translated since the last call.
         """
 
     @abstractmethod
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
-        """Rate given translations, and return the ratings in input order.
+        """Rate translations, given without the EOS, of sentences with it, in input order.
 
-        Args:
-            sources: The token ids of each sentence, with the EOS.
-            targets: The token ids of each translation, without the EOS.
-            align: Whether to find the source token of each target token.
-
-        Raises:
-            DivergedError: The model does not produce probabilities.
-            UserError: The engine finds no links, and `align` asks for them.
+        `align` asks for the source token of each target token, too.
         """

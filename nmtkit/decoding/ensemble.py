@@ -12,14 +12,9 @@ from nmtkit.decoding.beam_search import StepModel
 
 
 def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """Return the logarithm of the mean probability, as fairseq and Sockeye do (Marian sums logs).
+    """Return the logarithm of the mean probability (..., V) of models, none above 0.
 
-    Args:
-        log_probs: Those of each model (..., V), float32. If the last dimensions differ, since a
-            model has more rows than the vocabulary, the smallest counts.
-
-    Returns:
-        Log-probabilities (..., V), none above 0.
+    Where one has more rows V than others, beyond the vocabulary, the smallest number counts.
     """
     if len(log_probs) == 1:
         return log_probs[0]

@@ -6,7 +6,7 @@ tokens of a batch, Ls and Lt those of one sentence, all with the EOS; N layers, 
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,8 +51,7 @@ def force_ids(
     return [results[i] for i in range(len(sources))]
 
 
-@dataclass(frozen=True)
-class Attended:
+class Attended(NamedTuple):
     """The weights of all attention; those of a query (second to last dimension) sum to 1."""
 
     encoder: Tensor  # (N, H, Ls, Ls)
@@ -86,9 +85,9 @@ def _run(
     *,
     watch: bool,
 ) -> tuple[Tensor, list["_Watched"]]:
-    """Return the log-probabilities (T,) of the target tokens, and the masks if `watch` is set.
+    """Return the log-probabilities (T,) of the target tokens.
 
-    The masks are those of encoder, decoder and cross-attention, with all queries and keys.
+    If `watch` is set, the masks of encoder, decoder and cross-attention have all queries and keys.
     """
     device = model.eval().output_matrix.device
     masks: list[_Watched] = []
@@ -147,10 +146,7 @@ class _Watched:
 
 
 def _links(weights: Tensor) -> list[Link]:
-    """Link each target token to the source token with the greatest of the `weights` (Lt, Ls).
-
-    As in fairseq, neither EOS is linked.
-    """
+    """Link each target token but the EOS to the greatest of its `weights` (Lt, Ls)."""
     weights = weights[:-1, :-1]
     best = weights.argmax(1).tolist() if weights.numel() else []
     return [(src, tgt) for tgt, src in enumerate(best)]

@@ -53,11 +53,7 @@ class Text:
 
     @classmethod
     def load(cls, artifact: Artifact, n_rows: int) -> "Text":
-        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified.
-
-        Raises:
-            UserError: They are damaged, or belong to a larger model.
-        """
+        """Load the subwords and the tokenization of a prepared corpus or a bundle, verified."""
         subword, sides = load_subword(artifact), Tokenizations.load(artifact)
         if subword.n_tokens > n_rows:
             raise UserError(
@@ -89,8 +85,7 @@ class Text:
         texts = " ".join(filter(None, map(self.decode, pieces)))
         if not self.tgt.is_of_trees or not pieces:
             return texts, ()
-        parse = read_back(texts, self.src.tokenize(line).split(" "))
-        return parse.tree, parse.repairs
+        return read_back(texts, self.src.tokenize(line).split(" "))
 
 
 @dataclass(frozen=True)
@@ -108,14 +103,8 @@ class Translator:
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
-        A line that is too long is translated in pieces, which are joined with a space.
-
-        Args:
-            lines: The lines.
-            progress: Called with the number of pieces translated since the last call.
-
-        Raises:
-            TypeError: `lines` is a single string.
+        A line that is too long is translated in pieces, which are joined with a space. `progress`
+        is called with the number of pieces translated since the last call.
         """
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
@@ -126,10 +115,6 @@ class Translator:
 
         There are fewer where the search finds fewer. Of a line in pieces, they are the `n` best
         combinations of translations of its pieces.
-
-        Raises:
-            ValueError: `n` is more than the size of the beam.
-            TypeError: `lines` is a single string.
         """
         if isinstance(lines, str):
             raise TypeError("lines is a string; give a list of lines")

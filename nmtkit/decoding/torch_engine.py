@@ -18,7 +18,7 @@ from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
-from nmtkit.model.weights import count_parameters, load_weights
+from nmtkit.model.weights import load_weights
 from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
@@ -34,10 +34,6 @@ class TorchEngine(Engine):
         Rows of their output matrices beyond `n_tokens`, the vocabulary, are never produced.
         """
         self.models = [model.eval() for model in models]
-        self.n_threads = torch.get_num_threads()
-        self.n_weights = sum(
-            count_parameters(model.config, len(model.output_matrix)).total for model in models
-        )
         self._device = models[0].output_matrix.device
         self.device = self._device.type
         # Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
@@ -52,11 +48,7 @@ class TorchEngine(Engine):
     def load(
         cls, bundles: Sequence[Bundle], device: torch.device, dtype: torch.dtype = torch.float32
     ) -> "TorchEngine":
-        """Load the model of a bundle, or those of an ensemble, to compute in `dtype`.
-
-        Raises:
-            UserError: The weights of one are damaged, or are not those of its model.
-        """
+        """Load the model of a bundle, or those of an ensemble, to compute in `dtype`."""
         models = [cast(accelerate(load_model(bundle, device)), dtype) for bundle in bundles]
         return cls(models, bundles[0].text.subword.n_tokens)
 
@@ -107,11 +99,7 @@ class TorchEngine(Engine):
 
 
 def load_model(bundle: Bundle, device: torch.device) -> Transformer:
-    """Load the model of `bundle` as it was trained.
-
-    Raises:
-        UserError: Its weights are damaged, or are not those of the model.
-    """
+    """Load the model of `bundle` as it was trained."""
     weights = bundle.verified_weights()
     config = bundle.description.config
     if config.positions != "learned":

@@ -19,19 +19,16 @@ and no number of errors ends the evaluation (11 in COLLINS.prm).
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from nmtkit.errors import UserError
-from nmtkit.evaluation.seed import seed
+from nmtkit.evaluation.sacre import N_BOOTSTRAP, corpus_score, described
 
-N_BOOTSTRAP = 1000
 # COLLINS.prm
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
 SAME_LABELS = {"PRT": "ADVP"}
-MAX_SHORT = 40  # words of a sentence that EVALB counts among the short ones
 _NODE = re.compile(r"\((?P<tag>[^\s()]*)\s+(?P<word>[^\s()]*)\)|\((?P<label>[^\s()]*)|(?P<end>\))")
 
 
@@ -71,9 +68,6 @@ class Counts:
             "errors": self.errors,
             "skipped": self.skipped,
         }
-
-
-N_COUNTS = len(fields(Counts))
 
 
 class _Tree(NamedTuple):
@@ -145,11 +139,11 @@ def _percent(part: int, whole: int) -> float:
 
 
 class BracketScore(Score):
-    """F1 of all sentences, with the sums over all of them and over the short ones."""
+    """F1 of all sentences, with the sums over them."""
 
-    def __init__(self, everything: Counts, short: Counts) -> None:
+    def __init__(self, everything: Counts) -> None:
         super().__init__("bracket F1", everything.described()["f1"])
-        self.everything, self.short = everything, short
+        self.everything = everything
 
 
 class BracketF1(Metric):
@@ -167,13 +161,10 @@ class BracketF1(Metric):
         return {"gold": refs[0]}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
-        found = compare_trees(ref_kwargs["gold"], hypothesis)
-        counts = list(map(int, astuple(found)))
-        return [*counts, *(counts if found.length <= MAX_SHORT else [0] * N_COUNTS)]
+        return list(map(int, astuple(compare_trees(ref_kwargs["gold"], hypothesis))))
 
     def _compute_score_from_stats(self, stats: Sequence[int]) -> BracketScore:
-        counts = list(map(int, stats))
-        return BracketScore(Counts(*counts[:N_COUNTS]), Counts(*counts[N_COUNTS:]))
+        return BracketScore(Counts(*map(int, stats)))
 
     def _aggregate_and_compute(self, stats: list[list[int]]) -> BracketScore:
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
@@ -182,31 +173,18 @@ class BracketF1(Metric):
 def bracket_f1(
     hyps: Sequence[str], refs: Sequence[str], n_bootstrap: int = N_BOOTSTRAP
 ) -> dict[str, Any]:
-    """Compute bracket F1 and all else that EVALB prints, ready for JSON.
+    """Compute bracket F1 and all else that EVALB prints of all sentences, ready for JSON.
 
     Args:
         hyps: trees, one a line; a blank one is skipped.
         refs: the reference trees.
         n_bootstrap: resamples of the confidence interval.
-
-    Raises:
-        UserError: there are no lines, or the numbers of trees differ.
     """
-    if len(hyps) != len(refs) or not hyps:
-        raise UserError(
-            f"bracket F1 needs one reference per hypothesis and at least one, but there are "
-            f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same test "
-            "set"
-        )
-    seed()
     metric = BracketF1()
-    score = metric.corpus_score(hyps, [refs], n_bootstrap=n_bootstrap)
+    score = corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap)
     assert isinstance(score, BracketScore)
+    how = "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score"
     return {
-        "score": score.score,
-        "how": "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score",
-        "signature": str(metric.get_signature()),
-        "confidence_interval": [score._mean - score._ci, score._mean + score._ci],
+        **described(metric, score, how),
         **{key: value for key, value in score.everything.described().items() if key != "f1"},
-        f"up_to_{MAX_SHORT}_words": score.short.described(),
     }

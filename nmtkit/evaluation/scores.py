@@ -16,10 +16,6 @@ def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def read_scores(artifact: Artifact) -> dict[str, Any]:
-    """Read what `write_scores` wrote.
-
-    Raises:
-        DamagedError: It is not what was published.
-    """
+    """Read what `write_scores` wrote."""
     scores: dict[str, Any] = read_json(verify(artifact, SCORES).file(SCORES))
     return scores

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from nmtkit.evaluation.bleu import bleu_metric
-from nmtkit.evaluation.chrf_ter import chrf_metric
+from nmtkit.evaluation.sacre import bleu_metric, chrf_metric
 from nmtkit.evaluation.seed import seed
 from nmtkit.languages import Language
 

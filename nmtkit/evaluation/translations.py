@@ -39,11 +39,7 @@ class TranslatedSet:
 
 
 def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
-    """Return the sets of a finished `translate`, in the order of the recipe.
-
-    Raises:
-        DamagedError: A file is not what was published.
-    """
+    """Return the sets of a finished `translate`, in the order of the recipe."""
     verify(artifact)
     sets = []
     for name in artifact.manifest.depends_on["test"]["names"]:

@@ -1,11 +1,9 @@
 """Replace the functions of a model by fast ones, from outside."""
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
-from nmtkit.fast.cpu import Dropout, linear
+from nmtkit.fast.cpu import Dropout
 from nmtkit.fast.gpu import flash_attention, has_flash_attention
 from nmtkit.fast.packing import PackedMask
 from nmtkit.fast.rectangles import attend_in_rectangles
@@ -13,6 +11,7 @@ from nmtkit.model.transformer import (
     Embedding,
     LayerNorm,
     Linear,
+    Mask,
     MultiHeadAttention,
     Residual,
     Transformer,
@@ -29,8 +28,6 @@ def accelerate(model: Transformer) -> Transformer:
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
             module.attention = fast_attention
-        if isinstance(module, Linear):
-            module.product = linear
         if isinstance(module, Embedding | Residual):
             module.dropout = Dropout(module.dropout.p).train(module.training)
     return model
@@ -49,19 +46,14 @@ def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
     return model
 
 
-class Seen(Protocol):
-    """A mask that computes attention by itself."""
+def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
+    """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U).
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Compute equation 1, in any arrangement of the dimensions."""
-
-
-def fast_attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: PackedMask | Seen, dropout: float = 0.0
-) -> Tensor:
-    """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U)."""
+    A mask that is no `PackedMask` computes it by itself, in any arrangement of the dimensions.
+    """
     if not isinstance(mask, PackedMask):
-        return mask.attend(q, k, v)
+        attended: Tensor = mask.attend(q, k, v)
+        return attended
     q, k, v = (each.transpose(0, 1) for each in (q, k, v))
     is_flash = has_flash_attention(q.device, q.dtype, q.shape[-1], v.shape[-1], dropout)
     if is_flash and not torch.are_deterministic_algorithms_enabled():

@@ -18,10 +18,7 @@ Result = TypeVar("Result")
 def has_flash_attention(
     device: torch.device, dtype: torch.dtype, d_k: int, d_v: int, dropout: float
 ) -> bool:
-    """Return whether flash attention supports these inputs; its gradient is not deterministic.
-
-    torch's kernel has no dropout.
-    """
+    """Return whether torch's kernel supports these inputs; its gradient is not deterministic."""
     is_wide_enough = d_k == d_v <= MAX_FLASH_WIDTH and d_k % 8 == 0
     is_supported = dtype == torch.bfloat16 and is_wide_enough and dropout == 0.0
     return device.type == "cuda" and is_supported
@@ -49,16 +46,12 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) -> Tensor
 class Graph(Generic[Result]):
     """A computation on the current CUDA device, captured once and replayed many times.
 
-    Each replay reads and writes the same addresses: what `compute` reads must keep its place in
-    memory, and its shape. `compute` must not ask the device for a value.
+    What `compute` reads must keep its place in memory and its shape. `compute` must not ask the
+    device for a value.
     """
 
     def __init__(self, compute: Callable[[], Result]) -> None:
-        """Run `compute` `WARM_UP` times, then capture it. Random generators stay as they are.
-
-        Raises:
-            RuntimeError: As `compute`, also if only its capture fails.
-        """
+        """Run `compute` `WARM_UP` times, then capture it. Random generators stay as they are."""
         self._graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

@@ -22,22 +22,16 @@ MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 
 @dataclass(frozen=True)
 class Capacity:
-    """The constant shape of all packed rows on a device that compiles for static shapes.
-
-    After its sentences, a row has `n_fillers` sentences of at least one token, then empty ones.
-    """
+    """The constant shape of rows: after its sentences, each has fillers, then empty sentences."""
 
     n_tokens: int
     n_sentences: int
-    n_fillers: int
+    n_fillers: int  # of at least one token each
     max_seqlen: int  # longest sentence
 
     @classmethod
     def of(cls, max_tokens: int, max_seqlen: int) -> "Capacity":
-        """Return the capacity for micro-batches of at most `max_tokens` tokens.
-
-        Sentences have at most `max_seqlen` (> 1) tokens; so do the fillers, even in an empty row.
-        """
+        """Return the capacity for `max_tokens` in sentences of at most `max_seqlen` (> 1)."""
         n_fillers = -(-max_tokens // (max_seqlen - 1))
         n_sentences = -(-max_tokens // SHORT_MEAN) + n_fillers
         return cls(max_tokens + n_fillers, n_sentences, n_fillers, max_seqlen)
@@ -99,8 +93,7 @@ class PackedLayout(Layout):
     def bands(self, before: int, after: int) -> "Bands":
         """Return rectangles of queries, each with the `before` + 1 + `after` keys around a query.
 
-        Long sentences are cut into blocks of queries, each with only the keys near it. The cost of
-        attention is then proportional to the length.
+        Long sentences are cut into blocks, so that the cost is proportional to the length.
         """
         if (before, after) not in self._bands:
             block = max(MIN_BLOCK, before + after)
@@ -152,8 +145,8 @@ class Rectangle:
         heads, width = row.shape[1:]
         if row.stride(0) % width or row.stride()[1:] != (width, 1):
             row = row.contiguous()
-        # In a merged projection, heads of the other projections lie between two tokens of this one.
-        # As a list of vectors (K,), the heads of successive tokens start `step` vectors apart.
+        # In a merged projection, other heads lie between two tokens of this one: as a list of
+        # vectors (K,), the heads of successive tokens start `step` vectors apart.
         step = row.stride(0) // width
         vectors = row.as_strided((step * (len(row) - 1) + heads, width), (width, 1))
         padded = vectors.index_select(0, self._vectors_of_places(heads, step))

@@ -1,13 +1,9 @@
-"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to.
-
-It is always measured: devices of one name differ in clocks, power and cooling.
-"""
+"""How fast a device multiplies matrices at best: the peak that MFU and estimates refer to."""
 
 import time
 
 import torch
-
-from nmtkit.fast.cpu import linear
+from torch.nn.functional import linear
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
@@ -22,17 +18,8 @@ def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> f
 
 
 def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
-    """Return `dtype`, or float32 where products of bfloat16 are only imitated.
-
-    They take seconds there, and are no bound: engines multiply bfloat16 weights in float32.
-    """
-    is_imitated = device.type == "cpu" and not _has_bfloat16()
-    return torch.float32 if dtype == torch.bfloat16 and is_imitated else dtype
-
-
-def _has_bfloat16() -> bool:
-    """Return whether the processor has instructions for it, which oneDNN uses from AVX-512 on."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """Return `dtype`, or float32 on a CPU: many processors only imitate products of bfloat16."""
+    return torch.float32 if device.type == "cpu" else dtype
 
 
 def _fastest(width: int, device: torch.device, seconds: float, dtype: torch.dtype) -> float:

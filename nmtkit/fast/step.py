@@ -23,9 +23,8 @@ class IncrementalDecoder:
     """Computes what `Transformer.decode` computes, one target token at a time.
 
     All beams of a sentence share one cache, and `_seen` tells which entries belong to a beam's own
-    history: to reorder beams is to reorder this table. Before the cache grows, the entries that no
-    beam sees any more are removed. Beams have most of their history in common, so the cache is
-    hardly longer than a single hypothesis.
+    history: to reorder beams is to reorder this table. Before the cache grows, entries that no beam
+    sees any more are removed, so it is hardly longer than a single hypothesis.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class IncrementalDecoder:
         Args:
             model: An accelerated model.
             memory: Encoder output (S, D) of B source sentences.
-            src_layout: Layout of the source sentences, in one rectangle.
+            src_layout: Their layout, in one rectangle.
             forbidden: Token ids that are never produced.
         """
         self._model, self._forbidden = model, forbidden
@@ -50,12 +49,7 @@ class IncrementalDecoder:
         self._logits = memory.new_empty(0)  # to overwrite
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
-        """Append the newest token (B, W) of each beam, even if nobody reads what follows.
-
-        Returns:
-            Log-probabilities of the next token, float32: (b, W, V) of the first b sentences, then
-            of the next ones.
-        """
+        """Append the newest token (B, W) of each beam, even if nobody reads what follows."""
         n_beams = tokens.shape[1]
         self._forget(n_beams)
         newest = torch.eye(n_beams, dtype=torch.bool, device=tokens.device)
@@ -88,7 +82,7 @@ class IncrementalDecoder:
     def _next_token(self, x: Tensor) -> Iterator[Tensor]:
         """Yield log-probabilities (b, W, V) for the decoder output `x` (B, W, D).
 
-        They come in parts that overwrite each other, to stay in the processor's cache.
+        They overwrite each other, to stay in the processor's cache.
         """
         n = max(1, LOGIT_ROWS[x.device.type] // x.shape[1])
         for few in torch.split(x, n):

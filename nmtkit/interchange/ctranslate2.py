@@ -9,27 +9,19 @@ from ctranslate2.specs import TransformerSpec
 from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.interchange.ctranslate2_limits import unsupported
 from nmtkit.model.transformer import DecoderLayer, Embedding, Transformer
+from nmtkit.recipe import ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 
 
 def write_model(
     folder: Path, model: Transformer, vocabulary: Sequence[str], dtype: str, n_positions: int
 ) -> None:
-    """Write what `ctranslate2.Translator` loads.
+    """Write what `ctranslate2.Translator` loads of a `model` on the CPU, its matrices in `dtype`.
 
-    Args:
-        model: The model, on the CPU.
-        vocabulary: A different string for each row of the model's embeddings.
-        dtype: Type of the matrices in the file: float32, bfloat16, float16 or int8.
-        n_positions: Number of positions that it will be able to read and to write.
-
-    Raises:
-        UserError: CTranslate2 can't run the model.
+    `vocabulary` has a different string for each row of the embeddings.
     """
-    if why := unsupported(model.config):
-        raise UserError(f"{why}; use --engine torch")
+    _check_supported(model.config)
     spec = TransformerSpec.from_config(
         model.config.n_layers, model.config.n_heads, pre_norm=model.config.norm == "pre"
     )
@@ -51,6 +43,16 @@ def write_model(
     spec.validate()
     spec.optimize(dtype)
     spec.save(str(folder))
+
+
+def _check_supported(config: ModelConfig) -> None:
+    width = config.d_model / config.n_heads
+    if config.neighbourhood is not None or not config.d_k == config.d_v == width:
+        raise UserError(
+            f"CTranslate2 runs no model with d_k = {config.d_k:,}, d_v = {config.d_v:,} and "
+            f"neighbourhood = {config.neighbourhood}, only with d_model / n_heads = {width:,g} for "
+            "both and full self-attention; use --engine torch"
+        )
 
 
 def _set_embedding(side: Any, spec: Any, embedding: Embedding, n_positions: int) -> None:

@@ -1,8 +1,7 @@
 """Models of fairseq (https://github.com/facebookresearch/fairseq): checkpoint, dictionary, codes.
 
-Deviation: fairseq's decoder begins with </s>, ours with <s>. The row of </s> in the target
-embedding therefore also becomes that of <s>, which fairseq never reads. Since the output matrix
-keeps its own row of <s>, the embeddings are not tied, even if they were in fairseq.
+Deviation: fairseq's decoder begins with </s>, ours with <s>, which therefore gets the same row in
+the target embedding, but not in the output matrix: the two are not tied, even if they were there.
 """
 
 import re
@@ -92,21 +91,12 @@ class Dictionary:
 
 
 def read_model(path: Path, langs: Sequence[str]) -> Model:
-    """Read a checkpoint of fairseq, which may come from a stranger.
-
-    Raises:
-        UserError: It is none, is damaged, translates between other languages, or holds a model that
-            ours cannot express.
-    """
+    """Read a checkpoint of fairseq, which may come from a stranger."""
     with limited_memory(path), torch.no_grad():
         state = load(path, NAMES, PACKAGES)
         state = state if type(state) is dict else {}
         model, settings = state.get("model"), _settings(state)
-        if (
-            not isinstance(model, dict)
-            or not all(type(key) is str for key in model)
-            or not settings
-        ):
+        if not isinstance(model, dict) or {*map(type, model)} - {str} or not settings:
             raise UserError(
                 f"{path} is not a checkpoint of fairseq-train: it has no model or no settings"
             )
@@ -139,18 +129,12 @@ def _plain(value: Any) -> Any:
 
 
 def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str]) -> None:
-    for key, value in FIXED.items():
+    same = {f"decoder_{key}": settings.get(f"encoder_{key}", False) for key in BOTH_SIDES}
+    for key, value in (FIXED | same).items():
         if settings.get(key, value) != value:
             raise UserError(
-                f"{path} has a model with {key} = {shown(settings[key])}; only {key} = {value} can "
-                "be imported"
-            )
-    for key in BOTH_SIDES:
-        sides = [settings.get(f"{side}_{key}", False) for side in SIDES]
-        if sides[0] != sides[1]:
-            raise UserError(
-                f"{path} has a model with encoder_{key} = {shown(sides[0])} and decoder_{key} = "
-                f"{shown(sides[1])}; only a model with the same can be imported"
+                f"{path} has a model with {key} = {shown(settings[key])}; only {key} = "
+                f"{shown(value)} can be imported"
             )
     trained = [settings.get(f"{side}_lang") for side in ("source", "target")]
     if None not in trained and trained != list(langs):
@@ -183,21 +167,8 @@ def _config(
 ) -> tuple[ModelConfig, int]:
     """Return the configuration, by the shapes of the weights where they tell, and the rows."""
     n_rows, d_model = _shape(path, named, "decoder.embed_tokens.weight")
-    n_src_rows, _ = _shape(path, named, "encoder.embed_tokens.weight")
-    if n_src_rows != n_rows:
-        raise UserError(
-            f"{path} has {n_src_rows:,} source rows and {n_rows:,} target rows; only a model with "
-            "one dictionary for both sides (--joined-dictionary) can be imported"
-        )
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
-    n_layers, n_decoder_layers = (
-        next(n for n in count() if f"{side}.layers.{n}.fc1.weight" not in named) for side in SIDES
-    )
-    if n_layers != n_decoder_layers:
-        raise UserError(
-            f"{path} has {n_layers:,} encoder layers and {n_decoder_layers:,} decoder layers; only "
-            "a model with as many on both sides can be imported"
-        )
+    n_layers = next(n for n in count() if f"encoder.layers.{n}.fc1.weight" not in named)
     learned = bool(settings.get("encoder_learned_pos", False))
     max_positions = [settings.get(f"max_{side}_positions", 1024) for side in ("source", "target")]
     if learned:
@@ -266,19 +237,16 @@ def _read_text(path: Path, option: str) -> str:
 
 
 def read_dictionary(path: Path) -> Dictionary:
-    """Read a dictionary, dict.LANG.txt.
-
-    Raises:
-        UserError: It is missing, too large or malformed.
-    """
+    """Read a dictionary, dict.LANG.txt."""
     pieces: dict[str, int] = {}
     lines = _read_text(path, "--data").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
         piece, _, count = line.rstrip().rpartition(" ")
-        if not piece or not count.isdecimal() or len(count) > MAX_DIGITS:
-            raise UserError(f"{path}, line {number:,}: {shown(line)} is not a piece and a count")
-        if piece in pieces or piece in SYMBOLS:
-            raise UserError(f"{path}, line {number:,}: {shown(piece)} is there twice")
+        is_new = piece and piece not in pieces and piece not in SYMBOLS
+        if not is_new or not count.isdecimal() or len(count) > MAX_DIGITS:
+            raise UserError(
+                f"{path}, line {number:,}: {shown(line)} is not a new piece and its count"
+            )
         pieces[piece] = int(count)
     n_rows = len(SYMBOLS) + len(pieces)
     while pieces and FILLER.fullmatch(last := next(reversed(pieces))):
@@ -287,11 +255,7 @@ def read_dictionary(path: Path) -> Dictionary:
 
 
 def read_merges(path: Path) -> list[Pair]:
-    """Read the merges of subword-nmt (version 0.2), or those of fastBPE, which have counts.
-
-    Raises:
-        UserError: The file is missing, too large or malformed.
-    """
+    """Read the merges of subword-nmt (version 0.2), or those of fastBPE, which have counts."""
     text = _read_text(path, "--codes")
     if text.startswith("#version"):
         return read_codes(path)

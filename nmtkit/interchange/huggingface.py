@@ -2,8 +2,7 @@
 
 Its LayerNorm has the fixed epsilon 1e-5. A LayerNorm of s z with epsilon s^2 e equals that of z
 with epsilon e. So all vectors between the sublayers are multiplied by s, the weights that read them
-are divided by s, and the model computes the same, but for rounding. An imported model of fairseq
-has this epsilon already: s = 1.
+are divided by s, and the model computes the same, but for rounding.
 """
 
 import re
@@ -24,44 +23,37 @@ from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
 MARIAN_EPSILON = 1e-5
-SYMBOLS = {"bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID, "unk": UNK_ID}
+SYMBOLS = {
+    "bos_token_id": BOS_ID,
+    "eos_token_id": EOS_ID,
+    "pad_token_id": PAD_ID,
+    "decoder_start_token_id": BOS_ID,
+}
 READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$|^_output$")  # of vectors between sublayers
 UNSCALED = re.compile(r"(qkv|\.q|\.kv|w1)\.bias$")
 
 
 def _check_supported(config: ModelConfig) -> None:
-    if config.neighbourhood is not None:
-        raise UserError(
-            "Hugging Face's Marian runs no model with restricted self-attention, neighbourhood = "
-            f"{config.neighbourhood:,}, and neither does any other export; use nmtkit translate"
-        )
     width = config.d_model / config.n_heads
-    if config.norm != "post" or not config.d_k == config.d_v == width:
+    is_plain = config.norm == "post" and config.neighbourhood is None
+    if not is_plain or not config.d_k == config.d_v == width:
         raise UserError(
-            "Hugging Face's Marian runs only post-norm models with d_k = d_v = d_model / n_heads, "
-            f"not one with norm = {config.norm}, d_k = {config.d_k:,} and d_v = {config.d_v:,}; "
-            "use --format ctranslate2"
+            "Hugging Face's Marian runs only post-norm models with d_k = d_v = d_model / n_heads "
+            f"and full self-attention, not one with norm = {config.norm}, d_k = {config.d_k:,}, "
+            f"d_v = {config.d_v:,} and neighbourhood = {config.neighbourhood}; use nmtkit translate"
         )
 
 
 def write_model(
     folder: Path, model: Transformer, n_tokens: int, decoding: DecodingConfig, n_positions: int
 ) -> None:
-    """Write what `MarianMTModel.from_pretrained` loads.
+    """Write what `MarianMTModel.from_pretrained` loads of a `model` on the CPU.
 
-    Args:
-        model: The model, on the CPU.
-        n_tokens: Size of the vocabulary; rows of the embeddings beyond it are never produced.
-        decoding: Defaults of `generate`, which divides by length ** length_penalty.
-        n_positions: Number of positions that it will be able to read and to write.
-
-    Raises:
-        UserError: MarianMTModel can't run the model.
+    Rows of its embeddings beyond the vocabulary, `n_tokens`, are never produced. `generate` divides
+    by length ** length_penalty.
     """
-    _check_supported(model.config)
     config, n_rows = model.config, len(model.output_matrix)
-    symbols = {f"{name}_token_id": id_ for name, id_ in SYMBOLS.items() if name != "unk"}
-    symbols["decoder_start_token_id"] = BOS_ID
+    _check_supported(config)
     described = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -74,7 +66,7 @@ def write_model(
         "share_encoder_decoder_embeddings": config.tie_embeddings,
         "tie_word_embeddings": config.tie_embeddings,
         "vocab_size": n_rows,
-        **symbols,
+        **SYMBOLS,
     }
     for side in ("encoder", "decoder"):
         described[f"{side}_layers"] = config.n_layers
@@ -86,7 +78,7 @@ def write_model(
         "max_length": n_positions,
         "num_beams": decoding.beam_size,
         "suppress_tokens": [PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, n_rows)],
-        **symbols,
+        **SYMBOLS,
     }
     write_json(folder / "generation_config.json", generation)
     weights = {name: tensor.contiguous() for name, tensor in _weights(model, n_positions)}
@@ -96,21 +88,19 @@ def write_model(
 def write_tokenizer(
     folder: Path, subword: SentencePieceSubword, langs: tuple[str, str], max_subwords: int
 ) -> None:
-    """Write what `MarianTokenizer.from_pretrained` loads: its ids are those of the model.
-
-    `max_subwords` are the most of a source, EOS included.
-    """
+    """Write what `MarianTokenizer.from_pretrained` loads: its ids are those of the model."""
     (model,) = subword.save(folder)
     for name in ("source.spm", "target.spm"):
         share_file(model, folder / name)
     pieces = subword.pieces(range(subword.n_tokens))
     write_json(folder / "vocab.json", {piece: id_ for id_, piece in enumerate(pieces)})
+    ids = {"bos": BOS_ID, "eos": EOS_ID, "pad": PAD_ID, "unk": UNK_ID}
     described = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": langs[0],
         "target_lang": langs[1],
-        "model_max_length": max_subwords,
-        **{f"{name}_token": SPECIALS[id_] for name, id_ in SYMBOLS.items()},
+        "model_max_length": max_subwords,  # of a source, EOS included
+        **{f"{name}_token": SPECIALS[id_] for name, id_ in ids.items()},
     }
     write_json(folder / "tokenizer_config.json", described)
 

@@ -17,8 +17,6 @@ from nmtkit.errors import UserError, is_out_of_memory, shortened, shown
 
 SPARE_BYTES = 2**31  # address space for threads' stacks and for what a pickle builds
 TIMES_FILE = 8  # tied embeddings in float16 are three matrices in float32
-TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
-PROTOCOL = 2  # of the pickles that torch.save writes
 MAX_TUPLES = 2**16  # of a pickle; twice as many, nested, overflow the stack where they are a key
 N_LEGACY_PICKLES = 5  # magic number, version, sizes of C types, value, keys of the storages
 ZIP_MAGIC = b"PK\x03\x04"
@@ -40,11 +38,7 @@ class Inert:
 
 @contextmanager
 def limited_memory(path: Path) -> Iterator[None]:
-    """Limit the memory of this process, on Linux: 8 times the size of the file and 2 GiB more.
-
-    Raises:
-        UserError: What is done with the file needs more.
-    """
+    """Limit the memory of this process, on Linux: 8 times the size of the file and 2 GiB more."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     try:
         n_more = TIMES_FILE * path.stat().st_size + SPARE_BYTES
@@ -70,17 +64,9 @@ def limited_memory(path: Path) -> Iterator[None]:
 def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     """Load a file by torch's restricted unpickler, on the CPU.
 
-    A zip archive, which torch writes since 1.6, is mapped; a file of an older torch is read whole.
-
-    Args:
-        path: The file.
-        names: What its pickle may name besides tensors, as module.name. Nothing of it is imported
-            or called: an `Inert` takes its place, a dictionary that of a defaultdict.
-        packages: The beginnings of other such names.
-
-    Raises:
-        UserError: It is not a file of torch, is damaged, or holds more than plain data.
-        MemoryError: Or a RuntimeError for which `is_out_of_memory`, under `limited_memory`.
+    Its pickle may name, besides tensors, `names` (as module.name) and what begins with one of
+    `packages`. Nothing of it is imported or called: an `Inert` takes its place, a dictionary that
+    of a defaultdict. A zip archive, which torch writes since 1.6, is mapped; else all is read.
     """
     try:
         with path.open("rb") as file:
@@ -126,8 +112,6 @@ def _names_in_zip(path: Path) -> Iterator[str]:
 def _names_in_pickles(path: Path) -> Iterator[str]:
     # Mapped: to read more bytes than there are takes no memory for those that are missing.
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        if mapped[TAR_MAGIC_AT : TAR_MAGIC_AT + len(TAR_MAGIC)] == TAR_MAGIC:
-            raise ValueError("a tar, as torch wrote before 0.1.10; load and save it with torch 0.4")
         for _ in range(N_LEGACY_PICKLES):
             yield from _names(mapped)
 
@@ -139,7 +123,5 @@ def _names(pickle: Any) -> Iterator[str]:
         n_tuples += opcode.name.startswith("TUPLE")
         if n_tuples > MAX_TUPLES:
             raise ValueError(f"more than {MAX_TUPLES:,} tuples")
-        if opcode.name == "PROTO" and arg != PROTOCOL:
-            raise ValueError(f"of pickle protocol {arg}, torch reads {PROTOCOL} alone")
         if opcode.name == "GLOBAL":
             yield str(arg).replace(" ", ".", 1)

@@ -4,7 +4,7 @@ Dimensions: S source tokens and T target tokens of a packed batch; D = d_model, 
 K = d_k, U = d_v, V rows of the embedding matrix.
 
 `nmtkit.fast` computes the same faster. From outside, it replaces `Transformer.mask`, and
-`attention`, `product` and `dropout` of the modules.
+`attention` and `dropout` of the modules.
 """
 
 from collections.abc import Callable, Sequence
@@ -101,8 +101,6 @@ class Linear(nn.Linear):
     of micro-batches are summed in float32.
     """
 
-    product: Callable[..., Tensor] = staticmethod(nn.functional.linear)
-
     def reset_parameters(self) -> None:
         """Draw the weight as a whole, also where it merges several projections (`new_matrix`)."""
         nn.init.xavier_uniform_(self.weight)
@@ -112,7 +110,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """Transform `x` (..., in)."""
         bias = None if self.bias is None else self.bias.to(x.dtype)
-        return self.product(x, self.weight.to(x.dtype), bias)
+        return nn.functional.linear(x, self.weight.to(x.dtype), bias)
 
 
 class LayerNorm(nn.LayerNorm):

@@ -1,18 +1,17 @@
 "use strict";
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const MIN_WEIGHT = 0.02; // of a line, or a cell, that is drawn
+const MIN_WEIGHT = 0.02; // of a line that is drawn
 const STEP = 28; // height of a word in the drawing
 
-const [form, lines, queries, links, keys, heat, said] = ["choices", "lines", "queries", "links", "keys", "heat", "said"].map(
+const [form, queries, links, keys, said] = ["choices", "queries", "links", "keys", "said"].map(
   (id) => document.getElementById(id),
 );
 const boxes = [...form.querySelectorAll("input[name=head]")];
-let pinned = null; // number of the word whose lines are kept
-let pointed = null; // number of the word that is pointed at or has the focus
+let chosen = null; // number of the word whose lines are drawn alone
 
 function element(parent, name, attributes, text = "") {
-  const space = ["svg", "g", "line", "rect", "title"].includes(name) ? "2000/svg" : "1999/xhtml";
+  const space = ["g", "line"].includes(name) ? "2000/svg" : "1999/xhtml";
   const made = document.createElementNS(`http://www.w3.org/${space}`, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.textContent = text;
@@ -21,7 +20,6 @@ function element(parent, name, attributes, text = "") {
 }
 
 function writeWords() {
-  pointed = null;
   const [rows, columns] = data.words[form.elements.kind.value];
   for (const [list, words, name] of [[queries, rows, "button"], [keys, columns, "span"]]) {
     list.replaceChildren();
@@ -32,92 +30,67 @@ function writeWords() {
 }
 
 function draw() {
-  const [kind, layer, as] = ["kind", "layer", "as"].map((name) => form.elements[name].value);
-  const [rows, columns] = data.words[kind];
-  const word = pinned ?? pointed;
-  const heads = boxes.filter((box) => box.checked).map((box) => Number(box.value));
-  lines.hidden = as !== "lines";
-  heat.hidden = as !== "heat";
-  [...queries.children].forEach((item, number) => item.firstChild.setAttribute("aria-pressed", number === pinned));
-  for (const drawing of [links, heat]) drawing.replaceChildren();
-  for (const head of heads) {
-    const parent = element(as === "lines" ? links : heat, as === "lines" ? "g" : "figure", {
-      style: boxes[head].closest(".head").getAttribute("style"),
-    });
-    const area = { viewBox: `0 0 ${columns.length} ${rows.length}`, role: "img", "aria-label": `Heat map of head ${head + 1}` };
-    const map = as === "heat" && element(parent, "svg", area);
-    if (map) element(parent, "figcaption", {}, `head ${head + 1}`);
-    data.weights[kind][layer][head].forEach((row, query) => {
+  const kind = form.elements.kind.value;
+  const layer = data.weights[kind][form.elements.layer.value];
+  const heads = boxes.filter((box) => box.checked);
+  [...queries.children].forEach((item, number) => item.firstChild.setAttribute("aria-pressed", number === chosen));
+  links.replaceChildren();
+  for (const box of heads) {
+    const group = element(links, "g", { style: box.closest(".head").getAttribute("style") });
+    layer[box.value].forEach((row, query) => {
       row.forEach((weight, key) => {
-        const opacity = weight.toFixed(2);
-        if (weight < MIN_WEIGHT) return;
-        if (map) {
-          const cell = element(map, "rect", { x: key, y: query, width: 1, height: 1, opacity });
-          element(cell, "title", {}, `${rows[query]} → ${columns[key]} ${weight.toFixed(3)}`);
-        } else if ([null, query].includes(word)) {
-          element(parent, "line", { x1: 0, y1: (query + 0.5) * STEP, x2: 100, y2: (key + 0.5) * STEP, opacity });
-        }
+        if (weight < MIN_WEIGHT || ![null, query].includes(chosen)) return;
+        const ends = { x1: 0, y1: (query + 0.5) * STEP, x2: 100, y2: (key + 0.5) * STEP };
+        element(group, "line", { ...ends, opacity: weight.toFixed(2) });
       });
     });
   }
-  say(rows[word], columns, heads.map((head) => data.weights[kind][layer][head][word]));
+  say(data.words[kind], heads.map((box) => layer[box.value][chosen]));
 }
 
-function say(word, columns, ofHeads) {
-  said.textContent = "Point at a word to see its lines alone.";
-  if (word === undefined || !ofHeads.length) return;
+function say([rows, columns], ofHeads) {
+  said.textContent = "Choose a word on the left to see its lines alone.";
+  if (chosen === null || !ofHeads.length) return;
   const mean = (key) => ofHeads.reduce((sum, row) => sum + row[key], 0) / ofHeads.length;
   const top = columns.map((text, key) => [mean(key), text]).sort((a, b) => b[0] - a[0]).slice(0, 4);
   const list = top.map(([weight, text]) => `${text} ${weight.toFixed(2)}`).join(", ");
-  said.textContent = `${word} → ${list}${ofHeads.length > 1 ? " (mean of the heads)" : ""}`;
+  said.textContent = `${rows[chosen]} → ${list}${ofHeads.length > 1 ? " (mean of the heads)" : ""}`;
 }
 
-function numberAt(event) {
-  const item = event.target.closest("#queries li");
-  return item && [...queries.children].indexOf(item);
-}
-
-function change(pin, point) {
-  const before = pinned ?? pointed;
-  const isSame = pin === pinned && (pin ?? point) === before;
-  [pinned, pointed] = [pin, point];
-  if (!isSame) draw();
+function choose(number) {
+  chosen = number;
+  draw();
 }
 
 function show(view) {
   form.elements.kind.value = view.kind;
   form.elements.layer.value = view.layer - 1;
   for (const box of boxes) box.checked = view.head === null || Number(box.value) === view.head - 1;
-  pinned = view.query === null ? null : view.query - 1;
   writeWords();
-  draw();
+  choose(view.query === null ? null : view.query - 1);
 }
 
-for (const name of ["pointerover", "focusin"]) queries.addEventListener(name, (event) => change(pinned, numberAt(event)));
-for (const name of ["pointerleave", "focusout"]) queries.addEventListener(name, () => change(pinned, null));
 queries.addEventListener("click", (event) => {
-  const number = numberAt(event);
-  if (number !== null) change(number === pinned ? null : number, pointed);
+  const number = [...queries.children].indexOf(event.target.closest("li"));
+  if (number >= 0) choose(number === chosen ? null : number);
 });
-document.addEventListener("keydown", (event) => event.key === "Escape" && change(null, pointed));
+document.addEventListener("keydown", (event) => event.key === "Escape" && choose(null));
 form.addEventListener("change", (event) => {
   if (event.target.name === "kind") {
-    pinned = null;
+    chosen = null;
     writeWords();
   }
   draw();
 });
-for (const [id, checked] of [["all", true], ["none", false]]) {
-  document.getElementById(id).addEventListener("click", () => {
-    for (const box of boxes) box.checked = checked;
-    draw();
-  });
-}
+document.getElementById("all").addEventListener("click", () => {
+  const areAll = boxes.every((box) => box.checked);
+  for (const box of boxes) box.checked = !areAll;
+  draw();
+});
 for (const button of document.querySelectorAll("[data-finding]")) {
   button.addEventListener("click", () => {
     show(data.views[Number(button.dataset.finding)]);
     if (links.getBoundingClientRect().top > 0.7 * innerHeight) form.scrollIntoView(); // as on a phone
   });
 }
-form.hidden = false;
 show(data.views[0]);

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -19,10 +18,10 @@ from nmtkit.visible import visible
 STYLE = Path(__file__).with_name("chart.css")
 N_COLOURS = 8  # in chart.css
 CHARACTER, LINE = 7.6, 16.0  # about the width of a character, and the height of a line
+TOP = 8.0  # where the plot begins
 RADIUS = 3.5  # of a dot
 RINGS, ANGLES = 20, 24  # of the places around a dot that its label may take
 
-Kind = Literal["line", "dots", "line and dots", "bars", "steps"]
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
@@ -31,27 +30,21 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 class Axis:
     """One of the two axes of a chart; where it ends is taken from the values by default."""
 
-    name: str = ""  # what it counts; "" where the title says it
+    name: str = ""  # of the horizontal axis, where the title does not say it
     is_log: bool = False  # all values are positive then
     low: float | None = None
     high: float | None = None
     ticks: Sequence[tuple[float, str]] = ()  # values and their names; by default, round values
-    unit: str = ""  # what follows the round values, such as " %"
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together: places on the horizontal axis and values.
-
-    A bar or a step reaches to the place of the next point; the last point only ends them.
-    """
+    """Points that belong together: places on the horizontal axis and values."""
 
     name: str  # in the legend
     points: Sequence[Point]
-    kind: Kind = "line"
-    colour: int | None = None  # its number; None: the place among the series of the chart
+    kind: Literal["line", "dots", "line and dots"] = "line"  # a line has a dot at its end
     labels: Sequence[str] = ()  # the names of dots, written beside them
-    notes: Sequence[str] = ()  # shown where a point is pointed at; by default, place and value
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,8 @@ class Chart:
     series: Sequence[Series]
     x: Axis = Axis()
     y: Axis = Axis()
-    marks: Sequence[tuple[float, str]] = ()  # places that are singled out, and their names
-    description: str = ""  # for screen readers; by default, the ends of each series
     width: float = 420.0  # in pixels, as drawn on a large screen
-    plot: float = 160.0  # the height of the plot; axes, legend and marks come on top
+    plot: float = 160.0  # the height of the plot; axes and legend come on top
 
     def __html__(self) -> Markup:
         """Return it as SVG for a page whose style includes chart.css."""
@@ -79,8 +70,8 @@ class Chart:
         ).format(self.width, self.height, self.key, self.key, self.content())
 
     def content(self) -> Markup:
-        """Return the elements of the drawing."""
-        description = self.description or " ".join(
+        """Return the elements of the drawing; screen readers hear the ends of each series."""
+        ends = " ".join(
             f"{each.name}: {_named(each.points[0])}; {_named(each.points[-1])}."
             for each in self.series
             if each.points
@@ -88,10 +79,9 @@ class Chart:
         return Markup("\n").join(
             [
                 _element("title", visible(self.title), id=f"{self.key}-t"),
-                _element("desc", visible(description), id=f"{self.key}-d"),
+                _element("desc", visible(ends), id=f"{self.key}-d"),
                 *self._axes(),
-                *(self._in_colour(i, *self._drawn(one)) for i, one in enumerate(self.series)),
-                *self._marks(),
+                *(_in_colour(i, *self._drawn(one)) for i, one in enumerate(self.series)),
                 *self._labels(),
                 *self._legend(),
             ]
@@ -100,29 +90,18 @@ class Chart:
     @cached_property
     def height(self) -> float:
         """Of the whole drawing."""
-        labels = [box[3] for _, box, _ in self._label_boxes]
-        return max([self._below, *(y for *_, y in self._legend_places), *labels]) + 8
+        return 8 + max([self._legend_end, *(box[3] for _, box, _ in self._label_boxes)])
 
     # Places
 
     @property
-    def _top(self) -> float:
-        """Where the plot begins, below the name of the vertical axis and the marks."""
-        return 8 + LINE * (bool(self.y.name) + len(self.marks))
-
-    @property
     def _bottom(self) -> float:
-        return self._top + self.plot
-
-    @property
-    def _below(self) -> float:
-        """Where the names of the horizontal axis end."""
-        return self._bottom + LINE * (1 + bool(self.x.name)) + 2
+        return TOP + self.plot
 
     @cached_property
     def _y(self) -> "_Scale":
         values = [value for each in self.series for _, value in each.points]
-        return _scale(self.y, values, self._bottom, self._top, n_ticks=5, is_round=True)
+        return _scale(self.y, values, self._bottom, TOP, n_ticks=5, is_round=True)
 
     @cached_property
     def _x(self) -> "_Scale":
@@ -134,15 +113,22 @@ class Chart:
     @cached_property
     def _legend_places(self) -> list[tuple[int, float, float]]:
         """The number of each series that the legend names, and where its line stands."""
-        named = [number for number, each in enumerate(self.series) if each.name]
-        x, y, found = self._x.start, self._below + LINE, []
-        for number in named if len(self.series) > 1 else []:
-            width = 48 + _width(self.series[number].name)
+        x, y, found = self._x.start, self._axis_end + LINE, []
+        for number, each in enumerate(self.series if len(self.series) > 1 else []):
+            width = 48 + _width(each.name)
             if x + width > self.width and x > self._x.start:
                 x, y = self._x.start, y + LINE
             found.append((number, x, y))
             x += width
         return found
+
+    @property
+    def _legend_end(self) -> float:
+        return self._legend_places[-1][2] if self._legend_places else self._axis_end
+
+    @property
+    def _axis_end(self) -> float:
+        return self._bottom + LINE * (1 + bool(self.x.name)) + 2
 
     @cached_property
     def _label_boxes(self) -> list[tuple[str, Box, Point]]:
@@ -157,8 +143,7 @@ class Chart:
             for place, value in (each.points if "dots" in each.kind else [])
         ]
         taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in dots]
-        below = max([self._below, *(y for *_, y in self._legend_places)])
-        found = []
+        below, found = self._legend_end, []
         for each in self.series:
             for name, (place, value) in zip(each.labels, each.points, strict=False):
                 dot = self._x(place), self._y(value)
@@ -179,15 +164,13 @@ class Chart:
                 y = dot[1] + math.sin(angle) * (11 + 6 * ring)
                 box = x - width / 2, y - 6, x + width / 2, y + 6
                 is_between = self._x.start <= box[0] and box[2] <= self.width
-                if is_between and self._top - 8 <= box[1] and box[3] <= self._bottom:
+                if is_between and box[1] >= TOP - 8 and box[3] <= self._bottom:
                     yield box
 
     # Parts
 
     def _axes(self) -> Iterator[Markup]:
         left, right = self._x.start, self._x.end
-        if self.y.name:
-            yield self._text(left, LINE - 4, self.y.name)
         for value, name in self._y.ticks:
             yield _element("path", class_="rule", d=f"M{left} {self._y(value)}H{right}")
             yield self._text(left - 6, self._y(value) + 4, name, "end")
@@ -201,28 +184,12 @@ class Chart:
 
     def _drawn(self, one: Series) -> Iterator[Markup]:
         corners = [(self._x(place), self._y(value)) for place, value in one.points]
-        notes = one.notes or [f"{one.name} {_named(point)}".strip() for point in one.points]
-        if one.kind == "bars":
-            for ((x, y), (end, _)), note in zip(pairwise(corners), notes, strict=False):
-                width, height = round(max(end - x - 1, 0.5), 1), round(self._bottom - y, 1)
-                if height:
-                    title = _element("title", visible(note))
-                    yield _element("rect", title, x=x, y=y, width=width, height=height)
-        elif one.kind == "steps":
-            steps = "".join(f"V{y}H{end}" for (_, y), (end, _) in pairwise(corners))
-            yield _element("path", d=f"M{corners[0][0]} {self._bottom}{steps}V{self._bottom}")
-        elif one.kind != "dots" and corners:
+        if one.kind != "dots" and corners:
             yield _element("path", d="M" + "L".join(f"{x} {y}" for x, y in corners))
-        n_dots = {"line": 1, "bars": 0, "steps": 0}.get(one.kind, len(corners))  # the last ones
-        for (x, y), note in [*zip(corners, notes, strict=False)][len(corners) - n_dots :]:
-            yield _element("circle", _element("title", visible(note)), cx=x, cy=y, r=RADIUS)
-
-    def _marks(self) -> Iterator[Markup]:
-        for number, (place, name) in enumerate(self.marks):
-            x, y = self._x(place), self._top - 4 - LINE * number
-            is_right = x + 4 + _width(name) > self.width
-            yield _element("path", class_="mark", d=f"M{x} {y - 10}V{self._bottom}")
-            yield self._text(x - 4 if is_right else x + 4, y, name, "end" if is_right else "begin")
+        first = max(len(corners) - 1, 0) if one.kind == "line" else 0
+        for (x, y), point in [*zip(corners, one.points, strict=True)][first:]:
+            title = _element("title", visible(f"{one.name} {_named(point)}".strip()))
+            yield _element("circle", title, cx=x, cy=y, r=RADIUS)
 
     def _labels(self) -> Iterator[Markup]:
         for name, (left, top, right, bottom), (x, y) in self._label_boxes:
@@ -234,18 +201,11 @@ class Chart:
     def _legend(self) -> Iterator[Markup]:
         for number, x, y in self._legend_places:
             one, parts = self.series[number], []
-            if one.kind == "bars":
-                parts.append(_element("rect", x=x, y=y - 9, width=26, height=9))
-            elif one.kind != "dots":
+            if one.kind != "dots":
                 parts.append(_element("path", d=f"M{x} {y - 4}h26"))
             if "dots" in one.kind:
                 parts.append(_element("circle", cx=x + 13, cy=y - 4, r=RADIUS))
-            yield self._in_colour(number, *parts, self._text(x + 34, y, one.name, "name"))
-
-    def _in_colour(self, number: int, *parts: Markup) -> Markup:
-        colour = self.series[number].colour
-        group = f"s{(number if colour is None else colour) % N_COLOURS}"
-        return _element("g", Markup("\n").join(parts), class_=group)
+            yield _in_colour(number, *parts, self._text(x + 34, y, one.name, "name"))
 
     def _text(self, x: float, y: float, content: str, class_: str = "begin") -> Markup:
         """Return a text, which is squeezed if it would not end in the drawing."""
@@ -312,8 +272,7 @@ def _scale(
     if axis.is_log:
         high = high if high > low else 10 * low
         margin = (high / low) ** 0.03
-        low = low / margin if axis.low is None else low
-        high = high * margin if axis.high is None else high
+        low, high = low / margin, high * margin
         ticks = _powers(low, high, n_ticks)
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
@@ -324,7 +283,7 @@ def _scale(
             high = math.ceil(high / every) * every if axis.high is None else high
         first, last = math.ceil(low / every - 1e-9), math.floor(high / every + 1e-9)
         ticks = [every * i for i in range(first, last + 1)]
-    named = axis.ticks or [(value, short(value) + axis.unit) for value in ticks]
+    named = axis.ticks or [(value, short(value)) for value in ticks]
     return _Scale(low, high, start, end, axis.is_log, named)
 
 
@@ -370,6 +329,10 @@ def _element(tag: str, content: str = "", **attributes: object) -> Markup:
     if content:
         return Markup("<{0}{1}>{2}</{0}>").format(tag, shown, content)
     return Markup("<{}{}/>").format(tag, shown)
+
+
+def _in_colour(number: int, *parts: Markup) -> Markup:
+    return _element("g", Markup("\n").join(parts), class_=f"s{number % N_COLOURS}")
 
 
 def _width(text: str) -> float:

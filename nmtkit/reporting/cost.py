@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 BY_TIME = "cost as in Table 2 (time x devices x rate)"
 COUNTED = "matrix products, counted"
 
-PAPER = "the paper, section 6.1"
-
-
-def _of_sheet(n_cores: int, mhz: int, source: str) -> tuple[float, str]:
-    return 2.0 * n_cores * mhz * 1e6, f"NVIDIA {source}: {n_cores:,} cores, {mhz:,} MHz"
-
+PAPER, SHEET = "the paper, section 6.1", "NVIDIA's data sheet"
 
 # FLOP/s and who says so, by the beginning of CUDA's name of a device, a regular expression.
 RATES = {
@@ -32,20 +27,20 @@ RATES = {
     r"(NVIDIA )?Tesla K40": (3.7e12, PAPER),
     r"(NVIDIA )?Tesla M40\b": (6.0e12, PAPER),
     r"(NVIDIA )?Tesla P100\b": (9.5e12, PAPER),
-    r"(NVIDIA )?Tesla V100-SXM2\b": _of_sheet(5_120, 1_530, "Tesla V100 data sheet"),
-    r"(NVIDIA )?Tesla V100-PCIE\b": _of_sheet(5_120, 1_380, "Tesla V100 data sheet"),
-    r"(NVIDIA |Tesla )T4\b": _of_sheet(2_560, 1_590, "T4 data sheet"),
-    r"NVIDIA A100\b": _of_sheet(6_912, 1_410, "A100 data sheet"),
-    r"NVIDIA A40\b": _of_sheet(10_752, 1_740, "A40 data sheet"),
-    r"NVIDIA A10\b": _of_sheet(9_216, 1_695, "A10 data sheet"),
-    r"NVIDIA RTX A6000\b": _of_sheet(10_752, 1_800, "RTX A6000 data sheet"),
-    r"NVIDIA GeForce RTX 3090$": _of_sheet(10_496, 1_695, "Ampere GA102 whitepaper"),
-    r"NVIDIA GeForce RTX 4090$": _of_sheet(16_384, 2_520, "Ada whitepaper"),
-    r"NVIDIA L4\b": _of_sheet(7_424, 2_040, "L4 data sheet"),
-    r"NVIDIA L40S\b": _of_sheet(18_176, 2_520, "L40S data sheet"),
-    r"NVIDIA H100 PCIe\b": _of_sheet(14_592, 1_755, "H100 data sheet"),
-    r"NVIDIA H100 80GB HBM3\b": _of_sheet(16_896, 1_980, "H100 data sheet"),
-    r"NVIDIA H200\b": _of_sheet(16_896, 1_980, "H200 data sheet"),
+    r"(NVIDIA )?Tesla V100-SXM2\b": (2 * 5_120 * 1.530e9, SHEET),
+    r"(NVIDIA )?Tesla V100-PCIE\b": (2 * 5_120 * 1.380e9, SHEET),
+    r"(NVIDIA |Tesla )T4\b": (2 * 2_560 * 1.590e9, SHEET),
+    r"NVIDIA A100\b": (2 * 6_912 * 1.410e9, SHEET),
+    r"NVIDIA A40\b": (2 * 10_752 * 1.740e9, SHEET),
+    r"NVIDIA A10\b": (2 * 9_216 * 1.695e9, SHEET),
+    r"NVIDIA RTX A6000\b": (2 * 10_752 * 1.800e9, SHEET),
+    r"NVIDIA GeForce RTX 3090$": (2 * 10_496 * 1.695e9, SHEET),
+    r"NVIDIA GeForce RTX 4090$": (2 * 16_384 * 2.520e9, SHEET),
+    r"NVIDIA L4\b": (2 * 7_424 * 2.040e9, SHEET),
+    r"NVIDIA L40S\b": (2 * 18_176 * 2.520e9, SHEET),
+    r"NVIDIA H100 PCIe\b": (2 * 14_592 * 1.755e9, SHEET),
+    r"NVIDIA H100 80GB HBM3\b": (2 * 16_896 * 1.980e9, SHEET),
+    r"NVIDIA H200\b": (2 * 16_896 * 1.980e9, SHEET),
 }
 
 
@@ -72,14 +67,7 @@ def device_name(device: "torch.device") -> str:
 def training_cost(
     seconds: float, n_devices: int, device: str, product_flops: float
 ) -> TrainingCost:
-    """Return the cost of a training.
-
-    Args:
-        seconds: the time of all steps.
-        n_devices: how many devices worked for so long.
-        device: the name of each.
-        product_flops: of the matrix products of all steps.
-    """
+    """Return the cost of `seconds` of steps on so many devices of this name."""
     nobody = (None, f"no rate of {device} is listed")
     rate, source = next((rate for name, rate in RATES.items() if re.match(name, device)), nobody)
     by_time = None if rate is None else seconds * n_devices * rate

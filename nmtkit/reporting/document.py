@@ -1,12 +1,10 @@
-"""A document in parts: one page of HTML (report.html.j2), Markdown, and files for a paper."""
+"""A document in parts: one page of HTML (document.html.j2), Markdown, and files for a paper."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from nmtkit.reporting.chart import Chart, svg_file
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
-from nmtkit.reporting.page import replace_page
 from nmtkit.visible import visible
 
 ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
@@ -14,65 +12,46 @@ ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a document, with parts of its own.
+    """A part of a document, with parts of its own."""
 
-    Attributes:
-        key: Its id, of letters, digits and hyphens.
-        title: Its heading.
-        text: A paragraph; "" for none.
-        code: Lines to show as they are.
-        tables: Tables by the names of their files.
-        charts: Charts, whose keys name their files.
-        notes: A list of sentences.
-        parts: Parts within it.
-        is_folded: Whether a page hides it until it is opened; then it has no files.
-        aside: What a page shows beside the heading of a folded part.
-    """
-
-    key: str
+    key: str  # its id, of letters, digits and hyphens, and the name of the files of its table
     title: str
-    text: str = ""
-    code: str = ""
-    tables: Mapping[str, Grid] = field(default_factory=dict)
-    charts: Sequence[Chart] = ()
+    text: str = ""  # a paragraph
+    code: str = ""  # lines to show as they are
+    table: Grid | None = None
+    charts: Sequence[Chart] = ()  # whose keys name their files
     notes: Sequence[str] = ()
     parts: Sequence["Part"] = ()
-    is_folded: bool = False
-    aside: str = ""
+    is_folded: bool = False  # a page hides it until it is opened; then it has no files
 
 
-def markdown_of(parts: Sequence[Part], level: int = 2) -> Iterator[str]:
+def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
     """Yield the paragraphs of a document."""
-    for part in parts:
-        yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
-        if part.text:
-            yield markdown(part.text)
-        if part.code:
-            yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
-        yield from map(as_markdown, part.tables.values())
-        for chart in () if part.is_folded else part.charts:
-            yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
-        if part.notes:
-            yield "\n".join(f"- {markdown(note)}" for note in part.notes)
-        yield from markdown_of(part.parts, level + 1)
+    yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
+    if part.text:
+        yield markdown(part.text)
+    if part.code:
+        yield "\n".join(f"    {visible(line)}" for line in part.code.split("\n"))
+    if part.table:
+        yield as_markdown(part.table)
+    for chart in () if part.is_folded else part.charts:
+        yield f"![{markdown(chart.title)}](charts/{chart.key}.svg)"
+    if part.notes:
+        yield "\n".join(f"- {markdown(note)}" for note in part.notes)
+    for each in part.parts:
+        yield from markdown_of(each, level + 1)
 
 
-def write_for_paper(parts: Sequence[Part], folder: Path) -> None:
-    """Write the tables and charts of all parts that are not folded, each whole or not at all."""
-    for part in parts:
-        if not part.is_folded:
-            for name, grid in part.tables.items():
-                plain = [
-                    [tuple(map(str, row)) for row in group] for group in grid.groups
-                ]  # no links
-                for form, write in WRITERS.items():
-                    text = write(replace(grid, groups=plain))
-                    _write(folder / "tables" / f"{name}.{ENDINGS[form]}", f"{text}\n")
-            for chart in part.charts:
-                _write(folder / "charts" / f"{chart.key}.svg", svg_file(chart))
-            write_for_paper(part.parts, folder)
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_page(path, text)
+def files_for_paper(part: Part) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each table and chart that is not folded."""
+    if part.is_folded:
+        return
+    if part.table:
+        without_links = [[tuple(map(str, row)) for row in group] for group in part.table.groups]
+        for form, write in WRITERS.items():
+            text = write(replace(part.table, groups=without_links))
+            yield f"tables/{part.key}.{ENDINGS[form]}", f"{text}\n"
+    for chart in part.charts:
+        yield f"charts/{chart.key}.svg", svg_file(chart)
+    for each in part.parts:
+        yield from files_for_paper(each)

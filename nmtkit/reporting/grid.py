@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from markupsafe import Markup
 from rich.cells import cell_len
@@ -21,7 +21,6 @@ Row = tuple[str, ...]
 class Link(str):
     """A cell; on a page, a link to the element with the id `target`."""
 
-    __slots__ = ("target",)
     target: str
 
     def __new__(cls, text: str, target: str) -> "Link":
@@ -56,32 +55,24 @@ class Grid:
         """Return a table whose rows stand in no groups."""
         return cls(title, tuple(columns), n_labels, [[row] for row in rows])
 
-    def without(self, column: int) -> "Grid":
-        """Return the table without one of its columns."""
-
-        def others(row: Row) -> Row:
-            return (*row[:column], *row[column + 1 :])
-
-        n_labels = self.n_labels - (column < self.n_labels)
-        groups = [[others(row) for row in group] for group in self.groups]
-        return replace(self, columns=others(self.columns), n_labels=n_labels, groups=groups)
+    def without(self, *columns: int) -> "Grid":
+        """Return the table without some of its columns."""
+        kept = [column for column in range(len(self.columns)) if column not in columns]
+        groups = [[tuple(row[i] for i in kept) for row in group] for group in self.groups]
+        n_labels = sum(column < self.n_labels for column in kept)
+        return Grid(self.title, tuple(self.columns[i] for i in kept), n_labels, groups)
 
     def filled(self) -> "Grid":
         """Return the table without the columns of numbers where all cells are empty."""
-        filled = self
-        for column in reversed(range(self.n_labels, len(self.columns))):
-            if not any(row[column] for group in self.groups for row in group):
-                filled = filled.without(column)
-        return filled
+        rows = [row for group in self.groups for row in group]
+        numbers = range(self.n_labels, len(self.columns))
+        return self.without(*(i for i in numbers if not any(row[i] for row in rows)))
 
     def rows(self) -> list[list[Row]]:
         """Return the groups as they are shown: nothing unseen, no first cell twice."""
         return [
             [
-                (
-                    "" if i and row[0] == group[i - 1][0] else _shown(row[0]),
-                    *map(_shown, row[1:]),
-                )
+                ("" if i and row[0] == group[i - 1][0] else _shown(row[0]), *map(_shown, row[1:]))
                 for i, row in enumerate(group)
             ]
             for group in self.groups
@@ -176,8 +167,5 @@ def _number(cell: str) -> str:
     return cell.replace(",", "") if is_number else cell.replace("\n", ", ")
 
 
-WRITERS: dict[str, Callable[[Grid], str]] = {
-    "markdown": as_markdown,
-    "latex": as_latex,
-    "csv": as_csv,
-}
+Writer = Callable[[Grid], str]
+WRITERS: dict[str, Writer] = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv}

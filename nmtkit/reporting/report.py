@@ -2,65 +2,26 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nmtkit.duration import duration
 from nmtkit.reporting.chart import N_COLOURS, Axis, Chart, Point, Series
 from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
-from nmtkit.reporting.published import (
-    LANGUAGES,
-    NOTES,
-    OURS,
-    REPRODUCTIONS,
-    TABLE_2,
-    TABLE_2_KINDS,
-    TABLE_4,
-)
-from nmtkit.reporting.scores import SCORE_NAMES, figure, how_counted, kind_of, shown
-from nmtkit.reporting.study import (
-    NOT_VERIFIED,
-    StudyTable,
-    cost_grid,
-    study_chart,
-    study_grid,
-    study_notes,
-)
+from nmtkit.reporting.published import NOTES, TABLE_2_KINDS, TABLES
+from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.study import NOT_VERIFIED, StudyTable, study_chart, study_grid, study_notes
 
-FORMAT = 2  # of report.json; README.md describes it
+FORMAT = 3  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"
-OF_PAPER = (  # the recipes of Table 2 and of Table 4
-    *("wmt14-en-de-base", "wmt14-en-de-big", "wmt14-en-fr-base", "wmt14-en-fr-big"),
-    *("wsj-parsing", "wsj-parsing-semi"),
-)
 OF_DEV = {
     "dev_sacrebleu": "sacreBLEU",
     "dev_bracket_f1": "bracket F1",
     "dev_perplexity": "perplexity per subword",
 }
-
-
-@dataclass(frozen=True)
-class StageFacts:
-    """An artifact that a result rests on, as its manifest and measurements record it."""
-
-    stage: str
-    fingerprint: str
-    path: str
-    is_here: bool  # or else it was freed or moved, and the rest is empty
-    manifest_sha256: str | None = None
-    published: str | None = None
-    seconds: float | None = None
-    host: str | None = None
-    run: dict[str, Any] = field(default_factory=dict)  # recipe, its hash, overrides, commit
-    made_by: dict[str, str] = field(default_factory=dict)  # libraries, precision
-    code: dict[str, str] = field(default_factory=dict)  # hashes of rooms of nmtkit
-    recipe: dict[str, Any] = field(default_factory=dict)  # sections
-    texts: dict[str, Any] = field(default_factory=dict)  # hashes of what was read
 
 
 @dataclass(frozen=True)
@@ -74,8 +35,7 @@ class RunFacts:
     description: str
     languages: tuple[str, str]
     scores: dict[str, Any]
-    stages: list[StageFacts]
-    by_length: dict[str, list[dict[str, Any]]]  # of each test set, sacreBLEU by source length
+    stages: list[dict[str, Any]]  # the artifacts that it rests on; README.md lists the keys
     other_code: OtherCode  # that made the scores
     n_parameters: int | None = None
     steps: int | None = None
@@ -94,36 +54,24 @@ class Report:
     studies: list[StudyTable]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what report.json contains."""
-        return {
-            "format": FORMAT,
-            **asdict(self),
-            "table_2": [asdict(row) for row in TABLE_2],
-            "table_4": [asdict(row) for row in TABLE_4],
-            "reproductions": [asdict(row) for row in REPRODUCTIONS],
-        }
+        """Return what report.json contains, but for the names of the files beside it."""
+        return {"format": FORMAT, **asdict(self), **TABLES}
 
 
 def document(report: Report) -> Part:
     """Return the whole report."""
+    of_paper = table_2(report)
     results = [
         *(_study_part(report, number) for number in range(len(report.studies))),
-        _published_part("table-2", "Table 2", table_2(report), [*_cost_charts(report)], NOTES),
+        _published_part("table-2", "Table 2", of_paper, [_cost_chart(of_paper)], NOTES),
         _published_part("reproductions", "Reproductions", reproductions_grid(report)),
         _published_part("table-4", "Table 4", table_4(report)),
-    ]
-    names = {run.name for run in report.runs}
-    commands = [f"nmtkit run {recipe}" for recipe in OF_PAPER if recipe not in names]
-    commands += [
-        f"nmtkit study {study.name}"
-        for study in report.studies
-        if not any(row.scored for row in study.rows)
     ]
     folded = Part(
         "published",
         "Published, and not run here",
-        text="Nothing of ours is beside these tables yet. To run a recipe or a study:",
-        code="\n".join(commands),
+        text="Nothing of ours is beside these tables yet. `nmtkit run wmt14-en-de-base`, `nmtkit "
+        "study table-3` and the other recipes that `nmtkit recipes` lists fill them.",
         parts=[each for each in results if each.is_folded],
     )
     rests_on = Part("rests-on", "What the runs rest on", parts=[*map(_run_part, report.runs)])
@@ -155,7 +103,7 @@ def _runs_part(report: Report) -> Part:
         "runs",
         "Runs",
         text="" if report.runs else "No run is scored yet: nmtkit run RECIPE",
-        tables={"runs": runs_grid(report)} if report.runs else {},
+        table=runs_grid(report) if report.runs else None,
         charts=_charts(others),
         notes=[*hows, *_dev_notes(others)],
     )
@@ -190,42 +138,27 @@ def _costs(run: RunFacts) -> tuple[str, str]:
 
 
 def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
-    """Return what several runs have in common, a line a run; never more lines than colours."""
-    alike: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
-    for run in runs:
-        for kind, points in _lines(run):
-            alike.setdefault(kind, {}).setdefault(points, []).append(run.label)
+    """Return evaluations during training, a line a run; a chart has what is counted alike."""
     found: list[Chart] = []
-    for (key, title, over, *_), lines in alike.items():
-        series = [Series(" = ".join(names), each, "line and dots") for each, names in lines.items()]
-        for begin in range(0, len(series), N_COLOURS):
-            number = sum(chart.title == title for chart in found) + 1
-            name = f"{prefix}{key}" + (f"-{number}" if number > 1 else "")
-            axes = Axis(over, low=0), Axis(is_log=key == "dev-perplexity")
-            found.append(Chart(name, title, series[begin : begin + N_COLOURS], *axes))
-    return found
-
-
-def _lines(run: RunFacts) -> Iterator[tuple[tuple[str, ...], tuple[Point, ...]]]:
-    """Yield lines of a run, each after what is the same in all runs that are counted alike.
-
-    That begins with the name of a file, the title and the horizontal axis.
-    """
-    prepared = next((each.fingerprint for each in run.stages if each.stage == "prepare"), "")
-    langs = "-".join(run.languages)
     for key, name in OF_DEV.items():
-        points = tuple((each["step"], each[key]) for each in run.dev if each.get(key) is not None)
-        if points:
-            how = str(run.dev[-1].get(f"{key}_how"))
-            title = f"{name} of dev, {langs}, not verified"
-            yield (key.replace("_", "-"), title, "steps", prepared, how), points
-    for name, groups in run.by_length.items():
-        points = tuple((round(group["mean_words"]), group["sacrebleu"]) for group in groups)
-        if len(points) > 1:
-            scores = run.scores[name]
-            alike = scores["test_set"]["sha256"], how_counted(scores["sacrebleu"])
-            title = f"sacreBLEU of {name}, {langs}, by length"
-            yield ("length", title, "words of the source", *alike), points
+        alike: dict[tuple[str, ...], dict[tuple[Point, ...], list[str]]] = {}
+        for run in runs:
+            points = tuple((each["step"], each[key]) for each in run.dev if each.get(key))
+            if points:
+                text = [each["fingerprint"] for each in run.stages if each["stage"] == "prepare"]
+                how = "-".join(run.languages), *text, str(run.dev[-1].get(f"{key}_how"))
+                alike.setdefault(how, {}).setdefault(points, []).append(run.label)
+        parts = [
+            (langs, [*lines.items()][begin : begin + N_COLOURS])
+            for (langs, *_), lines in alike.items()
+            for begin in range(0, len(lines), N_COLOURS)
+        ]
+        for number, (langs, part) in enumerate(parts, 1):
+            file = f"{prefix}{key.replace('_', '-')}" + (f"-{number}" if number > 1 else "")
+            series = [Series(" = ".join(of), points, "line and dots") for points, of in part]
+            axes = Axis("steps", low=0), Axis(is_log=key == "dev_perplexity")
+            found.append(Chart(file, f"{name} of dev, {langs}, not verified", series, *axes))
+    return found
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
@@ -244,22 +177,16 @@ def _study_part(report: Report, number: int) -> Part:
     links = {run.label: _link(run) for run in runs}
     begun = [each for each in study.variants if each.state != "not run"]
     rest = [each for each in study.variants if each.state == "not run"]
-    grid, costs, chart = study_grid(study, begun or rest), cost_grid(study), study_chart(study, key)
+    grid, chart = study_grid(study, begun or rest), study_chart(study, key)
     groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
     not_run = Part(
-        f"{key}-not-run",
-        "Rows that were not run",
-        tables={f"{key}-not-run": study_grid(study, rest)},
-        is_folded=True,
+        f"{key}-not-run", "Rows that were not run", table=study_grid(study, rest), is_folded=True
     )
     return Part(
         key,
         study.name,
         text=study.description,
-        tables={
-            key: replace(grid, groups=groups),
-            **({f"{key}-cost": costs} if costs.groups else {}),
-        },
+        table=replace(grid, groups=groups),
         charts=[*([chart] if chart else []), *_charts(runs, f"{key}-")],
         notes=[*study_notes(study), *_dev_notes(runs)],
         parts=[not_run] if begun and rest else [],
@@ -274,7 +201,13 @@ def _published_part(
     key: str, title: str, grid: Grid, charts: Sequence[Chart] = (), notes: Sequence[str] = ()
 ) -> Part:
     is_ours = any(isinstance(cell, Link) for rows in grid.groups for row in rows for cell in row)
-    return Part(key, title, tables={key: grid}, charts=charts, notes=notes, is_folded=not is_ours)
+    return Part(key, title, table=grid, charts=charts, notes=notes, is_folded=not is_ours)
+
+
+def _beside(ours: Sequence[Row], name: str, n_labels: int) -> Grid:
+    """Return a published table below rows of ours."""
+    rows = [*ours, *map(tuple, TABLES[name]["rows"])]
+    return Grid.of(TABLES[name]["title"], TABLES[name]["columns"], rows, n_labels)
 
 
 def table_2(report: Report) -> Grid:
@@ -285,134 +218,80 @@ def table_2(report: Report) -> Grid:
         cost, counted = _costs(run)
         pairs = [(text, "") if run.languages[1] == "de" else ("", text) for text in (score, cost)]
         rows.append((_link(run, "nmtkit: "), *pairs[0], *pairs[1], counted))
-    for row in TABLE_2:
-        costs = _flops(row.en_de_flops), _flops(row.en_fr_flops)
-        rows.append((row.model, _figure(row.en_de), _figure(row.en_fr), *costs, ""))
-    columns = (
-        "model",
-        *(f"BLEU {each}" for each in LANGUAGES.values()),
-        *(f"FLOPs {each}, {BY_TIME}" for each in ("English-German", "English-French")),
-        f"FLOPs, {COUNTED}",
-    )
-    return Grid.of(f"test set {TABLE_2_SET}", columns, rows, 1)
-
-
-def table_2_score(run: RunFacts) -> float | None:
-    """Return the BLEU of a run that Table 2's is comparable with, if it has one."""
-    if not _is_of_table_2(run):
-        return None
-    return figure(run.scores[TABLE_2_SET], TABLE_2_KINDS[run.languages[1]])
+    return _beside(rows, "table_2", 1)
 
 
 def _is_of_table_2(run: RunFacts) -> bool:
     """Return whether a run is scored on the test set of Table 2, in its case."""
     src, tgt = run.languages
     kind = kind_of(TABLE_2_KINDS.get(tgt, ""))
-    lowercase = any(stage.recipe.get("scoring", {}).get("lowercase") for stage in run.stages)
+    scoring = (stage.get("recipe", {}).get("scoring", {}) for stage in run.stages)
+    lowercase = any(each.get("lowercase") for each in scoring)
     return src == "en" and kind in run.scores.get(TABLE_2_SET, {}) and not lowercase
 
 
-def _cost_charts(report: Report) -> Iterator[Chart]:
-    """Yield the cost of training against BLEU of Table 2, for each language."""
-    for lang, name in LANGUAGES.items():
-        systems = {
-            "published": [
-                (row.model, getattr(row, f"en_{lang}_flops"), getattr(row, f"en_{lang}"))
-                for row in TABLE_2
-            ],
-            "nmtkit": [
-                (run.label, run.cost.time_flops, table_2_score(run))
-                for run in report.runs
-                if run.languages[1] == lang and run.cost
-            ],
-        }
-        series = []
-        for whose, points in systems.items():
-            known = [each for each in points if None not in each]
-            places = [(flops, bleu) for _, flops, bleu in known]
-            series.append(Series(whose, places, "dots", labels=[label for label, *_ in known]))
-        axis = Axis("FLOPs as Table 2 counts them", is_log=True)
-        title = f"BLEU by training cost, {name}"
-        yield Chart(f"cost-{lang}", title, series, axis, width=560, plot=260)
+def _cost_chart(grid: Grid) -> Chart:
+    """Return the cost of training against BLEU of Table 2, English-German."""
+    series = []
+    for name, is_ours in (("published", False), ("nmtkit", True)):
+        rows = [row for (row,) in grid.groups if isinstance(row[0], Link) == is_ours]
+        known = [row for row in rows if row[3] and row[1] not in ("", NOT_AVAILABLE)]
+        points = [(float(flops), float(bleu)) for _, bleu, _, flops, *_ in known]
+        series.append(Series(name, points, "dots", labels=[str(row[0]) for row in known]))
+    axis = Axis("FLOPs as Table 2 counts them", is_log=True)
+    title = "BLEU by training cost, English-German (ours: quotes replaced)"
+    return Chart("cost", title, series, axis, width=560, plot=260)
 
 
 def reproductions_grid(report: Report) -> Grid:
     """Return figures of runs and published ones, only ones that are counted alike in a group."""
+    table = TABLES["reproductions"]
+    runs = [run for run in report.runs if _is_of_table_2(run) and run.languages[1] == "de"]
     groups: list[list[Row]] = []
-    runs = [run for run in report.runs if run.languages[1] == "de" and _is_of_table_2(run)]
-    for counted, kind in OURS.items():
+    for group in table["groups"]:
         rows: list[Row] = []
-        for run in runs if kind is not None else []:
+        for run in runs if "ours" in group else []:
             scores = run.scores[TABLE_2_SET]
             lines = f"{scores['test_set']['lines']:,}"
-            rows.append((counted, _link(run, "nmtkit: "), "", lines, shown(scores, str(kind))))
-        for each in REPRODUCTIONS:
-            if each.counted == counted:
-                lines = f"{each.lines:,}" if each.lines else "not said"
-                rows.append((counted, each.source, each.model, lines, each.bleu))
-        groups.append(rows)
-    columns = ("counted as", "system", "model", "lines", "BLEU")
-    title = f"trained from scratch: BLEU on {TABLE_2_SET}, English-German"
-    return Grid(title, columns, 3, groups)
+            rows.append((_link(run, "nmtkit: "), "", lines, shown(scores, group["ours"])))
+        groups.append([(group["counted"], *row) for row in (*rows, *group["rows"])])
+    return Grid(table["title"], tuple(table["columns"]), 3, groups)
 
 
 def table_4(report: Report) -> Grid:
     """Return Table 4: runs that parse, the literature and the paper."""
-    rows: list[Row] = [
-        (_link(run, "nmtkit: "), name, f"{scores['bracket_f1']['score']:.2f}")
+    rows = [
+        (_link(run, "nmtkit: "), name, shown(scores, "bracket_f1"))
         for run in report.runs
         for name, scores in run.scores.items()
         if "bracket_f1" in scores
     ]
-    rows += [(row.parser, row.training, f"{row.f1:.1f}") for row in TABLE_4]
-    columns = ("parser", "training, or test set of a run", "F1")
-    title = "English constituency parsing, section 23 of the Wall Street Journal"
-    return Grid.of(title, columns, rows, 2)
+    return _beside(rows, "table_4", 2)
 
 
 # What a run rests on
 
 
 def _run_part(run: RunFacts) -> Part:
-    note = code_note(run.other_code)
-    libraries: dict[str, list[str]] = {}
-    for stage in run.stages:
-        names = [f"{name} {version}" for name, version in stage.made_by.items() if name != "nmtkit"]
-        libraries.setdefault(", ".join(names), []).append(stage.stage)
-    lists = {
-        "What it rests on": [
-            *map(_made, run.stages),
-            *([note] if note else []),
-            *(f"{', '.join(stages)}: {names}" for names, stages in libraries.items() if names),
-        ],
-        "How its scores were counted": [
-            *_hows(run),
-            *(
-                f"{name}: {scores['test_set']['lines']:,} lines, sha256 of the reference "
-                f"{scores['test_set']['sha256']}"
-                for name, scores in run.scores.items()
-            ),
-        ],
-        "Texts and their hashes": [
-            f"{key}: {' '.join(map(str, identity))}"
-            for stage in run.stages
-            for key, identities in stage.texts.items()
-            for identity in identities
-        ],
-    }
     key = _link(run).target
-    parts = [
-        Part(f"{key}-{number}", title, notes=notes)
-        for number, (title, notes) in enumerate(lists.items())
-    ]
+    verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
+    note = code_note(run.other_code)
+    sets = (
+        f"{name}: {scores['test_set']['lines']:,} lines, sha256 of the reference "
+        f"{scores['test_set']['sha256']}"
+        for name, scores in run.scores.items()
+    )
     return Part(
         key,
-        run.label,
+        f"{run.label} ({run.id})",
         text=run.description,
-        code=f"{run.command}\n{shlex.join(['nmtkit', 'verify', run.stages[-1].path])}",
-        parts=[*parts, Part(f"{key}-recipe", "Recipe", code=_recipe_of(run))],
+        code=f"{run.command}\n{verify}",
+        notes=[*([note] if note else []), *_hows(run), *sets],
+        parts=[
+            Part(f"{key}-{each['stage']}", each["stage"], code="\n".join(_toml(each)))
+            for each in run.stages
+        ],
         is_folded=True,
-        aside=run.id,
     )
 
 
@@ -426,39 +305,15 @@ def _hows(run: RunFacts) -> dict[str, None]:
     )
 
 
-def _made(stage: StageFacts) -> str:
-    if not stage.is_here:
-        return f"{stage.stage}: {stage.fingerprint}, not here any more"
-    run = stage.run
-    code = ", ".join(f"{room} {hashed}" for room, hashed in stage.code.items())
-    commit = f", commit {run['commit'][:12]}" if run.get("commit") else ""
-    changed = " with changes" if run.get("clean") is False else ""
-    took = f", took {duration(stage.seconds)}" if stage.seconds is not None else ""
-    return (
-        f"{stage.stage}: {stage.fingerprint}; manifest sha256 "
-        f"{stage.manifest_sha256 or 'not recorded'}; nmtkit {stage.made_by.get('nmtkit', '?')}"
-        f"{commit}{changed}, code {code or 'not recorded'}; published {stage.published or '?'} on "
-        f"{stage.host or '?'}{took}"
-    )
-
-
-def _recipe_of(run: RunFacts) -> str:
-    """Return the values of the recipe that the artifacts depend on, and the hash of its file."""
-    recipe = run.stages[-1].run
-    lines = [f"# {recipe.get('recipe', '?')}, sha256 {recipe.get('sha256') or 'not recorded'}"]
-    for stage in run.stages:
-        for section, values in stage.recipe.items():
-            lines += ["", f"[{section}]"]
-            lines += [
-                f"{key} = {json.dumps(each, ensure_ascii=False)}" for key, each in values.items()
-            ]
-    return "\n".join(lines)
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.1f}" if round(value, 1) == value else f"{value:.2f}"
+def _toml(record: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    """Yield the lines of a record, in sections like those of a recipe."""
+    for key, value in record.items():
+        if not isinstance(value, dict):
+            yield f"{key} = {json.dumps(value, ensure_ascii=False)}"
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from ("", f"[{section}{key}]")
+            yield from _toml(value, f"{section}{key}.")
 
 
 def _flops(value: float | None) -> str:

@@ -29,17 +29,13 @@ def figure(of_set: Mapping[str, Any], name: str) -> float | None:
     return found
 
 
-def shown(of_set: Mapping[str, Any], name: str) -> str:
+def shown(of_set: Mapping[str, Any], name: str, *, with_interval: bool = False) -> str:
     """Return a figure as it is printed, or what is there in its place."""
-    if (value := figure(of_set, name)) is not None:
-        return f"{value:.2f}"
-    return NOT_AVAILABLE if kind_of(name) in of_set else ""
-
-
-def with_interval(score: Mapping[str, Any]) -> str:
-    """Return a score, with its confidence interval if it has one."""
-    low, high = score.get("confidence_interval") or (None, None)
-    return f"{score['score']:.2f}" + ("" if low is None else f" [{low:.2f}, {high:.2f}]")
+    if (value := figure(of_set, name)) is None:
+        return NOT_AVAILABLE if kind_of(name) in of_set else ""
+    low, high = of_set.get(name, {}).get("confidence_interval") or (None, None)
+    interval = f" [{low:.2f}, {high:.2f}]" if with_interval and low is not None else ""
+    return f"{value:.2f}{interval}"
 
 
 def how_counted(score: Mapping[str, Any]) -> str:

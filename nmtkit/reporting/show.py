@@ -1,8 +1,8 @@
 """What a command shows on standard output: tables and sentences, or JSON for machines."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -46,22 +46,16 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
             sentences are comments and are left out, respectively.
     """
     if form.as_json:
-        print(json.dumps(plain(value), ensure_ascii=False, indent=1, sort_keys=True))
+        print(json.dumps(value, default=_plain, ensure_ascii=False, indent=1, sort_keys=True))
     elif form.table is None:
         _show_on_terminal(parts)
     else:
         print("\n\n".join(_written(parts, form.table)))
 
 
-def plain(value: object) -> Any:
-    """Return records as mappings, also within mappings and sequences."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+def _plain(value: Any) -> dict[str, Any]:
+    """Return a record as a mapping."""
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else asdict(value)
 
 
 def _show_on_terminal(parts: Iterable[Grid | str]) -> None:

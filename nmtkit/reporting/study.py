@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from nmtkit.duration import duration
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
-from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
 from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, figure, how_counted, kind_of
@@ -26,13 +24,11 @@ class StudyRow:
     variant: str  # the first row that differs from it in the seed alone, if any; else itself
     change: str  # the recipe or the overrides that the other rows do not have
     run: str  # what to type behind `nmtkit run`
-    is_base: bool  # it is the first row, or differs from it in the seed alone
     state: str  # "finished", "diverged", "being made", "stopped", "damaged" or "not run"
     why: str  # of any other state than "finished"
     n_parameters: int  # about, while the vocabulary is not known
     scored: str | None = None  # the fingerprint of its scores
     steps: int | None = None
-    cost: TrainingCost | None = None
     dev_perplexity: float | None = None  # per subword, of the checkpoint that is scored
     scores: dict[str, Any] = field(default_factory=dict)  # as `score` published them
     other_code: OtherCode = field(default_factory=dict)  # that made them
@@ -97,11 +93,10 @@ class StudyTable:
 def _variant(rows: list[StudyRow], bleu: str) -> Variant:
     states = Counter(row.state for row in rows)
     state = ", ".join(f"{n} {state}" if len(states) > 1 else state for state, n in states.items())
+    changes = rows[0].change.split(", ")
     return Variant(
         rows=[row.name for row in rows],
-        change=", ".join(
-            each for each in rows[0].change.split(", ") if each and not each.startswith("seed=")
-        ),
+        change=", ".join(each for each in changes if not each.startswith("seed=")),
         state=marked(state, all_of(*(row.other_code for row in rows))),
         n_parameters=rows[0].n_parameters,
         dev_perplexity=Spread.of([row.dev_perplexity for row in rows]),
@@ -142,40 +137,25 @@ def _published(one: Variant, base: Variant, name: str, n_digits: int) -> str:
     return f"{value:.{n_digits}f}{difference}"
 
 
-def cost_grid(table: StudyTable) -> Grid:
-    """Return what the training of each finished row cost, counted in two ways."""
-    rows = [
-        (
-            row.name,
-            f"{row.steps:,}",
-            duration(row.cost.seconds),
-            f"{row.cost.n_devices:,} x {row.cost.device}",
-            "unknown" if row.cost.time_flops is None else f"{row.cost.time_flops:.2e} FLOPs",
-            f"{row.cost.product_flops:.2e} FLOPs",
-        )
-        for row in table.rows
-        if row.cost is not None
-    ]
-    columns = ("row", "steps", "training", "devices", BY_TIME, COUNTED)
-    return Grid.of(f"what the rows of {table.name} cost", columns, rows, 1)
-
-
 def study_chart(table: StudyTable, key: str) -> Chart | None:
     """Return the score of each row, and the mean of rows that differ in the seed alone."""
-    name = next((set_name for row in table.rows for set_name in row.scores), "")
-    places = {row: i for i, each in enumerate(table.variants) for row in each.rows}
-    singles = [(places[row.name], _score(row, table.bleu)) for row in table.rows]
-    scored = [(i, each) for i, each in enumerate(table.variants) if each.score]
-    means = [(i, each.score.mean) for i, each in scored if each.score]
-    if not means:
+    scored = [(place, one) for place, one in enumerate(table.variants) if one.score]
+    if not scored:
         return None
-    series = [Series("mean, or only score", means, "dots", labels=[v.rows[0] for _, v in scored])]
-    if any(each.score.n > 1 for _, each in scored if each.score):
-        points = [(place, score) for place, score in singles if score is not None]
+    means = [(place, one.score.mean) for place, one in scored if one.score]
+    labels = [one.rows[0] for _, one in scored]
+    series = [Series("mean, or only score", means, "dots", labels=labels)]
+    points = [
+        (place, score)
+        for place, one in scored
+        for row in table.rows
+        if row.name in one.rows and (score := _score(row, table.bleu)) is not None
+    ]
+    if len(points) > len(means):
         series.append(Series("each seed", points, "dots"))
     return Chart(
         f"{key}-scores",
-        f"{SCORE_NAMES[table.bleu]} of {name} by row",
+        f"{SCORE_NAMES[table.bleu]} by row",
         series,
         Axis(low=-0.5, high=len(table.variants) - 0.5, ticks=[(-0.5, "")]),
         width=max(420, 40 * len(means)),
@@ -195,12 +175,9 @@ def study_notes(table: StudyTable) -> list[str]:
             "mean ± standard deviation of n rows that differ in the seed alone; another difference "
             "of this size is chance"
         )
-    if any(row.state == "finished" for row in table.rows):
-        notes += [
-            "in brackets: the difference from the first row, or from the mean of its seeds",
-            "dev perplexity: per subword of the development set, end symbols counted; "
-            + NOT_VERIFIED,
-        ]
+    if any(row.scores for row in table.rows):
+        notes.append("in brackets: the difference from the first row, or from its seeds' mean")
+        notes.append(f"dev perplexity: per subword, end symbols counted; {NOT_VERIFIED}")
     if table.bleu == TABLE_2_KINDS["de"]:
         notes.append(COUNTED_DE)
     kind = kind_of(table.bleu)
@@ -211,8 +188,5 @@ def study_notes(table: StudyTable) -> list[str]:
         if kind in each
     )
     notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
-    of_code: dict[str, list[str]] = {}
-    for row in table.rows:
-        if note := code_note(row.other_code):
-            of_code.setdefault(note, []).append(row.name)
-    return [*notes, *(f"{', '.join(names)}: {note}" for note, names in of_code.items())]
+    note = code_note(all_of(*(row.other_code for row in table.rows)))
+    return [*notes, note] if note else notes

@@ -5,7 +5,6 @@ reading stops where a small one becomes a huge text.
 """
 
 import bz2
-import hashlib
 import lzma
 import os
 import struct
@@ -39,24 +38,21 @@ class PackedError(Exception):
     """Why a text cannot be read: the predicate of a sentence about it."""
 
 
-def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
+def read_blocks(path: Path, member: str | None = None) -> Blocks:
     """Yield the bytes of a file, or of one regular file in an archive, BLOCK_BYTES at a time.
 
     The suffix of the text's own name selects the decompression: .gz, .bz2, .xz, .zst. An archive is
     a tar if its name says so, as .tar.gz or .tgz do, and otherwise a zip. A tar is read to its end,
     where the checksum of its compression is.
 
-    The stored bytes of a file that is not an archive are compared with `sha256` while they are
-    read, so that what was hashed is what is read.
-
     Raises:
-        PackedError: The file is damaged, cut short, unsafe or changed, or lacks the member.
+        PackedError: The file is damaged, cut short, unsafe, or lacks the member.
     """
     with path.open("rb") as stored:
         if member is None:
             if text_suffix(path.name) in {*TAR_SUFFIXES, ".zip"}:
                 raise PackedError("is an archive; unpack it and name the text that it holds")
-            blocks = _blocks(stored) if sha256 is None else _verified(_blocks(stored), sha256)
+            blocks = _blocks(stored)
         elif text_suffix(path.name) in TAR_SUFFIXES:
             suffix = path.suffix.lower().replace(".t", ".")  # of .tgz, .gz
             blocks = _tar_member(_unpacked(_blocks(stored), suffix), member)
@@ -105,16 +101,6 @@ def _file(blocks: Blocks) -> BufferedReader:
 
 def _blocks(file: IO[bytes]) -> Blocks:
     return iter(partial(file.read, BLOCK_BYTES), b"")
-
-
-def _verified(blocks: Blocks, sha256: str) -> Blocks:
-    """Yield `blocks`, and raise at the end unless they have that hash."""
-    seen = hashlib.sha256()
-    for block in blocks:
-        seen.update(block)
-        yield block
-    if seen.hexdigest() != sha256:
-        raise PackedError("was changed while it was in use; run the same command again")
 
 
 # Compression

@@ -15,11 +15,7 @@ BLOCK_BYTES = 2**16  # what a pipe holds
 
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
-    """Yield the lines of standard input that have arrived, at least one, without waiting for more.
-
-    Raises:
-        UserError: A line is too long or not UTF-8. The lines before it have been yielded.
-    """
+    """Yield the lines of standard input that have arrived, without waiting for more."""
     blocks = iter(partial(os.read, descriptor, BLOCK_BYTES), b"")
     n_before = 0
     for arrived in whole_lines(blocks, "standard input"):

@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -59,19 +59,14 @@ class _Corpus(_Entry):
         return {f"{lang}-{TREE}": {lang: self.trees, str(TREE): self.trees}}
 
 
-class _File(_Entry):
-    files: dict[str, RemoteFile]
-    corpora: dict[str, _Corpus]
-
-
-class CatalogText(_Entry):
+class CatalogText(NamedTuple):
     """One side of a corpus: a download or a local file, or one member of such an archive."""
 
     file: RemoteFile | Path
     member: str | None
 
 
-class CatalogCorpus(_Entry):
+class CatalogCorpus(NamedTuple):
     """A corpus in one direction; `n_pairs` is None if its count is unknown."""
 
     name: str
@@ -82,57 +77,46 @@ class CatalogCorpus(_Entry):
     sections: tuple[str, ...] | None  # of a treebank, which is both src and tgt
 
 
-class Catalog:
-    """The corpora of one catalog file."""
+class Catalog(_Entry):
+    """The catalog file; tests check that it is consistent."""
 
-    def __init__(self, path: Path) -> None:
-        """Read the file; tests check that it is consistent."""
-        file = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        self._folder = path.parent
-        self._files, self._corpora = file.files, file.corpora
+    files: dict[str, RemoteFile]
+    corpora: dict[str, _Corpus]
 
     @property
     def names(self) -> list[str]:
-        return list(self._corpora)
+        return list(self.corpora)
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the language pairs of a corpus, as the catalog writes them."""
-        pairs = (pair.split("-") for pair in self._corpora[name].sides)
+        pairs = (pair.split("-") for pair in self.corpora[name].sides)
         return [
             (Language.of(src), TREE if tgt == str(TREE) else Language.of(tgt)) for src, tgt in pairs
         ]
 
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
-        """Return a corpus in one direction.
-
-        Raises:
-            UserError: The name is unknown, or the corpus lacks one of the languages.
-        """
-        if name not in self._corpora:
-            near = difflib.get_close_matches(name, self._corpora, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self._corpora)}"
+        """Return a corpus in one direction."""
+        if name not in self.corpora:
+            near = difflib.get_close_matches(name, self.corpora, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.corpora)}"
             raise UserError(f"the catalog has no corpus {name!r} ({hint})")
-        entry = self._corpora[name]
+        entry = self.corpora[name]
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
             if src != TREE and (sides := entry.sides.get(pair)):
-                return CatalogCorpus(
-                    name=name,
-                    licence=entry.licence,
-                    n_pairs=entry.n_pairs.get(pair),
-                    src=self._resolve(sides[src.canonical]),
-                    tgt=self._resolve(sides[tgt.canonical]),
-                    sections=entry.trees.sections if entry.trees else None,
-                )
+                texts = self._resolve(sides[src.canonical]), self._resolve(sides[tgt.canonical])
+                sections = entry.trees.sections if entry.trees else None
+                return CatalogCorpus(name, entry.licence, entry.n_pairs.get(pair), *texts, sections)
         raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.sides)}")
 
     def _resolve(self, text: _Text) -> CatalogText:
-        file = self._files[text.file] if text.file else self._folder / text.path
-        return CatalogText(file=file, member=text.member)
+        file = self.files[text.file] if text.file else data_dir() / text.path
+        return CatalogText(file, text.member)
 
 
 def load_catalog() -> Catalog:
     """Read the catalog that comes with nmtkit."""
-    return Catalog(data_dir() / "catalog.toml")
+    text = (data_dir() / "catalog.toml").read_text(encoding="utf-8")
+    return Catalog.model_validate(tomllib.loads(text))
 
 
 def data_dir() -> Path:

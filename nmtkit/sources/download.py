@@ -132,14 +132,14 @@ def _download(
     """Fetch the file, verify it, and only then move it to `path`."""
     part = path.with_name(f"{path.name}.part")
     progress(_size(part))
-    failures, most_bytes = 0, _size(part)
+    failures = 0
     while True:
+        before = _size(part)
         try:
             _complete(file, part, progress)
             break
         except _TransientError as reason:
-            failures = 0 if _size(part) > most_bytes else failures + 1
-            most_bytes = max(most_bytes, _size(part))
+            failures = 0 if _size(part) > before else failures + 1
             if failures == MAX_ATTEMPTS:
                 raise UserError(
                     f"cannot download {file.url} ({reason}); try again later, or {_by_hand(file)}"
@@ -170,11 +170,6 @@ def _complete(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> 
 def _fetch(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> bool:
     """Request what is missing once, keep what arrives, and return whether it is the whole file."""
     with _ask(file, part, progress) as response:
-        if response.headers.get_content_type() == "text/html":
-            raise UserError(
-                f"{file.url} sends a web page instead of the file; look at what it says, or "
-                f"{_by_hand(file)}"
-            )
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
         n_total = _announced(response, file, part, progress)
         if n_total is None and not response.chunked:
@@ -216,16 +211,12 @@ def _announced(
     is_known = file.n_bytes in (None, announced)
     if announced == 0:
         raise _TransientError("an empty response")
-    if resumed and not (is_known and start.startswith(f"bytes {_size(part)}-")):
-        _discard(part, progress)
+    if is_known and (not resumed or start.startswith(f"bytes {_size(part)}-")):
+        return announced
+    _discard(part, progress)
+    if resumed:
         raise _TransientError("the server does not go on with the same file")
-    if not is_known:
-        _discard(part, progress)
-        raise UserError(
-            f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}; it is "
-            "another file now, or a page that explains why there is none: look at it"
-        )
-    return announced
+    raise UserError(f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}")
 
 
 def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:

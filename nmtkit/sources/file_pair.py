@@ -101,11 +101,7 @@ def _of_both(src: str, tgt: str) -> str:
 
 
 def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
-    """Yield the lines of two texts in pairs, as `read_rows` does.
-
-    Raises:
-        UserError: As there, or both are empty.
-    """
+    """Yield the lines of two texts in pairs, as `read_rows` does."""
     rows = read_rows(name, src, tgt)
     first = next(rows, None)
     if first is None:
@@ -114,12 +110,7 @@ def read_parallel(name: str, src: TextFile, tgt: TextFile) -> Iterator[Pair]:
 
 
 def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
-    """Yield the lines of a text and its translations that belong together, in bounded memory.
-
-    Raises:
-        UserError: A file is missing, damaged, unsafe, changed or not UTF-8. If they differ in
-            length, it is raised after the last whole row.
-    """
+    """Yield the lines of a text and its translations that belong together, in bounded memory."""
     lines = [read_lines(text) for text in texts]
     for n_rows, row in enumerate(zip_longest(*lines)):
         if None in row:

@@ -51,7 +51,7 @@ class HubSource(OfColumns):
     ) -> Iterator[Row]:
         datasets = _import_datasets()
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
-        with _errors(datasets, where):
+        with _errors(where):
             builder = _builder(datasets, self.huggingface, self.revision, self.subset)
             rows = _rows(builder, self.split, where)
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
@@ -80,7 +80,7 @@ class Dataset(OfColumns):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         datasets = _import_datasets()
         place = own_path(self.dataset)
-        with _errors(datasets, self.dataset):
+        with _errors(self.dataset):
             rows = self._open(datasets, [text.path for text in texts], place)
         return _texts(rows, self.columns, variants, self.dataset)
 
@@ -109,7 +109,7 @@ def _import_datasets() -> Any:
 
 
 @contextmanager
-def _errors(datasets: Any, where: str) -> Iterator[None]:
+def _errors(where: str) -> Iterator[None]:
     """Turn what the libraries raise into a UserError."""
     try:
         yield
@@ -120,11 +120,10 @@ def _errors(datasets: Any, where: str) -> Iterator[None]:
             f"{where} is not in the cache, and the Hugging Face Hub is unreachable: "
             f"{_first_line(error)}; load it once while online"
         ) from None
-    except datasets.exceptions.DatasetGenerationError as error:  # has no useful message itself
-        reason = _first_line(error.__cause__ or error)
-        raise UserError(f"cannot load {where}: {reason}") from None
     except Exception as error:  # noqa: BLE001 - the libraries have no common base class
-        raise UserError(f"cannot load {where}: {_first_line(error)}") from None
+        # A DatasetGenerationError has no useful message itself.
+        cause = error.__cause__ if type(error).__name__ == "DatasetGenerationError" else None
+        raise UserError(f"cannot load {where}: {_first_line(cause or error)}") from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -71,21 +71,13 @@ def name_of(source: str | Source) -> str:
 
 
 def check_form(text: TextFile, source: Source | None = None) -> None:
-    """Refuse a text that looks like anything other than what it is read as.
-
-    Args:
-        text: The file.
-        source: What it is read as; None is plain text.
-
-    Raises:
-        UserError: It cannot be read, or looks like another kind of source.
-    """
-    if source is not None and source.form in OF_LIBRARIES:
-        return
-    _check_form(next(text.blocks(), b"")[:HEAD_BYTES], text, source)
+    """Refuse a text that looks like anything other than what it is read as; None is plain text."""
+    if source is None or source.form not in OF_LIBRARIES:
+        _check_form(next(text.blocks(), b""), text, source)
 
 
-def _check_form(head: bytes, text: TextFile, source: Source | None) -> None:
+def _check_form(block: bytes, text: TextFile, source: Source | None) -> None:
+    head = block[:HEAD_BYTES]
     form, way_out = _form_of(head)
     expected = PLAIN if source is None else source.form
     kind = next((kind for kind in KINDS if kind.recognizes(_decoded(head))), None)
@@ -100,15 +92,11 @@ def _check_form(head: bytes, text: TextFile, source: Source | None) -> None:
 
 
 def read_plain(path: Path) -> Iterator[str]:
-    """Yield the lines of a user's own text.
-
-    Raises:
-        UserError: It is missing, damaged, unsafe, not UTF-8, or looks like anything but text.
-    """
+    """Yield the lines of a user's own text."""
     text = TextFile(path)
     blocks = text.blocks()
     first = next(blocks, b"")  # of a stream, which can be read once
-    _check_form(first[:HEAD_BYTES], text, None)
+    _check_form(first, text, None)
     return read_lines(text, chain([first], blocks))
 
 

@@ -1,7 +1,7 @@
 """Parallel text: the corpora that a recipe names, from the catalog or from a source."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -59,16 +59,9 @@ class Corpus:
         return PREPARED_PER_STORED_BYTE * stored
 
     def identity(self) -> list[str]:
-        """Return what determines the text: hashes and members, or a repository and its commit.
-
-        Raises:
-            UserError: One of the user's own files is missing.
-        """
+        """Return what determines the text: hashes and members, or a repository and its commit."""
         remote = [f"{file.digest}:{member or ''}" for file, member in self.remote]
-        # As plain text, the same bytes are another text than as SGML.
-        sgml = {text.path: ":sgml" for text in self._texts if text.is_sgml}
-        own = [f"{sha256}{sgml.get(path, '')}" for path, sha256 in self._sha256s.items()]
-        return self.source.identity(remote or own)
+        return self.source.identity(remote or self._hashes)
 
     def pairs(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
@@ -86,9 +79,7 @@ class Corpus:
     def rows(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
         variants = Variants(*self.langs)
-        texts = [TextFile(fetch(file), member) for file, member in self.remote]
-        if not texts:
-            texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
+        texts = [TextFile(fetch(file), member) for file, member in self.remote] or self._present()
         for text in () if self.remote or self.shipped else texts:
             check_form(text, self.source)
         return self._told(self.source.rows(texts, variants), variants, tell)
@@ -109,21 +100,21 @@ class Corpus:
         return () if self.remote else self.shipped or tuple(self.source.files())
 
     @cached_property
-    def _sha256s(self) -> dict[Path, str]:
-        """The hashes of these files, computed once: reading compares with them."""
-        paths = list(dict.fromkeys(text.path for text in self._texts))
-        for path in paths:
-            if not path.is_file():
-                raise UserError(f"there is no file {path}; correct the recipe")
-        return {path: sha256_of(path) for path in paths}
+    def _hashes(self) -> list[str]:
+        """What these files hold; as plain text, the same bytes are another text than as SGML."""
+        own = {text.path: ":sgml" * text.is_sgml for text in self._present()}
+        return [f"{sha256_of(path)}{sgml}" for path, sgml in own.items()]
+
+    def _present(self) -> Sequence[TextFile]:
+        """Return these files, all of which are there."""
+        for text in self._texts:
+            if not text.path.is_file():
+                raise UserError(f"there is no file {text.path}; correct the recipe")
+        return self._texts
 
 
 def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
-    """Return the corpus that a recipe names by `source`.
-
-    Raises:
-        UserError: The catalog has no such corpus, or not in these languages.
-    """
+    """Return the corpus that a recipe names by `source`."""
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)

@@ -41,11 +41,7 @@ class Source(Section, ABC):
         tgt: Language,  # noqa: ARG003
         columns: Sequence[str],
     ) -> "Source":
-        """Return the source that a user's file or folder is, with the columns that the user named.
-
-        Raises:
-            UserError: It cannot be read, or does not say what its columns are.
-        """
+        """Return the source that a user's file is, with the columns that the user named."""
         if columns:
             raise UserError(f"{path} has no columns; leave out --columns")
         return cls.model_validate({cls.key: path})
@@ -116,11 +112,7 @@ class OfColumns(Source):
 
 
 def own_path(path: str) -> Path:
-    """Resolve a variable of the environment that `path` begins with.
-
-    Raises:
-        UserError: The environment has no such variable, or it is empty.
-    """
+    """Resolve a variable of the environment that `path` begins with."""
     if not path.startswith("$"):
         return Path(path)
     variable, _, rest = path.partition("/")

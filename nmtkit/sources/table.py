@@ -93,31 +93,13 @@ class _Table(Source):
                 f"and columns that agree, not {', '.join(self.columns)}"
             )
 
+    @abstractmethod
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
         """Yield the cells of each row, and the number of its last line."""
-        csv.field_size_limit(MAX_LINE_BYTES)
-        lines = (f"{line}\n" for line in read_lines(text))
-        rows = csv.reader(lines, delimiter=self._separator, strict=True)
-        try:
-            for row in rows:
-                yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
-        except csv.Error as error:
-            raise UserError(
-                f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
-            ) from None
 
     @classmethod
     def _table(cls, path: str, columns: Sequence[str], *, header: bool = False) -> Self:
-        keys = {cls.key: path, "columns": tuple(columns), "header": header}
-        return cls.model_validate({**keys, **cls._dialect(path)})
-
-    @classmethod
-    def _dialect(cls, path: str) -> dict[str, str]:  # noqa: ARG003 - for those that have several
-        return {}
-
-    @property
-    @abstractmethod
-    def _separator(self) -> str: ...
+        return cls.model_validate({cls.key: path, "columns": tuple(columns), "header": header})
 
 
 def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[str]:
@@ -153,7 +135,6 @@ class Tsv(_Table):
     title = "tab-separated columns"
 
     tsv: str
-    quoted: bool = False  # as in CSV: cells may be in quotation marks, and hold tabs and line ends
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
@@ -162,16 +143,7 @@ class Tsv(_Table):
         is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
         return is_even or _names(lines[0].removesuffix("\r").split("\t"))
 
-    @property
-    def _separator(self) -> str:
-        return "\t"
-
-    def identity(self, hashes: Sequence[str]) -> list[str]:
-        return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
-
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
-        if self.quoted:
-            return super()._cells(text)
         lines = enumerate(read_lines(text), 1)
         return ((number, line.split("\t")) for number, line in lines)
 
@@ -195,10 +167,20 @@ class Csv(_Table):
         )
 
     @classmethod
-    def _dialect(cls, path: str) -> dict[str, str]:
+    def _table(cls, path: str, columns: Sequence[str], *, header: bool = False) -> Self:
         first = next(read_lines(TextFile(own_path(path))), "")
-        return {"delimiter": ";"} if first.count(";") > first.count(",") else {}
+        delimiter = max(",;", key=first.count)
+        keys = {"csv": path, "columns": tuple(columns), "header": header, "delimiter": delimiter}
+        return cls.model_validate(keys)
 
-    @property
-    def _separator(self) -> str:
-        return self.delimiter
+    def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
+        csv.field_size_limit(MAX_LINE_BYTES)
+        lines = (f"{line}\n" for line in read_lines(text))
+        rows = csv.reader(lines, delimiter=self.delimiter, strict=True)
+        try:
+            for row in rows:
+                yield rows.line_num, [cell.replace("\n", " ") for cell in row] or [""]
+        except csv.Error as error:
+            raise UserError(
+                f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
+            ) from None

@@ -25,7 +25,6 @@ class TextFile:
 
     path: Path
     member: str | None = None
-    sha256: str | None = None  # of a file that is not an archive: its expected hash, if known
 
     @property
     def name(self) -> str:
@@ -43,7 +42,7 @@ class TextFile:
     def blocks(self) -> Iterator[bytes]:
         """Yield the decompressed bytes of the text."""
         try:
-            yield from read_blocks(self.path, self.member, self.sha256)
+            yield from read_blocks(self.path, self.member)
         except OSError as error:
             raise UserError(f"cannot read {self}: {error.strerror or error}") from None
         except PackedError as error:
@@ -54,18 +53,14 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
     """Yield the lines of a text without line ends, in bounded memory; its bytes may be given.
 
     Raises:
-        UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
+        UserError: The file is missing, damaged, unsafe or not UTF-8.
     """
     lines = _lines(file, file.blocks() if blocks is None else blocks)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
 
 
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
-    """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds.
-
-    Raises:
-        UserError: A line is too long. The lines before it have been yielded.
-    """
+    """Split at line feeds alone, and yield the lines that each block ends, joined by line feeds."""
     n_lines, rest = 0, b""
     for block in blocks:
         rest += block
@@ -111,9 +106,6 @@ def read_segments(lines: Iterable[str], where: str) -> Iterator[str]:
     """Yield the text of every <seg> of an SGML file, in time linear in the size of the file.
 
     Whitespace is collapsed to single spaces and character references are resolved.
-
-    Raises:
-        UserError: A segment is too long or never ends.
     """
     waiting: list[str] = []  # lines since the end of the last segment; a segment may span several
     n_waiting = 0

@@ -7,6 +7,7 @@ called TOP. Brackets of the text are the words -LRB- and -RRB-, as in the treeba
 """
 
 import re
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -31,7 +32,6 @@ SECTION = r"^(\d{2}(-\d{2})?|\d{4}(-\d{4})?)$"
 SUFFIXES = (".mrg", ".trees", ".ptb")  # of the files of a folder or an archive that hold trees
 
 MAX_CHARACTERS = 2**20  # of a tree; the longest of the treebank has some 10,000
-MAX_DEPTH = 200  # of its brackets; the deepest has some 40
 
 
 class Treebank(Source):
@@ -71,22 +71,39 @@ class Treebank(Source):
 
 def read_trees(file: TextFile) -> Iterator[Pair]:
     """Yield the words and the normalized tree of each sentence."""
-    for number, text in _split(file):
-        yield normalize(text, f"{file}, line {number:,}")
+    from nltk.tokenize.sexpr import SExprTokenizer  # slow to import, as nltk.tree is
+
+    split = SExprTokenizer().tokenize
+    held: list[str] = []  # the lines of trees that are open
+    depth = n_held = 0
+    for number, line in enumerate(chain(read_lines(file), [""]), 1):
+        held.append(line)
+        n_held += len(line) + 1
+        depth += line.count("(") - line.count(")")
+        if depth <= 0 or n_held > MAX_CHARACTERS:
+            where = f"{file}, line {number:,}"
+            try:
+                trees = split("\n".join(held))
+            except ValueError as error:
+                raise UserError(f"{where}: {error}; give trees in Penn Treebank brackets") from None
+            yield from (normalize(tree, where) for tree in trees)
+            held, n_held = [], 0
+    if held:
+        raise UserError(f"{file} ends within a tree; it lacks a closing bracket")
 
 
 def normalize(text: str, where: str) -> Pair:
     """Return the words and the normalized form of one tree; there is at least one word."""
-    from nltk.tree import Tree  # slow to import, and a translation does not need it
+    from nltk.tree import Tree
 
     try:
         tree = _plain(Tree.fromstring(text), is_outer=True)
-    except ValueError as error:  # nltk's own takes several lines
+    except (ValueError, RecursionError) as error:  # nltk's own takes several lines
         reason = str(error).partition("\n")[0]
         raise UserError(f"{where}: {shortened(text)} is not a tree: {reason}; correct it") from None
     if tree is None:
         raise UserError(f"{where}: {shortened(text)} is an empty tree; remove it")
-    return " ".join(tree.leaves()), tree.pformat(margin=MAX_CHARACTERS)
+    return " ".join(tree.leaves()), tree.pformat(margin=sys.maxsize)
 
 
 def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
@@ -114,43 +131,6 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
 def _without_function(label: str) -> str:
     """Return "NP" of "NP-SBJ-1" and "NP=2"."""
     return re.split("(?<!^)[-=]", label, maxsplit=1)[0]
-
-
-def _split(file: TextFile) -> Iterator[tuple[int, str]]:
-    """Yield each outer pair of brackets with what it holds, and the number of its first line."""
-    held: list[str] = []  # the parts of a tree that is open
-    n_held = first = depth = 0
-    for number, line in enumerate(read_lines(file), 1):
-        where = f"{file}, line {number:,}"
-        for part in (found[0] for found in re.finditer(r"[()]|[^()]+", f"{line}\n")):
-            if part not in ("(", ")") and depth == 0:
-                if part.strip():
-                    raise UserError(
-                        f"{where}: {shortened(part.strip())} is outside of all brackets; give a "
-                        "file of trees in Penn Treebank brackets"
-                    )
-                continue
-            if depth == 0:
-                first, n_held = number, 0
-            depth += (part == "(") - (part == ")")
-            if depth < 0:
-                raise UserError(f"{where}: a closing bracket without an opening one; remove it")
-            if depth > MAX_DEPTH:
-                raise UserError(
-                    f"{where}: brackets in brackets, {depth} deep; the limit is {MAX_DEPTH}"
-                )
-            held.append(part)
-            n_held += len(part)
-            if depth == 0:
-                yield first, "".join(held)
-                held = []
-        if n_held > MAX_CHARACTERS:
-            break
-    if depth:
-        raise UserError(
-            f"{file}, line {first:,}: the tree that begins here is never closed; it lacks a "
-            "closing bracket"
-        )
 
 
 def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:

@@ -11,7 +11,6 @@ from nmtkit.errors import UserError, shown
 from nmtkit.languages import Language
 
 N_SHOWN = 12
-MAX_KNOWN = 10_000  # combinations of tags, or tags, that are remembered
 
 
 class Variants:
@@ -31,20 +30,15 @@ class Variants:
         Args:
             unit: Tags or names of languages, each with a text.
             where: How messages name the text that the unit is of.
-
-        Raises:
-            UserError: It has several variants of a language of which the user named none.
         """
         ours = [part for part in unit if self._is_ours(part[0])]
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
         if key not in self._plans:
-            if len(self._plans) >= MAX_KNOWN:
-                self._plans.clear()
             self._plans[key] = self._plan(key, where)
         plan = self._plans[key]
         if isinstance(plan, str):
             self.skipped[plan] += 1
-            if not self._taken and len(self._tags) < MAX_KNOWN:
+            if not self._taken:
                 self._tags.update(tag for tag, _ in unit)
             return None
         (src, first), (tgt, second) = plan.items()

@@ -6,11 +6,8 @@ from xml.parsers import expat
 
 from nmtkit.errors import UserError
 
-MAX_TAG_BYTES = 2**20  # or of a comment; expat rescans it from its start for each block
-MAX_NAMES = 1_000  # of tags and attributes, all of which expat keeps; TMX has about 50
+MAX_BYTES = 2**24  # of an element with all that is in it, and of what is between two
 MAX_DEPTH = 100  # of nested tags
-MAX_CHARACTERS = 2**24  # of an element with all that is in it
-CHARACTERS_PER_TAG = 64  # as which a tag counts, for the memory that it takes
 
 
 class _RefusedError(Exception):
@@ -20,12 +17,7 @@ class _RefusedError(Exception):
 def elements(
     blocks: Iterator[bytes], where: str, tag: str, root: str | None = None
 ) -> Iterator[Element]:
-    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends.
-
-    Raises:
-        UserError: The file is not well-formed, its root is not `root`, an element is too large, or
-            its document type has declarations.
-    """
+    """Yield each outer element of the name `tag`, with all that is in it, as soon as it ends."""
     parser = expat.ParserCreate()
     builder = _Builder(tag, root)
     parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
@@ -33,15 +25,13 @@ def elements(
     parser.StartDoctypeDeclHandler = _refuse_declarations
     parser.SkippedEntityHandler = _refuse_entity
     parser.buffer_text = True
-    n_bytes = 0
+    n_bytes = 0  # since the last element
     try:
         for block in blocks:
             parser.Parse(block)
-            n_bytes += len(block)
-            if n_bytes - parser.CurrentByteIndex > MAX_TAG_BYTES:
-                raise _RefusedError(f"a tag or comment longer than {MAX_TAG_BYTES:,} bytes")
-            if len(parser.intern) > MAX_NAMES:
-                raise _RefusedError(f"more than {MAX_NAMES:,} names of tags and attributes")
+            n_bytes = 0 if builder.finished else n_bytes + len(block)
+            if n_bytes > MAX_BYTES:
+                raise _RefusedError(f"no end of a <{tag}> within {MAX_BYTES:,} bytes")
             yield from builder.finished
             builder.finished.clear()
         parser.Parse(b"", True)
@@ -65,7 +55,7 @@ class _Builder:
         self.finished: list[Element] = []
         self._tag, self._root = tag, root
         self._tree: TreeBuilder | None = None  # of an element that is open
-        self._depth = self._outer_depth = self._size = 0
+        self._depth = self._outer_depth = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if self._depth == 0 and self._root not in (None, tag):
@@ -73,10 +63,9 @@ class _Builder:
         if self._depth >= MAX_DEPTH:
             raise _RefusedError(f"more than {MAX_DEPTH} nested tags")
         if self._tree is None and tag == self._tag:
-            self._tree, self._outer_depth, self._size = TreeBuilder(), self._depth, 0
+            self._tree, self._outer_depth = TreeBuilder(), self._depth
         self._depth += 1
         if self._tree:
-            self._grow(CHARACTERS_PER_TAG + sum(map(len, attributes.values())))
             self._tree.start(tag, attributes)
 
     def end(self, tag: str) -> None:
@@ -89,13 +78,7 @@ class _Builder:
 
     def text(self, characters: str) -> None:
         if self._tree:
-            self._grow(len(characters))
             self._tree.data(characters)
-
-    def _grow(self, n_characters: int) -> None:
-        self._size += n_characters
-        if self._size > MAX_CHARACTERS:
-            raise _RefusedError(f"a <{self._tag}> of more than {MAX_CHARACTERS:,} characters")
 
 
 def _refuse_declarations(*doctype: str | int | None) -> None:

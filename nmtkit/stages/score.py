@@ -2,18 +2,15 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nmtkit import progress
-from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
-from nmtkit.evaluation.bleu import TextTools, count_scores
+from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import warnings
 from nmtkit.evaluation.scores import write_scores
 from nmtkit.evaluation.translations import TranslatedSet, translated_sets
-from nmtkit.languages import Language
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
 
@@ -41,7 +38,7 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
             found = count_scores(
                 hyps,
                 *references,
-                tools=text_tools(lang),
+                lang=lang,
                 lowercase=scoring.lowercase,
                 normalize_punctuation=scoring.normalize_punctuation,
             )
@@ -54,19 +51,6 @@ def _bracket_f1(
     of_set: TranslatedSet, hyps: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
     return {**bracket_f1(hyps, references[0]), "repaired": sum(map(bool, of_set.repairs()))}
-
-
-def text_tools(lang: Language) -> TextTools:
-    """Return the Moses scripts for a language."""
-    plain = Tokenization(
-        lang.code,
-        normalize_punctuation=False,
-        lowercase=False,
-        tokenizer="moses",
-        aggressive_hyphens=False,
-    )
-    normalize = partial(normalize_punctuation, lang=lang.code)
-    return TextTools(lang, plain.tokenize, normalize, replace_unicode_punctuation)
 
 
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:

@@ -15,8 +15,8 @@ from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
-from nmtkit.evaluation.bleu import bleu_metric, sacre_bleu
 from nmtkit.evaluation.bracket_f1 import bracket_f1
+from nmtkit.evaluation.sacre import bleu_metric, sacre_bleu
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
 from nmtkit.machine import OF_PREPARE
@@ -218,8 +218,8 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | N
             how = f"first {len(refs)} lines of dev, greedy"
             return {"dev_bracket_f1": f1, "dev_sacrebleu_how": how}
         bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
-        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu.signature}"
-        return {"dev_sacrebleu": bleu.score, "dev_sacrebleu_how": how}
+        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu['signature']}"
+        return {"dev_sacrebleu": bleu["score"], "dev_sacrebleu_how": how}
 
     return evaluate
 

@@ -10,6 +10,7 @@ from typing import Any
 from nmtkit import progress
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
 from nmtkit.stages.chain import Chain
@@ -73,8 +74,11 @@ def _rating(translation: Translation) -> dict[str, Any]:
 def _translate_in_parts(
     translator: Translator, name: str, lines: Sequence[str], journal: Journal
 ) -> tuple[list[Translation], float]:
-    """Translate the `lines` that no earlier run did, and return the seconds of all."""
-    size = translator.engine.lines_per_minute(translator.decoding.beam_size)
+    """Translate the `lines` that no earlier run did, and return the seconds of all.
+
+    Lines of like length make a part, so that its batches are full.
+    """
+    size = PART_LINES[translator.engine.device]
     by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
     told = journal[name] or {"lines": 0, "seconds": 0.0}
     path = journal.folder / f"{name}.jsonl"  # finished translations, in the order they came

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
-
-from nmtkit.fast.cpu import linear
+from torch.nn.functional import linear
 
 # Rows of logits in memory at a time. On a CPU 512 rows of 10,000 are 20 MB, which its last cache
 # can hold. A GPU takes an update of the paper at once, 1.9 GB in bfloat16, and writes the gradient

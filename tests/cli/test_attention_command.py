@@ -1,7 +1,10 @@
-"""The command that shows what a model attends to, and the heads that it finds."""
+"""What a model attends to: the command, its picture and page, and the heads that it finds."""
 
+import base64
+import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,18 +13,40 @@ import pytest
 import torch
 from bundles import publish_bundle
 from models import tiny
+from reporting.browser import Page, browser
+from reporting.test_page import parse
 
 import nmtkit
 from nmtkit import cli
-from nmtkit.cli.attention import findings
+from nmtkit.cli.attention import (
+    AttentionPicture,
+    Finding,
+    View,
+    findings,
+    picture_of,
+    render_page,
+    render_svg,
+)
 from nmtkit.machine import EngineName
+from nmtkit.visible import visible
 
 SENTENCE = "The well-known cat sat."
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(max_positions=24), seed=3)
+
+
+@pytest.fixture(scope="module")
+def picture(bundle: Path) -> AttentionPicture:
+    """Of words that no page should take for markup."""
+    translator = nmtkit.Translator(bundle, device="cpu", engine=EngineName.TORCH)
+    picture = picture_of(translator, bundle, "<b>a\u202e dog sat.", "Who <i>sat?")
+    views = View("cross", 2, 3), View("encoder", 1, query=3)
+    found = [Finding(f"finding {view.kind}", "<b>", 0.5, view) for view in views]
+    return replace(picture, findings=found)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int | str | None:
@@ -45,10 +70,12 @@ def test_command_writes_all_weights_and_pictures(
     (translation,) = translator.translate([SENTENCE])
     assert told["target"] == translation.text
     assert not told["is_given"]
-    assert told["src"][-1] == told["tgt_out"][-1] == "</s>"
-    assert told["tgt_in"] == ["<s>", *told["tgt_out"][:-1]]
+    kinds = ("encoder", "decoder", "cross")
+    (src, _), (read, _), (written, _) = (told["words"][kind] for kind in kinds)
+    assert src[-1] == written[-1] == "</s>"
+    assert read == ["<s>", *written[:-1]]
     shapes = {kind: torch.tensor(layers).shape for kind, layers in told["weights"].items()}
-    n_src, n_tgt = len(told["src"]), len(told["tgt_out"])
+    n_src, n_tgt = len(src), len(written)
     assert shapes == {
         "encoder": (2, 3, n_src, n_src),
         "decoder": (2, 3, n_tgt, n_tgt),
@@ -58,17 +85,8 @@ def test_command_writes_all_weights_and_pictures(
     assert title == "encoder-decoder attention, layer 2, head 3"
     assert SENTENCE in html.read_text(encoding="utf-8")
     assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg"}
-
-
-def test_a_translation_can_be_given(
-    bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["A dog looked.", "--target", "Who sat?", "--bundle", bundle]
-    assert run(monkeypatch, *options, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["source"], told["target"], told["is_given"]) == ("A dog looked.", "Who sat?", True)
-    assert run(monkeypatch, *options) == 0
-    assert "alignment" in capsys.readouterr().out
+    assert run(monkeypatch, SENTENCE, "--target", "Who sat?", "--bundle", bundle) == 0
+    assert capsys.readouterr().out.startswith("Who sat?")
 
 
 @pytest.mark.parametrize(
@@ -76,15 +94,13 @@ def test_a_translation_can_be_given(
     [
         ([" \t"], "SENTENCE is blank"),
         (["cat\udcff"], r"'cat\udcff' is not valid UTF-8"),  # as Python has the byte 0xff
-        (["cat", "--target", "\udcff"], "is not valid UTF-8"),
         (["cat " * 30], "at most 24 can be shown"),
         (["cat", "--target", "cat " * 30], "at most 24 can be shown"),
         (["cat", "--view", "encoder.1"], "add --svg FILE"),
         (["cat", "--svg", "{}/x.svg", "--view", "encode.1"], "is not understood; write KIND.LAYER"),
-        (["cat", "--svg", "{}/x.svg", "--view", "encoder.all"], "is not understood"),
-        (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "there are layers 1 to 2 here"),
-        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.x"], "there are heads 1 to 3 here"),
-        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "there are words 1 to"),
+        (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "name one of layers 1 to 2"),
+        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.4"], "name one of heads 1 to 3"),
+        (["cat", "--svg", "{}/x.svg", "--view", "cross.1.all.99"], "name one of words 1 to"),
         (["cat", "--html", "{}/no/x.html"], "/no, which is not a folder"),
     ],
 )
@@ -100,6 +116,92 @@ def test_mistakes_get_one_sentence(
     assert message in str(code)
     assert str(code).count("\n") == 0
     assert not list(tmp_path.iterdir())
+
+
+# Its picture and its page
+
+
+def test_lines_join_the_words_of_each_weight(picture: AttentionPicture) -> None:
+    view = View(kind="encoder", layer=2, head=1, query=2)
+    root = ElementTree.fromstring(render_svg(picture, view))
+    row = picture.weights["encoder"][1][0][1]
+    lines = [line.attrib for line in root.iter(f"{SVG}line")]
+    shown = [(24.0 * i + 16, round(weight, 2)) for i, weight in enumerate(row) if weight >= 0.02]
+    assert [(float(line["x2"]), float(line["opacity"])) for line in lines] == shown
+    assert {line["x1"] for line in lines} == {"40"}
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    assert words == 2 * list(map(visible, picture.words["encoder"][0]))
+    all_heads = ElementTree.fromstring(render_svg(picture, View(kind="cross", layer=1)))
+    assert len({group.attrib["stroke"] for group in all_heads.iter(f"{SVG}g")}) == 3
+
+
+def test_page_runs_its_own_script_alone_and_holds_all_weights(picture: AttentionPicture) -> None:
+    page = render_page(picture)
+    root = parse(page)
+    data, script = list(root.all("script"))
+    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+    policy = next(meta for meta in root.all("meta") if "http-equiv" in meta.attributes)
+    assert policy.attributes["content"].startswith("default-src 'none';")
+    assert f"script-src 'sha256-{digest}'" in policy.attributes["content"]
+    held = json.loads(data.text)
+    assert held["words"]["cross"] == [list(map(visible, each)) for each in picture.words["cross"]]
+    for kind, expected in picture.weights.items():
+        np.testing.assert_allclose(held["weights"][kind], expected, atol=1e-5)
+    assert not list(root.all("i"))
+
+
+def n_lines(picture: AttentionPicture, kind: str, layer: int, heads: list[int]) -> list[int]:
+    """The number of lines of each word."""
+    of_heads = [picture.weights[kind][layer][head] for head in heads]
+    return [
+        sum(weight >= 0.02 for head in of_heads for weight in head[query])
+        for query in range(len(of_heads[0]))
+    ]
+
+
+def drawn(page: Page) -> int:
+    found: int = page.value("document.querySelectorAll('#links line').length")
+    return found
+
+
+@pytest.mark.slow
+def test_layers_heads_and_words_are_chosen_by_clicks(
+    picture: AttentionPicture, tmp_path: Path
+) -> None:
+    html = tmp_path / "page.html"
+    html.write_text(render_page(picture), encoding="utf-8")
+    with browser(tmp_path / "profile") as page:
+        page.open(html)
+        # The first finding is shown first.
+        assert drawn(page) == sum(n_lines(picture, "cross", 1, [2]))
+        page.click("[data-finding='1']")
+        encoder = n_lines(picture, "encoder", 0, [0, 1, 2])
+        assert drawn(page) == encoder[2]  # of one word
+        said = page.value("document.getElementById('said').textContent")
+        assert said.startswith(f"{visible(picture.words['encoder'][0][2])} → ")
+        page.click("#queries li:nth-child(2) button")
+        assert drawn(page) == encoder[1]
+        page.value("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+        page.click("input[name=layer][value='1']")
+        assert drawn(page) == sum(n_lines(picture, "encoder", 1, [0, 1, 2]))
+        page.click("input[name=head][value='1']")
+        assert drawn(page) == sum(n_lines(picture, "encoder", 1, [0, 2]))
+        for number in (sum(n_lines(picture, "encoder", 1, [0, 1, 2])), 0):
+            page.click("#all")
+            assert drawn(page) == number
+        page.click("#all")
+        page.click("input[name=kind][value=decoder]")
+        assert drawn(page) == sum(n_lines(picture, "decoder", 1, [0, 1, 2]))
+        words = page.value("[...document.querySelectorAll('#queries li')].map(x => x.innerText)")
+        assert words == picture.words["decoder"][0]
+        assert page.asked_for() == [html.as_uri()]
+        assert page.complaints() == []
+        page.open(html, width=390)
+        assert page.value("document.documentElement.scrollWidth") <= 390
+        page.click("[data-finding='1']")
+        place = page.value("document.getElementById('links').getBoundingClientRect().top")
+        assert 0 < place < 900
+        assert page.complaints() == []
 
 
 # Heads that are found

@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from bundles import N_ROWS, peaked_model, publish_bundle
 from chains import tiny_chain
 from models import tiny
 from safetensors.torch import load_file, save_file
-from system.command import done, nmtkit, sentence
 from torch import Tensor
 
 from nmtkit.cli.average import average
@@ -83,13 +80,6 @@ def test_mean_of_bundles(bundles: list[Path], tmp_path: Path) -> None:
     assert (place / MODEL).read_bytes() == (bundles[0] / MODEL).read_bytes()
 
 
-def test_command_averages_a_recipe_or_bundles(bundles: list[Path], tmp_path: Path) -> None:
-    names = [str(path) for path in bundles]
-    assert "--output" in sentence(nmtkit(tmp_path, "average", *names))
-    ended = done(nmtkit(tmp_path, "average", *names, "-o", "mean"))
-    assert ended.out == "mean\n"
-
-
 def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
     with pytest.raises(UserError, match=match):
         mean_of(folders, tmp_path / "refused")
@@ -101,15 +91,9 @@ def refused(folders: list[Path], tmp_path: Path, match: str) -> None:
     [
         {"n_heads": 6, "d_k": 2, "d_v": 2},
         {"positions": "fairseq"},
-        {"layer_norm_epsilon": 1e-5},
-        {"max_positions": 10},
         {"neighbourhood": 3},
-        {"vocabulary_multiple": 4},
         {"norm": "pre"},
-        {"tie_embeddings": False},
-        {"attention_bias": True},
         {"n_layers": 1},
-        {"d_ff": 24},
     ],
 )
 def test_every_value_of_the_models_is_compared(
@@ -163,21 +147,15 @@ def test_models_that_were_drawn_independently_are_refused(
     refused([*bundles, other], tmp_path, f"{other} .*initial weights.* ensemble")
 
 
-@pytest.mark.parametrize(
-    "again",
-    [
-        lambda path, _: path,
-        lambda path, _: path.parent / ".." / path.parent.name / path.name,
-        lambda path, place: (place / "link").symlink_to(path) or place / "link",
-        lambda path, place: shutil.copytree(path, place / "copy"),
-    ],
-    ids=["same", "path", "link", "copy"],
-)
+@pytest.mark.parametrize("again", ["link", "copy"])
 def test_a_model_that_is_named_twice_is_refused(
-    bundles: list[Path], tmp_path: Path, again: Callable[[Path, Path], Path]
+    bundles: list[Path], tmp_path: Path, again: str
 ) -> None:
-    twice = again(bundles[1], tmp_path)
-    assert (twice / WEIGHTS).read_bytes() == (bundles[1] / WEIGHTS).read_bytes()
+    twice = tmp_path / again
+    if again == "link":
+        twice.symlink_to(bundles[1])
+    else:
+        shutil.copytree(bundles[1], twice)
     refused([*bundles, twice], tmp_path, "twice")
 
 
@@ -190,13 +168,6 @@ def test_what_is_no_model_is_refused(bundles: list[Path], tmp_path: Path) -> Non
     content[-2] ^= 1
     (altered / WEIGHTS).write_bytes(content)
     refused([bundles[0], altered], tmp_path, "was altered")
-    weights = load_file(bundles[1] / WEIGHTS)
-    weights.pop("encoder.0.feed_forward.w1.weight")
-    save_file(weights, tmp_path / WEIGHTS)
-    other = tmp_path / "other"
-    shutil.copytree(bundles[1], other)
-    rewrite(other, {WEIGHTS: (tmp_path / WEIGHTS).read_bytes()})
-    refused([bundles[0], other], tmp_path, "another model")
 
 
 # Checkpoints
@@ -274,31 +245,8 @@ def test_fine_tunings_of_a_parent_are_averaged_with_it(copied: Chain, tmp_path: 
     assert_mean(mean_of(folders, tmp_path / "mean"), folders)
 
 
-def test_the_same_step_of_the_same_training_is_refused(copied: Chain, tmp_path: Path) -> None:
-    """It was made on another machine, so that it differs by rounding."""
-    runs = tmp_path / "elsewhere"
-    shutil.copytree(copied.machine.runs_dir, runs)
-    there = Chain(copied.recipe, dataclasses.replace(copied.machine, runs_dir=runs), "test")
-    second = checkpoints_of(there)[1]
-    weights = {name: weight * (1 + 1e-7) for name, weight in load_file(second / WEIGHTS).items()}
-    save_file(weights, tmp_path / WEIGHTS)
-    rewrite(second, {WEIGHTS: (tmp_path / WEIGHTS).read_bytes()})
-    ours = checkpoints_of(copied)
-    refused([*ours, second], tmp_path, "twice")
-    assert mean_of([ours[0], second], tmp_path / "mean").is_dir()
-
-
 def test_checkpoint_outside_its_training_needs_a_bundle(copied: Chain, tmp_path: Path) -> None:
     paths = [shutil.copytree(path, tmp_path / path.name[-1]) for path in checkpoints_of(copied)]
     refused(paths, tmp_path, "is not in the folder of its training")
     bundle = sibling_of_checkpoint(copied.need("average").path, tmp_path / "sibling")
     assert_mean(mean_of([bundle, *paths], tmp_path / "mean"), [bundle, *paths])
-
-
-def test_manifest_of_a_stranger_is_refused(chain: Chain, tmp_path: Path) -> None:
-    path = tmp_path / "step-00000001"
-    shutil.copytree(checkpoints_of(chain)[0], path)
-    manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    for key, value in (("model", 5), ("text", {"codes.bpe": math.pi}), ("more", 1)):
-        rewrite(path, {}, depends_on={**manifest["depends_on"], key: value})
-        refused([path], tmp_path, rf"manifest\.json is damaged \(\['{key}'\]")

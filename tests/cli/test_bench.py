@@ -1,4 +1,4 @@
-"""Training speed: what is counted, and where a step's time goes."""
+"""Training speed: what is counted, and what is said."""
 
 import json
 import os
@@ -10,23 +10,17 @@ from typing import NoReturn
 
 import pytest
 import torch
-from torch.nn.attention.varlen import varlen_attn
 from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import bench
-from nmtkit.cli.bench import NAMES, Facts, apart, time_parts, training_speed
+from nmtkit.cli.bench import Facts, apart, training_speed
 from nmtkit.errors import UserError
-from nmtkit.fast import peak as peaks_of
-from nmtkit.fast.accelerate import fast_attention
-from nmtkit.fast.packing import PackedLayout, PackedMask
-from nmtkit.machine import Machine, Precision
-from nmtkit.model.attention import window_of
+from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
 
-CPU = torch.device("cpu")
 SMALL = [
     "model.n_layers=1",
     "training.src_tokens_per_update=600",
@@ -43,38 +37,18 @@ def speed_of(chain: Chain, seconds: float = 0.1) -> Facts:
     return apart(partial(training_speed, seconds=seconds), chain, if_killed="killed")
 
 
-def test_speed_counts_real_tokens_and_the_shares_of_a_step_add_up(tmp_path: Path) -> None:
+def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     chain = chain_of(tmp_path)
     speed = speed_of(chain)
     assert not list(tmp_path.iterdir())
     assert (speed["recipe"], speed["text"]) == ("demo", "made up")
     assert speed["steps"] >= 1
     assert 400 < speed["tgt_tokens_per_update"] <= 500
-    parts = speed["parts"]
-    assert set(parts) == set(NAMES)
-    assert sum(parts.values()) == pytest.approx(1)
-    assert all(parts[name] > 0 for name in NAMES if name != "gaps")
     # FLOP/s follow from tokens/s and the model: about as many source tokens as target tokens.
     n_rows = chain.recipe.model.rows_for(2_312)
     per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
     assert 0 < speed["mfu"] < 1
-
-
-@pytest.mark.parametrize("has_bfloat16", [True, False])
-def test_mfu_refers_to_products_in_the_precision_of_the_training_if_the_processor_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_bfloat16: bool
-) -> None:
-    monkeypatch.setattr(peaks_of, "_has_bfloat16", lambda: has_bfloat16)
-    chain = chain_of(tmp_path)
-    machine = replace(chain.machine, dtype=Precision.BFLOAT16)
-    peaks = {torch.float32: 1e15, torch.bfloat16: 2e15}
-    monkeypatch.setattr(bench, "measured_peak", lambda _device, _seconds, dtype: peaks[dtype])
-    speed = training_speed(Chain(chain.recipe, machine, "demo"), seconds=0.1)
-    assert speed["way"] == "bfloat16"
-    assert speed["peak_of"] == ("bfloat16" if has_bfloat16 else "float32")
-    assert speed["peak_flops"] == peaks[getattr(torch, speed["peak_of"])]
-    assert speed["mfu"] == speed["flops"] / speed["peak_flops"]
 
 
 @pytest.mark.gpu
@@ -84,7 +58,6 @@ def test_all_techniques_are_measured_on_a_gpu(tmp_path: Path) -> None:
     speed = speed_of(Chain(chain.recipe, replace(chain.machine, device="cuda:0"), "demo"), 1.0)
     assert "captured" in speed["way"]
     assert 0 < speed["mfu"] < 1
-    assert sum(speed["parts"].values()) == pytest.approx(1)
 
 
 def test_the_memory_of_a_recipe_is_its_own(tmp_path: Path) -> None:
@@ -123,8 +96,6 @@ def test_the_command_shows_a_row_for_each_recipe(monkeypatch: pytest.MonkeyPatch
         "peak_of": "float32",
         "peak_bytes": 10**9,
         "steps": 3,
-        "start_seconds": 1.5,
-        "parts": dict.fromkeys(NAMES, 0.125),
         "device": "CPU",
         "threads": 2,
     }
@@ -134,39 +105,7 @@ def test_the_command_shows_a_row_for_each_recipe(monkeypatch: pytest.MonkeyPatch
     arguments = ["bench", "train", "demo", "multi30k-en-de"]
     ended = CliRunner().invoke(cli.app, [*arguments, "--table", "csv"])
     rows = ended.stdout.split("\n")
-    assert rows[1] == "demo,float32,made up,9876,5.00e+10,50.0% of float32,1.0 GB,3,1.5"
+    assert rows[1] == "demo,float32,9876,5.00e+10,50.0% of float32,1.0 GB,3,made up"
     assert rows[2].startswith("multi30k-en-de,float32,")
-    assert "demo,12.5%,12.5%,12.5%,12.5%,12.5%,12.5%" in rows
     ended = CliRunner().invoke(cli.app, [*arguments, "--json"])
     assert [each["recipe"] for each in json.loads(ended.stdout)] == ["demo", "multi30k-en-de"]
-
-
-def test_an_operation_is_counted_where_it_belongs() -> None:
-    a = torch.randn(300, 300, requires_grad=True)
-    layout = PackedLayout.of_lengths([100] * 5)
-    row = torch.randn(4, 500, 100, requires_grad=True)
-
-    def matrices() -> float:
-        (a @ a).sum().backward()  # type: ignore[no-untyped-call]
-        return 1.0
-
-    def attention() -> float:
-        mask = PackedMask(layout, layout, window_of(causal=True))
-        attended = fast_attention(row, row, row, mask)
-        attended.sum().backward()  # type: ignore[no-untyped-call]
-        return 1.0
-
-    def flash_attention() -> float:
-        on_meta = layout.to(torch.device("meta"))
-        q = torch.empty(500, 4, 8, dtype=torch.bfloat16, device="meta", requires_grad=True)
-        for _ in range(9):
-            varlen_attn(q, q, q, on_meta.cu_seqlens, on_meta.cu_seqlens, 100, 100)
-        return 1.0
-
-    cases = ((matrices, "other GEMMs"), (attention, "attention"), (flash_attention, "attention"))
-    for step, part in cases:
-        step()
-        parts = time_parts(step, 1.0, CPU)
-        busy = {name: spent for name, spent in parts.items() if name != "gaps"}
-        assert max(busy, key=busy.__getitem__) == part
-        assert sum(parts.values()) == pytest.approx(1.0)

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+from typer.testing import CliRunner
+
+from nmtkit import cli
 from nmtkit.cli.corpora import entry as entry_of
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
@@ -29,14 +31,16 @@ def remote_file(name: str, pair: str) -> RemoteFile:
 
 
 def test_every_corpus_is_told_once_with_all_its_files_and_nothing_is_written(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = [entry(name, tmp_path) for name in load_catalog().names]
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(CliRunner().invoke(cli.app, ["corpora", "--json"]).stdout)["corpora"]
     assert not list(tmp_path.iterdir())
+    assert [one["name"] for one in told] == load_catalog().names
     for one in told:
         assert one["licence"]
         pairs = ["-".join(map(str, pair)) for pair in load_catalog().pairs(one["name"])]
-        assert list(one["n_pairs"]) == pairs
+        assert set(one["n_pairs"]) == set(pairs)
         places = [file["url"] or file["path"] for file in one["files"]]
         assert len(set(places)) == len(places) > 0
 
@@ -96,10 +100,3 @@ def test_the_length_of_a_file_that_is_here_is_told(tmp_path: Path) -> None:
     (told,) = entry("newstest2014-filtered", tmp_path)["files"]
     assert (told["sha256"], told["n_bytes"], told["hash"]) == (None, 5_400, "md5 published")
     assert told["state"] == "here"
-
-
-def test_the_command_prints_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "nmtkit", "corpora", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", check=True)
-    assert [one["name"] for one in json.loads(done.stdout)["corpora"]] == load_catalog().names
-    assert not list(tmp_path.iterdir())

@@ -46,12 +46,6 @@ def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
     assert {"config.json", "model.safetensors", "vocabulary.tsv", "tokenization.json"} < names
 
 
-@pytest.mark.parametrize("how", ExportFormat)
-def test_folder_that_is_not_utf8_is_named_as_python_does(tmp_path: Path, how: ExportFormat) -> None:
-    folder = exported(publish_bundle(tmp_path / "b", tiny()), tmp_path / "\udcff", how)
-    assert r"('\udcff')" in (folder / "README.md").read_text(encoding="utf-8")
-
-
 def test_existing_folder_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already"):
         exported(publish_bundle(tmp_path / "b", tiny()), tmp_path, ExportFormat.HUGGINGFACE)

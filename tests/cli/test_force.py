@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import re
-import threading
 from pathlib import Path
 
 import pytest
@@ -80,46 +78,6 @@ def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
     told_total, told_perplexity = re.findall(pattern, said)[0]
     assert float(told_total) == pytest.approx(total, abs=0.01)
     assert float(told_perplexity) == pytest.approx(math.exp(-total / n_tokens), rel=1e-4)
-
-
-def test_one_blank_side_is_rated_as_an_end_at_once(
-    translator: nmtkit.Translator, tmp_path: Path
-) -> None:
-    (no_source, no_target) = numbers(translator, write(tmp_path, ["", "cat"], ["cat", ""]))
-    assert no_source[0] < 0
-    assert no_target[1] == pytest.approx(math.exp(-no_target[0]), rel=1e-3)
-
-
-def test_line_in_which_nothing_is_seen_is_rated_as_a_blank_one(
-    translator: nmtkit.Translator, tmp_path: Path
-) -> None:
-    blank = numbers(translator, write(tmp_path, ["", "cat", ""], ["", "", "cat"]))
-    invisible = ["\u200b", "\u2060\u00ad", "\ufe0f \u3164"]
-    src, tgt = [invisible[0], "cat", invisible[1]], [invisible[2], invisible[0], "cat"]
-    assert numbers(translator, write(tmp_path, src, tgt)) == blank
-
-
-def test_fairseq_shows_what_was_given_as_reference(
-    translator: nmtkit.Translator, tmp_path: Path
-) -> None:
-    files = write(tmp_path, LINES, LINES)
-    lines = list(rated(translator, *files, Format.FAIRSEQ, align=False))
-    assert [line[:4] for line in lines] == [f"{kind}-{i}\t" for i in range(5) for kind in "STHDP"]
-    columns = [line.split("\t") for line in lines]
-    assert [each[1] for each in columns if each[0][0] == "T"] == [
-        each[2] for each in columns if each[0][0] == "H"
-    ]
-
-
-def test_pipes_are_read_as_files_are(translator: nmtkit.Translator, tmp_path: Path) -> None:
-    src, tgt = write(tmp_path, LINES, LINES)
-    expected = numbers(translator, (src, tgt))
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=lambda: pipe.write_bytes(tgt.read_bytes()))
-    writer.start()
-    assert numbers(translator, (src, pipe)) == expected
-    writer.join()
 
 
 @pytest.mark.parametrize(

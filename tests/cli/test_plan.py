@@ -119,13 +119,3 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
         download.url == remote.url for download in planned.downloads
     ]
     assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
-
-
-def test_plan_counts_the_downloads_whose_length_was_published(tmp_path: Path) -> None:
-    overrides = ["subword.n_merges=64", "test.sets=['newstest2014-filtered']"]
-    planned = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides))
-    assert {state.state for state in planned.stages} == {"missing"}
-    (filtered,) = (one for one in planned.downloads if "test-filtered" in one.url)
-    assert filtered.n_bytes is None
-    known = [one.n_bytes for one in planned.downloads if one.n_bytes is not None]
-    assert planned.download_bytes == sum(known)

@@ -1,6 +1,9 @@
-"""nmtkit selftest: its options, what it prints, and its exit code."""
+"""nmtkit selftest: what it finds of a machine, what it prints, and its exit code."""
 
 import json
+import shutil
+from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -9,41 +12,60 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import selftest as command
+from nmtkit.cli.selftest import Check
 from nmtkit.machine import Machine
-from nmtkit.selftest import environment
-from nmtkit.selftest.environment import Check
 
 RUNNER = CliRunner()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--src", "a.en"], "--src and --tgt belong together"),
-        (["--src", "a.en", "--tgt", "b.en"], "do not tell the languages"),
-    ],
-)
-def test_options_that_need_another_are_refused(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+def found(folder: Path) -> Mapping[str, Check]:
+    """What is found of the machine, by its name."""
+    return {each.what: each for each in command.environment(Machine(folder / "runs" / "of"))}
+
+
+def test_this_machine_is_fit(tmp_path: Path) -> None:
+    checks = found(tmp_path)
+    assert {"nmtkit", "versions", "CPU", "memory", "disk"} <= {*checks}
+    assert "failed" not in [check.state for check in checks.values()]
+    assert f"GB free in {tmp_path}" in checks["disk"].seen
+    assert not any(tmp_path.iterdir())  # the folder is not made
+
+
+def test_what_is_wrong_with_a_machine_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "examine", lambda _: iter([]))
-    result = RUNNER.invoke(cli.app, ["selftest", *arguments])
-    assert result.exit_code != 0
-    assert said in str(result.exception)
+    pins = command.pins()
+    versions = {"torch": f"{pins['torch']}+cpu", "numpy": "1.0.0"}
+    real, usage = metadata.version, shutil.disk_usage(tmp_path)._replace(free=10**9)
+    monkeypatch.setattr(metadata, "version", lambda name: versions.get(name) or real(name))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    checks = found(tmp_path)
+    states = [checks[name].state for name in ("versions", "disk")]
+    assert states == ["noted", "noted"]
+    assert f"numpy 1.0.0 (tested: {pins['numpy']})" in checks["versions"].seen
+    assert "torch" not in checks["versions"].seen
 
 
-CHECKS = [Check("locks", "held", "fine"), Check("tokens, en", "failed", "line 3 differs")]
+def test_learning_of_bpe_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"abc": 3, "bcd": 4, "é": 2}
+    assert command.learned(counts).state == "held"
+    assert command.learned({"a": 1}).state == "skipped"
+    monkeypatch.setattr(command, "learn_bpe", lambda *_: [("a", "b")])
+    assert command.learned(counts).state == "failed"
+
+
+CHECKS = [Check("locks", "held", "fine"), Check("BPE learned", "failed", "they differ")]
 
 
 def test_a_failure_is_printed_and_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS))
+    monkeypatch.setattr(command, "checks", lambda _: iter(CHECKS))
     result = RUNNER.invoke(cli.app, ["selftest"])
     assert result.exit_code == 1
-    assert str(result.exception) == "tokens, en failed, as said above"
+    assert str(result.exception) == "BPE learned failed, as said above"
     assert result.stdout == (
-        "held     locks            fine\nfailed   tokens, en       line 3 differs\n"
+        "held     locks            fine\nfailed   BPE learned      they differ\n"
     )
-    monkeypatch.setattr(command, "checks", lambda *_: iter(CHECKS[:1]))
+    monkeypatch.setattr(command, "checks", lambda _: iter(CHECKS[:1]))
     result = RUNNER.invoke(cli.app, ["selftest", "--json"])
     assert result.exit_code == 0
     assert json.loads(result.stdout) == [{"what": "locks", "state": "held", "seen": "fine"}]
@@ -53,17 +75,6 @@ def test_losses_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for off, state in ((0.0, "held"), (0.01, "failed")):
         monkeypatch.setattr(command, "LOSSES", {1: command.LOSSES[1] + off})
         assert command._demo(tmp_path).state == state
-
-
-def test_a_text_of_ones_own_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "examine", lambda _: iter([]))
-    monkeypatch.setattr(command, "_demo", lambda _: Check("demo", "held", "fine"))
-    for lang in ("fr", "en"):
-        (tmp_path / f"mine.{lang}").write_text("l'eau est là.\n" * 3, encoding="utf-8")
-    paths = tmp_path / "mine.fr", tmp_path / "mine.en"
-    checks = list(command.checks(Machine(tmp_path), *paths))
-    assert [each.what for each in checks] == ["BPE learned", "demo"]
-    assert all(each.state == "held" for each in checks)
 
 
 @pytest.mark.slow

@@ -89,22 +89,3 @@ def test_merges_of_real_text_are_those_of_subword_nmt(
     merges = learn_bpe(real_counts, 400)
     assert len(merges) == 400
     assert merges == reference_merges(real_counts, 400)
-
-
-def test_counts_may_be_beyond_32_bits() -> None:
-    counts = {"abc": 2**40, "xbc": 2**40 + 1, "xyz": 2**33}
-    assert learn_bpe(counts, 10) == greedy_merges(counts, 10, 2)
-
-
-def test_words_may_be_longer_than_255_characters() -> None:
-    counts = {"abcde" * 100: 1, "ab" * 700: 1, "a" * 1001: 3}
-    assert learn_bpe(counts, 40) == greedy_merges(counts, 40, 2)
-
-
-def test_learning_stops_where_no_pair_is_frequent_enough() -> None:
-    assert learn_bpe({"ab": 3, "cd": 1}, 10, min_frequency=2) == [("a", "b</w>")]
-
-
-@pytest.mark.parametrize("counts", [{}, {"a": 5, "b": 5}])
-def test_where_there_is_no_pair_there_is_no_merge(counts: dict[str, int]) -> None:
-    assert learn_bpe(counts, 10) == []

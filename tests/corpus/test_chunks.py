@@ -4,9 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,24 +49,6 @@ def test_results_come_in_order_for_any_number_of_workers(workers: int) -> None:
     assert max(n_calls for _, n_calls in results) > 1  # the function lives on between chunks
 
 
-def test_only_a_few_chunks_are_read_ahead() -> None:
-    n_read = 0
-
-    def chunks() -> Iterator[int]:
-        nonlocal n_read
-        while True:
-            n_read += 1
-            yield n_read
-
-    results = map_chunks(process_id, chunks(), workers=2)
-    next(results)
-    assert 2 <= n_read <= 4
-    for _ in range(10):
-        next(results)
-    assert 12 <= n_read <= 14
-    results.close()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_in_a_worker_is_raised_here(workers: int) -> None:
     with pytest.raises(UserError, match="three is not a number"):
@@ -104,11 +85,6 @@ def test_a_worker_that_ends_while_it_starts_is_not_waited_for() -> None:
         [sys.executable, "-c", code], check=False, capture_output=True, timeout=60
     )
     assert b"UserError: a worker process was killed" in ended.stderr
-
-
-def test_this_process_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", lambda _: 1 / 0)
-    assert list(map_chunks(abs, range(9), workers=2)) == list(range(9))
 
 
 PARENT = """

@@ -1,11 +1,11 @@
-"""Pairs that are held out of a text: random, the same each time, and nowhere else in it."""
+"""Pairs that are held out of a text: random, the same each time."""
 
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.held_out import sample, unrepeated
+from nmtkit.corpus.held_out import sample
 
 TEXT = [(f"source {n}", f"target {n}") for n in range(2_000)]
 pairs_of_few_words = st.lists(st.tuples(*[st.sampled_from("abcdefgh")] * 2), max_size=40)
@@ -27,11 +27,3 @@ def test_a_sample_is_random_and_the_same_in_any_order_of_the_text() -> None:
     assert 100 < Counter(one.line <= 1_000 for one in chosen[:250])[True] < 150
     backwards = sample(TEXT[::-1], 500)
     assert [one.pair for one in backwards] == [one.pair for one in chosen]
-
-
-@given(pairs_of_few_words)
-def test_unrepeated_pairs_share_no_side_with_another_line(pairs: list[tuple[str, str]]) -> None:
-    kept = unrepeated(sample(pairs, 100), pairs)
-    sides = [Counter(pair[side] for pair in pairs) for side in (0, 1)]
-    expected = {pair for pair in pairs if sides[0][pair[0]] == sides[1][pair[1]] == 1}
-    assert {one.pair for one in kept} == expected

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.long_lines import MAX_CHARACTERS, encode_in_pieces
+from nmtkit.corpus.long_lines import encode_in_pieces
 
 WORDS = st.text(alphabet="ab. !\u3002\u00e9\"'\t", max_size=200)
 
@@ -45,19 +45,3 @@ def test_cut_is_at_a_sentence_end_else_at_a_word_end_else_anywhere(
     text: str, pieces: list[str]
 ) -> None:
     assert pieces_of(text, 20) == pieces
-
-
-@pytest.mark.parametrize(
-    "text", ["x" * 10**5, ". " * 50_000, "word " * 20_000, " " * 10**5, "a. " * 9 + "b" * 10**5]
-)
-def test_work_grows_with_the_length_alone(text: str) -> None:
-    encoded: list[int] = []
-
-    def encode(piece: str) -> list[int]:
-        encoded.append(len(piece))
-        return [0] * len(piece.strip())
-
-    n_ids = sum(len(ids) for ids in encode_in_pieces(text, encode, max_ids=256))
-    assert len("".join(text.split())) <= n_ids <= len(text)
-    assert max(encoded) <= MAX_CHARACTERS
-    assert sum(encoded) <= 6 * len(text)  # of 4,096, 2,048, 1,024, 512 and 256 characters

@@ -95,11 +95,6 @@ def test_tokens_are_those_of_tokenizer_perl(lang: str, line: str, tokens: str) -
     assert moses(lang).tokenize(line) == tokens
 
 
-def test_control_characters_go_and_other_spaces_become_one_space() -> None:
-    line = "a|b\x01\x1f \x1f c\td\u00a0\u2028e\u0085"
-    assert moses("en").tokenize(line) == "a &#124; b c d e"
-
-
 @pytest.mark.parametrize(
     ("lang", "tokens", "text"),
     [
@@ -161,14 +156,3 @@ def test_punctuation_is_that_of_normalize_punctuation_perl(
 ) -> None:
     for lang in langs.split():
         assert normalize_punctuation(line, lang) == normalized
-
-
-def test_each_step_runs_in_order_if_asked() -> None:
-    line = "\u00a0“Die A-B”  & Co."
-    plain = Tokenization("de", False, False, "none", False)
-    assert plain.tokenize(line) == "“Die A-B” & Co."
-    assert Tokenization("de", True, False, "none", False).tokenize(line) == '"Die A-B" & Co.'
-    assert Tokenization("de", False, True, "none", False).tokenize(line) == "“die a-b” & co."
-    full = Tokenization("de", True, True, "moses", True)
-    assert full.tokenize(line) == "&quot; die a @-@ b &quot; &amp; co ."
-    assert plain.detokenize("a &amp; b @-@ c .") == "a &amp; b @-@ c ."

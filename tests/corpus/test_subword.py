@@ -1,7 +1,6 @@
 """Both subword methods behind their one interface."""
 
 import io
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -36,14 +35,6 @@ def bpe_subword(text: list[str], n_merges: int = 20) -> BpeSubword:
     counts = word_counts(text)
     merges = learn_bpe(counts, n_merges)
     return BpeSubword.of_words(merges, counts)
-
-
-def vocabulary(subword: BpeSubword, folder: Path) -> dict[str, int]:
-    """The pieces without the special symbols, and their counts, as they are saved."""
-    _, path = subword.save(folder)
-    rows = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    pairs = (row.split("\t") for row in rows[len(SPECIALS) :])
-    return {piece: int(count) for piece, count in pairs}
 
 
 def sentencepiece_subword() -> SentencePieceSubword:
@@ -140,16 +131,6 @@ def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
     assert subword.encode(f"{rare[-1]}ein")[0] == UNK_ID
 
 
-def test_long_words_fill_no_memory() -> None:
-    subword = bpe_subword(TEXT)
-    tracemalloc.start()
-    for i in range(30):
-        subword.encode(f"{i}{'ein' * 1_000}")
-    left, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert left < 2**17
-
-
 def test_merges_that_no_text_teaches_are_refused() -> None:
     word = "".join(chr(0x4E00 + n) for n in range(1_500))
     merges = [(word[:n], word[n]) for n in range(1, len(word))]
@@ -158,27 +139,6 @@ def test_merges_that_no_text_teaches_are_refused() -> None:
     merges = [("<", "/w>"), ("a", "</w>")]  # "" is again "<" and ""
     with pytest.raises(UserError, match="more steps than any that were learned"):
         BpeSubword(merges, {"b": 1}).encode("ca")
-
-
-def test_the_vocabulary_is_ordered_by_count_and_then_by_piece(tmp_path: Path) -> None:
-    counts = {"aab": 3, "ab": 5, "c": 3}
-    assert list(vocabulary(BpeSubword.of_words([("a", "b</w>")], counts), tmp_path).items()) == [
-        ("ab", 8),
-        ("a@@", 3),
-        ("c", 3),
-        ("a", 0),
-        ("b", 0),
-        ("b@@", 0),
-        ("c@@", 0),
-    ]
-
-
-def test_a_piece_that_spells_a_special_symbol_has_its_own_id(tmp_path: Path) -> None:
-    subword = bpe_subword(["</s> </s> </s>"], 10)
-    (id_,) = subword.encode("</s>")
-    assert id_ >= len(SPECIALS)
-    subword.save(tmp_path)
-    assert BpeSubword.load(tmp_path).encode("</s>") == [id_]
 
 
 @pytest.mark.parametrize(
@@ -222,33 +182,3 @@ def varint(number: int) -> bytes:
     if number < 128:
         return bytes([number])
     return bytes([number % 128 + 128]) + varint(number // 128)
-
-
-def test_sentencepiece_models_depend_on_counts_alone() -> None:
-    counts = word_counts(TEXT)
-    backwards = dict(reversed(counts.items()))
-    assert learn_sentencepieces(counts, 310) == learn_sentencepieces(backwards, 310)
-    assert learn_sentencepieces(counts, 310) != learn_sentencepieces(counts, 311)
-
-
-def test_sentencepiece_merges_until_each_word_is_one_piece_and_no_further() -> None:
-    subword = SentencePieceSubword(learn_sentencepieces(word_counts(TEXT), 9_000))
-    assert subword.n_tokens < 9_000
-    words = [word for word in word_counts(TEXT) if word.isalpha()]  # pieces are of one script
-    assert [len(subword.encode(word)) for word in words] == [1] * 17
-
-
-def test_a_vocabulary_too_small_for_the_characters_is_refused() -> None:
-    with pytest.raises(UserError, match="cannot learn 270 pieces from 19 different words"):
-        learn_sentencepieces(word_counts(TEXT), 270)
-
-
-def test_a_tab_in_a_word_does_not_disturb_sentencepiece() -> None:
-    counts = word_counts(TEXT)
-    assert learn_sentencepieces({**counts, "a\tb": 50}, 310) == learn_sentencepieces(counts, 310)
-
-
-def test_a_line_break_in_bytes_stays_on_the_line() -> None:
-    subword = sentencepiece_subword()
-    newline = subword.encode("a\nb")
-    assert subword.decode(newline) == "a b"

@@ -1,6 +1,5 @@
-"""The search against brute force, a plain-Python beam search and greedy decoding."""
+"""The search against a plain-Python beam search."""
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -119,30 +118,8 @@ def one_hot(vocab: int, token: int) -> list[float]:
     return [0.0 if other == token else -math.inf for other in range(vocab)]
 
 
-def peaked(vocab: int, token: int) -> list[float]:
-    """Give all but about a hundred-thousandth of the probability to one token."""
-    logits = [12.0 if other == token else 0.0 for other in range(vocab)]
-    log_probs: list[float] = torch.tensor(logits).log_softmax(0).tolist()
-    return log_probs
-
-
 def penalized(log_prob: float, length: int, alpha: float) -> float:
     return log_prob / math.pow((5 + length) / 6, alpha)
-
-
-def all_translations(
-    next_log_probs: NextLogProbs, sentence: int, vocab: int, max_length: int, alpha: float
-) -> list[tuple[Prefix, float]]:
-    """Score every sequence of at most `max_length` tokens, best first."""
-    scored = []
-    for length in range(max_length + 1):
-        for tokens in itertools.product(range(1, vocab), repeat=length):
-            ended = (*tokens, EOS)
-            log_prob = sum(
-                next_log_probs(sentence, ended[:place])[token] for place, token in enumerate(ended)
-            )
-            scored.append((tokens, penalized(log_prob, len(ended), alpha)))
-    return sorted(scored, key=lambda pair: -pair[1])
 
 
 def plain_search(
@@ -176,21 +153,6 @@ def assert_same(found: list[Hypothesis], expected: list[tuple[Prefix, float]]) -
     )
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
-@pytest.mark.parametrize(("vocab", "max_lengths"), [(3, [4, 1, 3, 0]), (5, [2, 3]), (4, [1, 3, 2])])
-def test_a_beam_that_holds_everything_equals_brute_force(
-    vocab: int, max_lengths: list[int], alpha: float
-) -> None:
-    model = random_model(vocab, vocab)
-    beam_size = vocab ** max(max_lengths)
-    found = search(model, max_lengths, beam_size, alpha, n_best=beam_size)
-    for sentence, max_length in enumerate(max_lengths):
-        expected = all_translations(model, sentence, vocab, max_length, alpha)
-        assert_same(found[sentence], expected)
-        (best,) = search(model, [max_length], beam_size, alpha, sentences=[sentence])
-        assert_same(best, expected[:1])
-
-
 @given(
     seed=st.integers(0, 10**6),
     vocab=st.integers(2, 7),
@@ -220,19 +182,6 @@ def test_the_search_equals_a_plain_one_that_never_stops_early(
             assert hypothesis.score == pytest.approx(score, rel=1e-6, abs=1e-6)
 
 
-def test_a_beam_that_only_its_length_will_redeem_is_not_given_up() -> None:
-    """The short end scores log 0.7 = -0.36 at once, the long one log 0.3 / (26 / 6) = -0.28."""
-
-    def now_or_late(_: int, prefix: Prefix) -> list[float]:
-        if not prefix:
-            return [math.log(0.7), -math.inf, math.log(0.3)]
-        return one_hot(3, EOS if len(prefix) == 20 else 2)
-
-    ((late,),) = search(now_or_late, [30], beam_size=2, alpha=1.0)
-    assert late.tokens == [2] * 20
-    assert late.score == pytest.approx(math.log(0.3) / (26 / 6))
-
-
 # 64 tokens are one block of the search for the best tokens, 700 are ten and an odd end.
 @pytest.mark.parametrize("vocab", [2, 5, 64, 700])
 @pytest.mark.parametrize("seed", range(4))
@@ -242,44 +191,6 @@ def test_equals_are_kept_in_the_order_of_beam_and_token(vocab: int, seed: int) -
     found = search(model, max_lengths, beam_size=4, alpha=0.0, n_best=4)
     for sentence, max_length in enumerate(max_lengths):
         assert_same(found[sentence], plain_search(model, sentence, max_length, 4, 0.0))
-
-
-@pytest.mark.parametrize("vocab", [9, 64, 150, 700])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_best_tokens_of_any_vocabulary_are_found_in_order(vocab: int, seed: int) -> None:
-    rng = random.Random(seed)
-    first = [-math.inf, *(-rng.randrange(vocab // 4) / 4 for _ in range(2, vocab)), 0.0]
-    (found,) = search(
-        lambda _, prefix: one_hot(vocab, EOS) if prefix else first, [3], 7, alpha=0.0, n_best=7
-    )
-    best = sorted(range(vocab), key=lambda token: (-first[token], token))[:7]
-    assert found == [Hypothesis([token], first[token], first[token]) for token in best]
-
-
-def test_a_batch_gives_what_each_sentence_gives_alone() -> None:
-    model = random_model(seed=3, vocab=6, spread=2.0)
-    max_lengths = [5, 11, 2, 8, 0, 7, 11]
-    together = search(model, max_lengths, beam_size=4, alpha=0.6, n_best=2)
-    for sentence, max_length in enumerate(max_lengths):
-        alone = search(model, [max_length], 4, 0.6, n_best=2, sentences=[sentence])
-        assert together[sentence] == alone[0]
-
-
-def test_finished_sentences_leave_the_batch_at_once() -> None:
-    lengths = [3, 0, 5, 1]  # after so many tokens the sentence is sure to end
-
-    def counting(sentence: int, prefix: Prefix) -> list[float]:
-        token = EOS if len(prefix) == lengths[sentence] else 2
-        return peaked(4, token)
-
-    model = PrefixModel(counting, [0, 1, 2, 3])
-    found = beam_search(
-        model,
-        torch.tensor([0, 1, 2, 3]),
-        DecodingConfig(beam_size=3, length_penalty=0.6, max_extra_tokens=50),
-    )
-    assert [best.tokens for (best,) in found] == [[2] * length for length in lengths]
-    assert model.batch_sizes == [4, 3, 2, 2, 1, 1]
 
 
 def test_what_has_probability_zero_is_no_hypothesis() -> None:

@@ -3,11 +3,11 @@
 import copy
 import errno
 import fcntl
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -26,7 +26,6 @@ from bundles import (
 from models import tiny
 from system.command import done, environment, flip_byte, nmtkit
 
-from nmtkit import machine as machine_module
 from nmtkit.decoding import ctranslate2_engine
 from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.ctranslate2_engine import CTranslate2Engine
@@ -62,8 +61,7 @@ def engine_of(model: Transformer, folder: Path, dtype: str = "float32") -> Engin
     """An engine of CTranslate2 that runs `model`."""
     write_model(folder, model, [str(id_) for id_ in range(N_ROWS)], dtype, n_positions=64)
     translator = ctranslate2.Translator(str(folder), compute_type=dtype, intra_threads=1)
-    n_weights = sum(parameter.numel() for parameter in model.parameters())
-    return CTranslate2Engine(translator, N_TOKENS, N_ROWS, n_weights)
+    return CTranslate2Engine(translator, N_TOKENS, N_ROWS)
 
 
 def translate(
@@ -88,21 +86,6 @@ def test_log_probabilities_are_those_of_our_model(config: ModelConfig, tmp_path:
         assert one.log_probs == pytest.approx(other.log_probs, abs=1e-4)
     with pytest.raises(UserError, match="links no tokens"):
         engine.force(sources, targets, align=True)
-
-
-def test_int8_changes_log_probabilities_a_little_and_the_model_not(tmp_path: Path) -> None:
-    model = random_model(PAPERS)
-    before = [parameter.clone() for parameter in model.parameters()]
-    sources = random_sources(30, N_TOKENS, longest=9)
-    theirs = translate(engine_of(model, tmp_path, "int8"), sources, beam_size=1)
-    assert all(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
-    ours = force_ids([model], sources, [best.tokens for [best] in theirs], align=False)
-    differences = [
-        abs(sum(one.log_probs[: len(best.tokens)]) - best.log_prob) / len(best.tokens)
-        for one, [best] in zip(ours, theirs, strict=True)
-        if best.tokens
-    ]
-    assert 1e-4 < max(differences) < 1
 
 
 # The search
@@ -178,16 +161,6 @@ def test_translation_that_does_not_end_is_ended_at_its_own_maximum_length(
         check_rated(model, source, found)
 
 
-def test_loading_and_translating_leave_torch_its_cores(tmp_path: Path) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        translate(load(publish_bundle(tmp_path / "b", PAPERS)), [[5, EOS_ID]], beam_size=2)
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_model_that_diverged_is_said_to_have(tmp_path: Path) -> None:
     model = Transformer(PAPERS, N_ROWS)
     for parameter in model.parameters():
@@ -232,35 +205,11 @@ def test_bundle_is_converted_once_for_each_precision(
     assert len(conversions(cache)) == 2
 
 
-def test_two_may_convert_at_the_same_time(original: Path, cache: Path) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        engines = list(threads.map(load, [original, original]))
-    assert len(conversions(cache)) == 1
-    first, second = (translate(engine, [[5, 6, EOS_ID]], beam_size=2) for engine in engines)
-    assert first == second
-
-
-def kill(made: Path) -> None:
-    (made / "manifest.json").unlink()
-    made.rename(made.with_suffix(".partial"))
-
-
-def put_a_file_in_its_place(made: Path) -> None:
-    shutil.rmtree(made)
-    made.touch()
-    made.with_suffix(".partial").touch()
-
-
-@pytest.mark.parametrize(
-    "spoil", [kill, put_a_file_in_its_place, lambda made: flip_byte(made / "model.bin")]
-)
-def test_damaged_conversion_is_made_again(
-    spoil: Callable[[Path], None], original: Path, cache: Path
-) -> None:
+def test_damaged_conversion_is_made_again(original: Path, cache: Path) -> None:
     load(original)
     (made,) = conversions(cache)
     intact = (made / "model.bin").read_bytes()
-    spoil(made)
+    flip_byte(made / "model.bin")
     load(original)
     assert conversions(cache) == [made]
     assert (made / "model.bin").read_bytes() == intact
@@ -291,11 +240,6 @@ def test_what_the_engine_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=says):
         load(original, dtype=EnginePrecision(dtype), device=device)
-
-
-def test_our_engine_refuses_other_precisions(original: Path) -> None:
-    with pytest.raises(UserError, match="--engine torch has no int8"):
-        load(original, engine=EngineName.TORCH, dtype=EnginePrecision.INT8)
 
 
 # The command
@@ -332,9 +276,8 @@ load_auto = partial(load, engine=EngineName.AUTO)
     ("change", "why"),
     [
         ({}, None),
-        ({"d_k": 3}, "CTranslate2 runs no model with d_k = 3 and"),
-        ({"d_v": 5}, "CTranslate2 runs no model with d_k = 4 and d_v = 5"),
-        ({"neighbourhood": 3}, "CTranslate2 runs no model with restricted self-attention, neighb"),
+        ({"d_v": 5}, "CTranslate2 runs no model with d_k = 4, d_v = 5 and"),
+        ({"neighbourhood": 3}, "CTranslate2 runs no model with .* neighbourhood = 3"),
     ],
 )
 def test_auto_is_ctranslate2_where_it_can_run_the_model(
@@ -342,8 +285,8 @@ def test_auto_is_ctranslate2_where_it_can_run_the_model(
 ) -> None:
     bundle = publish_bundle(tmp_path / "b", tiny(**change))
     assert load_auto(bundle).name == ("torch" if why else "ctranslate2")
-    says = f"engine: torch, since {why}" if why else "engine: ctranslate2"
-    assert capsys.readouterr().err.startswith(says)
+    says = rf"engine: torch, since CTranslate2 failed \({why}" if why else "engine: ctranslate2"
+    assert re.match(says, capsys.readouterr().err)
     if why:
         with pytest.raises(UserError, match=f"{why}.*; use --engine torch"):
             load(bundle)
@@ -357,38 +300,20 @@ def test_auto_is_torch_for_ensembles_and_precisions_that_ctranslate2_lacks(
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda *_: {"int8"})
     assert load_auto(original).name == "torch"
     assert capsys.readouterr().err.split("\n") == [
-        "engine: torch, since CTranslate2 runs no ensemble",
+        "engine: torch, as for all ensembles and on every GPU",
         "engine: ctranslate2",
-        "engine: torch, since CTranslate2 has no float32 on this cpu",
+        "engine: torch, since CTranslate2 failed (CTranslate2 has no float32 on this cpu; use "
+        "--dtype int8)",
         "",
     ]
 
 
-def test_auto_is_torch_on_a_gpu_and_asks_torch_for_one_only_where_one_may_be(
-    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def torch_device(machine: Machine) -> torch.device:
-        asked.append(machine.device)
-        return torch.device("cuda" if len(asked) == 1 else "cpu")
-
-    monkeypatch.setattr(Machine, "torch_device", torch_device)
-    monkeypatch.setattr(machine_module, "GPU_DEVICES", (tmp_path / "none",))
+def test_auto_is_torch_on_a_gpu(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "torch_device", lambda _: torch.device("cpu"))
     assert load_auto(original, device="auto").name == "ctranslate2"
-    assert asked == []
-    monkeypatch.setattr(machine_module, "GPU_DEVICES", (tmp_path,))
-    assert load_auto(original, device="auto").name == "torch"
-    assert load_auto(original, device="auto").name == "ctranslate2"  # the GPU is none for torch
     assert load_auto(original, device="cuda:1").name == "torch"
-
-
-def no_home(_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(ctranslate2, "get_cuda_device_count", lambda: 1)
+    assert load_auto(original, device="auto").name == "torch"
 
 
 def a_file_in_its_place(cache: Path, _: pytest.MonkeyPatch) -> None:
@@ -418,7 +343,7 @@ def no_locks(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", locked_elsewhere)
 
 
-@pytest.mark.parametrize("trouble", [no_home, a_file_in_its_place, a_full_disk, no_locks])
+@pytest.mark.parametrize("trouble", [a_file_in_its_place, a_full_disk, no_locks])
 @pytest.mark.parametrize("engine", [EngineName.AUTO, EngineName.CTRANSLATE2])
 def test_a_cache_is_never_in_the_way(
     trouble: Callable[[Path, pytest.MonkeyPatch], None],

@@ -1,10 +1,7 @@
 """Tokens, words and links of translations, from the ratings of an engine that is made up."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-
-import pytest
 
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.subword import BpeSubword
@@ -39,18 +36,6 @@ def pieces(src: Sequence[str], tgt: Sequence[str]) -> Pieces:
     return [[*SUBWORD.encode(each), EOS_ID] for each in src], [SUBWORD.encode(each) for each in tgt]
 
 
-def test_tokens_of_each_piece_end_with_the_eos() -> None:
-    (detail,) = details(
-        SUBWORD, Diagonal(), [pieces(["the cats", "cat"], ["cats", ""])], align=False
-    )
-    assert detail.src_tokens == [["the", "ca@@", "t@@", "s", "</s>"], ["cat", "</s>"]]
-    assert detail.tgt_tokens == [["ca@@", "t@@", "s", "</s>"], ["</s>"]]
-    assert detail.log_probs == [[-1, -2, -3, -4], [-1]]
-    assert detail.log_prob == -11
-    assert detail.perplexity == pytest.approx(math.exp(11 / 5))
-    assert detail.alignment is None
-
-
 def test_words_are_linked_where_any_of_their_tokens_is() -> None:
     (detail,) = details(SUBWORD, Diagonal(), [pieces(["the cats cat"], ["cats the"])], align=True)
     assert detail.alignment == Alignment(
@@ -69,13 +54,3 @@ def test_links_of_later_pieces_count_the_words_before_them() -> None:
     assert detail.alignment.src_words == ["the", "cats", "cat", "the"]
     assert detail.alignment.tgt_words == ["cat", "cats", "the", "the"]
     assert detail.alignment.word_links == [(0, 0), (2, 1), (3, 3)]
-
-
-def test_translations_keep_their_order_and_an_empty_line_has_nothing() -> None:
-    given = [pieces(["the"], ["cat"]), pieces([], []), pieces(["cat", "the"], ["the", "cat"])]
-    first, empty, last = details(SUBWORD, Diagonal(), given, align=True)
-    assert first.tgt_tokens == [["cat", "</s>"]]
-    assert last.tgt_tokens == [["the", "</s>"], ["cat", "</s>"]]
-    assert (empty.src_tokens, empty.tgt_tokens, empty.log_probs) == ([], [], [])
-    assert (empty.log_prob, empty.perplexity) == (0, 1)
-    assert empty.alignment == Alignment([], [], [], [])

@@ -102,13 +102,3 @@ def test_weights_are_those_of_torchs_layers_and_sum_to_one() -> None:
         actual = getattr(found, kind)
         torch.testing.assert_close(actual, torch.stack(layers), atol=1e-6, rtol=0.0)
         torch.testing.assert_close(actual.sum(-1), torch.ones(actual.shape[:-1]))
-
-
-def test_a_neighbourhood_is_seen_and_nothing_else() -> None:
-    config = CONFIG.model_copy(update={"neighbourhood": 3})
-    found = attended(accelerate(random_transformer(config, 20, seed=3)), SRC, TGT_IN[1:])
-    for weights, near in ((found.encoder, (-1, 0, 1)), (found.decoder, (-2, -1, 0))):
-        n = weights.shape[-1]
-        seen = torch.tensor([[j - i in near for j in range(n)] for i in range(n)])
-        assert torch.equal(weights > 0, seen.expand_as(weights))
-    assert (found.cross > 0).all()

@@ -2,25 +2,20 @@
 
 import random
 import threading
-import time
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
-from models import BASE, Uncached, random_transformer, tiny
+from models import Uncached, random_transformer, tiny
 from torch import Tensor
 
 from nmtkit.decoding import batches, torch_engine
 from nmtkit.decoding.beam_search import beam_search
-from nmtkit.decoding.engine import MAX_LINES, Hypothesis
-from nmtkit.decoding.ensemble import log_mean_probability
+from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
-from nmtkit.fast.packing import PackedLayout
 from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import DecodingConfig
@@ -119,20 +114,6 @@ def test_translations_are_those_of_a_search_without_caches(
         assert_same(ours, theirs)
 
 
-@pytest.mark.slow
-def test_500_sentences_of_news_are_those_of_a_search_without_caches(shared_data: Path) -> None:
-    news = shared_data / "newstest" / "newstest2014-deen.en"
-    n_words = N_TOKENS - len(SPECIALS)
-    sources = [
-        [*(len(SPECIALS) + zlib.crc32(word.encode()) % n_words for word in line.split()), EOS_ID]
-        for line in news.read_text(encoding="utf-8").split("\n")[:500]
-    ]
-    model = peaked_model(14).eval()
-    expected = [uncached([model], source, beam_size=3)[0] for source in sources]
-    assert len({tuple(hypothesis.tokens) for hypothesis in expected}) > 100
-    assert_same(translate(model, sources), expected)
-
-
 def test_ensemble_searches_by_the_mean_probability_and_rates_by_it() -> None:
     models = [
         peaked_model(seed, n_rows, n_layers).eval()
@@ -145,15 +126,6 @@ def test_ensemble_searches_by_the_mean_probability_and_rates_by_it() -> None:
         (forced,) = engine.force([source], [ours[0].tokens], align=True)
         assert sum(forced.log_probs) == pytest.approx(ours[0].log_prob, abs=1e-4)
     assert any(ours[0] != translate(models[0], [sources[i]])[0] for i, ours in enumerate(found))
-
-
-def test_mean_is_that_of_probabilities_and_never_above_0() -> None:
-    first, second = torch.tensor([0.2, 0.8, 0.0]), torch.tensor([0.6, 0.4])
-    mean = log_mean_probability([first.log(), second.log()])
-    torch.testing.assert_close(mean, torch.tensor([0.4, 0.6]).log())
-    assert log_mean_probability([torch.zeros(2)] * 3).tolist() == [0, 0]
-    nothing = torch.full((1,), -torch.inf)
-    assert log_mean_probability([nothing, nothing]).item() == -torch.inf
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 3 * 30, 10**6])
@@ -169,58 +141,6 @@ def test_translation_does_not_depend_on_what_else_is_in_the_batch(
     assert sum(done) == 12
     assert_same(translate(model, sources[5:7][::-1]), alone[5:7][::-1])
     assert translate(model, []) == []
-
-
-def batches_of(model: Transformer, sources: list[list[int]]) -> list[list[int]]:
-    """The lengths of the sentences in each batch that is translated."""
-    lengths: list[list[int]] = []
-    with pytest.MonkeyPatch.context() as patch:
-
-        def encode(src: Tensor, layout: PackedLayout) -> Tensor:
-            lengths.append(layout.lengths.tolist())
-            return Transformer.encode(model, src, layout)
-
-        patch.setattr(model, "encode", encode)
-        translate(model, sources)
-    return lengths
-
-
-def test_batch_never_exceeds_its_tokens_but_for_a_single_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(batches.BATCH_TOKENS, "cpu", 20)
-    sources = [[*[5] * (length - 1), EOS_ID] for length in (9, 1, 4, 40, 4, 2, 9, 7)]
-    assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2, 1]]
-    monkeypatch.setitem(batches.BATCH_ROWS, "cpu", 8)  # of 3 beams
-    assert batches_of(peaked_model(), sources) == [[40], [9, 9], [7, 4], [4, 2], [1]]
-
-
-@pytest.mark.usefixtures("_three_threads")
-def test_threads_get_shares_of_what_is_left_but_no_batch_of_few_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sources = [[5, 6, EOS_ID]] * 60
-    sizes = [len(batch) for batch in batches_of(peaked_model(), sources)]
-    assert sorted(sizes) == [2, 5, 5, 6, 9, 13, 20]  # a quarter of the first share is 5
-    monkeypatch.setattr(batches, "MIN_ROWS", 9)  # 3 beams
-    sizes = [len(batch) for batch in batches_of(peaked_model(), sources)]
-    assert sorted(sizes) == [2, 3, 3, 4, 6, 9, 13, 20]
-
-
-def test_a_minute_of_lines_follows_from_cores_weights_and_beams(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    with torch.device("meta"):
-        model = Transformer(tiny(**BASE), 36_864)
-    alone, three = TorchEngine([model], 36_864), TorchEngine([model] * 3, 36_864)
-    alone.device = three.device = "cpu"
-    lines = alone.lines_per_minute(4)
-    assert 300 < lines < 1_200  # some ten a second
-    assert (alone.lines_per_minute(8), three.lines_per_minute(4)) == (lines // 2, lines // 3)
-    assert alone.lines_per_minute(10**9) == 1
-    alone.n_threads = 10**6
-    assert alone.lines_per_minute(1) == MAX_LINES
 
 
 OUT_OF_MEMORY = [
@@ -325,54 +245,6 @@ def test_threads_share_the_work_and_change_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch_engine, "IncrementalDecoder", Meeting)
     assert_same(translate(model, sources), alone)
     assert len(threads) == 3
-    assert torch.get_num_threads() == 3
-
-
-@pytest.mark.usefixtures("_three_threads")
-@pytest.mark.parametrize("first_ends_first", [True, False])
-def test_searches_at_the_same_time_leave_torch_its_cores(
-    first_ends_first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    second_runs, may_end = threading.Event(), (threading.Event(), threading.Event())
-    steps: list[int] = []
-
-    class Waiting(IncrementalDecoder):
-        """A decoder that waits in its first step; the second one begins when the first waits."""
-
-        waits = True
-
-        def step(self, tokens: Tensor) -> Iterator[Tensor]:
-            if self.waits:
-                self.waits = False
-                number = len(steps)
-                steps.append(number)
-                if number == 1:
-                    second_runs.set()
-                assert may_end[number].wait(60)
-            return super().step(tokens)
-
-    monkeypatch.setattr(torch_engine, "IncrementalDecoder", Waiting)
-    engine = TorchEngine([peaked_model()], N_TOKENS)
-    cores: list[int] = []
-
-    def search() -> None:
-        engine.translate(random_sources(1), decoding(3), 1, lambda _: None)
-        cores.append(torch.get_num_threads())
-
-    first, second = (threading.Thread(target=search) for _ in range(2))
-    first.start()
-    while not steps:
-        time.sleep(0.001)
-    second.start()
-    assert second_runs.wait(60)
-    order = [(first, may_end[0]), (second, may_end[1])]
-    for thread, event in order if first_ends_first else order[::-1]:
-        event.set()
-        thread.join(60)
-    later = threading.Thread(target=lambda: cores.append(torch.get_num_threads()))
-    later.start()
-    later.join()
-    assert cores == [3, 3, 3]
     assert torch.get_num_threads() == 3
 
 

@@ -58,15 +58,3 @@ def test_subwords_and_entities_are_told_with_their_lines(text: str, mark: str) -
     assert mark in found
     assert f"2 of {len(PLAIN) + 2} lines" in found
     assert f"line {len(PLAIN) + 1}" in found
-
-
-def test_plain_text_is_not_warned_about() -> None:
-    assert not list(warnings(PLAIN, [PLAIN]))
-    assert not list(warnings(PLAIN, []))
-
-
-def test_entities_of_a_reference_are_its_text() -> None:
-    page, other = ["write &amp; for &", "b", "c"], ["write it", "b", "c"]
-    assert not list(warnings(page, [other, page]))
-    assert not list(warnings(["a", "write &amp;", "c"], [page]))
-    assert list(warnings(["&lt;", "&amp;", "c"], [page]))  # more often

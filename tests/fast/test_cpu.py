@@ -1,14 +1,10 @@
-"""Dropout by 16-bit draws, and products by oneDNN."""
-
-import time
-from typing import Any
+"""Dropout by 16-bit draws."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from nmtkit.fast import cpu
-from nmtkit.fast.cpu import Dropout, linear, onednn_is_faster
+from nmtkit.fast.cpu import Dropout
 
 
 def dropped_ones(p: float, *shape: int, seed: int = 1) -> Tensor:
@@ -27,33 +23,12 @@ def test_p_of_the_elements_are_dropped_and_the_others_are_scaled(p: float) -> No
     assert kept.item() == pytest.approx(1 / (1 - p), rel=2e-5)  # p is met to 1 / 65,536
 
 
-@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 11)])
-def test_any_number_of_elements_is_dropped_from(shape: tuple[int, ...]) -> None:
-    output = dropped_ones(0.5, *shape)
-    assert output.shape == shape
-    assert set(output.flatten().tolist()) <= {0.0, 2.0}
-
-
 def test_dropout_that_is_off_changes_nothing_and_draws_nothing() -> None:
     x = torch.randn(5, 7)
     before = torch.get_rng_state()
     assert torch.equal(Dropout(0.9).eval()(x), x)
     assert torch.equal(Dropout(0.0)(x), x)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_same_seed_drops_the_same_elements_and_each_call_others() -> None:
-    first, dropout = dropped_ones(0.3, 50, 41, seed=7), Dropout(0.3)
-    assert torch.equal(first, dropped_ones(0.3, 50, 41, seed=7))
-    assert not torch.equal(first, dropout(torch.ones(50, 41)))
-
-
-@pytest.mark.parametrize("distance", [1, 2, 3, 4, 8, 64])
-def test_elements_are_dropped_independently_of_their_neighbours(distance: int) -> None:
-    n = 400_000
-    dropped = (dropped_ones(0.3, n) == 0).double() - 0.3
-    correlation = (dropped[distance:] * dropped[:-distance]).mean().item() / (0.3 * 0.7)
-    assert abs(correlation) < 5 / n**0.5  # five standard errors
 
 
 def test_gradient_is_dropped_where_the_element_was() -> None:
@@ -63,41 +38,3 @@ def test_gradient_is_dropped_where_the_element_was() -> None:
     assert x.grad is not None
     assert torch.equal(x.grad == 0, output == 0)
     assert torch.allclose(x.grad * x.detach(), output.detach())
-
-
-# Products
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("faster", [False, True])
-def test_products_and_gradients_are_those_of_torch(
-    bias: bool, faster: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "onednn_is_faster", lambda: faster)
-    monkeypatch.setattr(cpu, "MIN_WORK", 1)
-    torch.manual_seed(1)
-    tensors = [torch.randn(shape, requires_grad=True) for shape in ((2, 3, 6), (5, 6), (5,))]
-    arguments = tensors if bias else tensors[:2]
-    weights = torch.randn(2, 3, 5)
-    results = [product(*arguments) for product in (linear, torch.nn.functional.linear)]
-    torch.testing.assert_close(*results)
-    mine, theirs = (torch.autograd.grad((each * weights).sum(), arguments) for each in results)
-    torch.testing.assert_close(mine, theirs)
-
-
-def test_onednn_is_used_where_it_is_much_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine: dict[str, Any] = {
-        "torch.nn.functional.linear": torch.nn.functional.linear,
-        "nmtkit.fast.cpu._onednn": cpu._onednn,
-    }
-    for name, expected in zip(genuine, (True, False), strict=True):
-
-        def slowed(*arguments: Any, name: str = name) -> Tensor:
-            time.sleep(0.02)
-            return genuine[name](*arguments)  # type: ignore[no-any-return]
-
-        with monkeypatch.context() as patch:
-            patch.setattr(name, slowed)
-            onednn_is_faster.cache_clear()
-            assert onednn_is_faster() == expected
-    onednn_is_faster.cache_clear()

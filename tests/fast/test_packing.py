@@ -49,9 +49,3 @@ def test_heads_of_another_width_than_what_stands_between_them_are_padded_too() -
     row = torch.unflatten(merged[:, :6], 1, (2, 3))  # 7 is no multiple of 3
     (rectangle,) = PackedLayout.of_lengths([3, 1]).rectangles
     assert torch.equal(rectangle.pad(row)[:2].transpose(0, 1), row[:3])
-
-
-def test_layout_moves_to_another_device() -> None:
-    layout = PackedLayout.of_lengths(torch.tensor([2, 4])).to(torch.device("meta"))
-    assert layout.cu_seqlens.device.type == "meta"
-    assert layout.max_seqlen == 4

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from models import BFLOAT16, random_transformer, step_of, tiny
+from models import random_transformer, step_of, tiny
 from torch import Tensor
 
-from nmtkit.fast import step
-from nmtkit.fast.accelerate import accelerate, cast
+from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.fast.step import IncrementalDecoder
 from nmtkit.model.transformer import Transformer
@@ -78,23 +77,3 @@ def test_each_step_gives_what_the_whole_decoder_gives(
         prefixes = [
             [prefixes[row][beam] for beam in order] for row, order in zip(kept, orders, strict=True)
         ]
-
-
-@torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float32, BFLOAT16])
-def test_logits_computed_in_parts_are_the_same(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = cast(accelerate(random_model()), dtype)
-
-    def three_steps() -> Tensor:
-        layout = PackedLayout.of_lengths([3, 2])
-        memory = model.encode(torch.tensor([9, 8, 2, 7, 2]), layout)
-        decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
-        return torch.stack([step_of(decoder, torch.tensor([[id_], [8]])) for id_ in (1, 5, 6)])
-
-    expected = three_steps()
-    assert expected.dtype == torch.float32
-    monkeypatch.setitem(step.LOGIT_ROWS, "cpu", 1)
-    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-6
-    torch.testing.assert_close(three_steps(), expected, atol=tolerance, rtol=tolerance)

@@ -54,8 +54,8 @@ class Page:
         found: dict[str, Any] = json.loads(message)
         return found
 
-    def open(self, html: Path, width: int = 1280, *, dark: bool = False) -> None:
-        """Load a file, in light or dark colours."""
+    def open(self, html: Path, width: int = 1280) -> None:
+        """Load a file."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -63,8 +63,6 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
         self.call("Page.navigate", url=html.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
@@ -76,33 +74,9 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def point(self, selector: str) -> None:
-        """Move the mouse to the middle of the first element that a selector finds."""
-        self._mouse(selector, "mouseMoved")
-
     def click(self, selector: str) -> None:
-        """Click into the middle of the first element that a selector finds."""
-        self._mouse(selector, "mousePressed", "mouseReleased")
-
-    def _mouse(self, selector: str, *kinds: str) -> None:
-        place = self.value(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'center', behavior: 'instant'});"
-            " const b = e.getClientRects()[0];"
-            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
-        for kind in kinds:
-            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
-            self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], **button)
-
-    def press(self, key: str, code: int) -> None:
-        """Press a key, such as "Enter", whose code is 13."""
-        text = {"text": {"Enter": "\r"}.get(key, key)} if key in ("Enter", " ") else {}
-        for kind in ("keyDown", "keyUp"):
-            self.call(
-                "Input.dispatchKeyEvent",
-                **{"type": kind, "key": key, "windowsVirtualKeyCode": code, **text},
-            )
+        """Click on the first element that a selector finds."""
+        self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def asked_for(self) -> list[str]:
         """Return the addresses that the page asked for, but for the data in itself."""

@@ -1,74 +1,59 @@
-"""An inspection made by hand, with text that no page and no terminal should take at its word."""
+"""Text that no page and no terminal should take at its word, and a corpus that is full of it."""
 
-from dataclasses import replace
-
-import pytest
-
-from nmtkit.reporting.inspection import (
-    Counted,
-    DroppedPair,
-    Histogram,
-    Inspection,
-    Quantiles,
-    SamplePair,
-    Side,
-    Split,
-    Splitting,
-    Steps,
-    TrainingCorpus,
-    Vocabulary,
-)
+from typing import Any
 
 HOSTILE = "<script>alert(1)</script> \"'&amp; \u202egnol\u2028 \x1b[31m]]> <img src=http://x/y.png>"
 
 
-def steps_of(lang: str, raw: str) -> Steps:
-    """The steps of a line that takes none."""
-    return Steps(lang, raw, 99_700, raw.lower(), raw, ["he@@", "\u2581llo", raw, "</s>"], [5], 1)
+def hostile_facts() -> dict[str, Any]:
+    """What `nmtkit inspect` tells of a corpus whose every text is hostile."""
 
+    def row(split: str, of: str, n: int) -> dict[str, Any]:
+        numbers = [1.0, 1.25, 1.5, 7.5, 1.1] if of == "ratio" else [8, 13, 14, 15, 10.2]
+        keys = ("median", "p95", "p99", "max", "mean")
+        counts = {} if of == "ratio" else {"tokens": 61 * n, "unknown": n}
+        found = dict(zip(keys, numbers, strict=True))
+        return {"split": split, "of": of, "pairs": 6 * n, **found, **counts}
 
-def _side(lang: str, n: int) -> Side:
-    lengths = Histogram([1.0, 6.0, 11.0, 16.0], [n, 3 * n, 2 * n, 0])
-    return Side(lang, 61 * n, Quantiles(8, 13, 14, 15), lengths, n, [Counted(HOSTILE, n)])
-
-
-def _split(name: str, n: int) -> Split:
-    ratios = Histogram(
-        [2.0 ** ((i - 16.5) / 8) for i in range(33)], [0] * 15 + [n, 5 * n] + 16 * [0]
-    )
-    sides = (_side("en", n), _side("de", n + 1))
-    return Split(name, 6 * n, n, sides, Quantiles(1, 1.25, 1.5, 7.5), ratios)
-
-
-@pytest.fixture
-def inspection() -> Inspection:
-    """Facts of a corpus whose every text is hostile."""
-    splitting = Splitting("en", 1_234, 617, 2_468)
-    return Inspection(
-        recipe="mine",
-        description=HOSTILE,
-        path=f"runs/{HOSTILE}",
-        max_positions=12,
-        normalizing="normalized",
-        corpora=[
-            TrainingCorpus("one", 3_000, 2_990, {"too_long": 7, "ratio": 3}),
-            TrainingCorpus(HOSTILE, 1_000, 1_000, {}),
+    sides = ("src", "tgt", "ratio")
+    histogram = {"train": [(5, 20.0), (15, 80.0)], "dev": [(5, 60.0), (15, 40.0)]}
+    words = {"words": 1_234, "whole": 617, "subwords": 2_468, "unknown": {HOSTILE: 12}}
+    steps = dict.fromkeys(("raw", "tokens", "subwords", "ids"), HOSTILE)
+    return {
+        "recipe": "mine",
+        "description": HOSTILE,
+        "path": f"runs/{HOSTILE}",
+        "other_code": {},
+        "names": {"src": "en", "tgt": "de", "ratio": "de/en"},
+        "corpora": [
+            {
+                "corpus": "one",
+                "pairs": 3_000,
+                "kept": 2_990,
+                "dropped": {"too_long": 7, "ratio": 3},
+            },
+            {"corpus": HOSTILE, "pairs": 1_000, "kept": 1_000, "dropped": {}},
         ],
-        splits=[_split("train", 700), _split("dev", 11)],
-        vocabulary=Vocabulary(
-            "bpe",
-            9_733,
-            9_736,
-            9_729,
-            21,
-            3_273,
-            8_863,
-        ),
-        splitting=(splitting, replace(splitting, lang="de")),
-        round_trip=98.76,
-        samples=[
-            SamplePair("one", 1, steps_of("en", HOSTILE), steps_of("de", "Zwei")),
-            SamplePair("one", 1_234, steps_of("en", "Two"), steps_of("de", HOSTILE)),
+        "max_positions": 12,
+        "n_too_long": 700,
+        "lengths": [
+            row(split, of, n) for split, n in (("train", 700), ("dev", 11)) for of in sides
         ],
-        dropped=[DroppedPair(HOSTILE, 77, "too_long", HOSTILE, "Wort")],
-    )
+        "histograms": dict.fromkeys(sides, histogram),
+        "vocabulary": {
+            "method": "bpe",
+            "tokens": 9_733,
+            "rows": 9_736,
+            "subwords": 9_729,
+            "rare": {"never": 21, "fewer than 10 times": 3_273},
+        },
+        "words": [{"lang": lang, **words} for lang in ("en", "de")],
+        "round_trip": 98.76,
+        "samples": [
+            {"corpus": corpus, "line": line, "src": steps, "tgt": steps}
+            for corpus, line in (("one", 1), ("one", 1_234), (HOSTILE, 5))
+        ],
+        "dropped": [
+            {"corpus": HOSTILE, "line": 77, "reason": "too_long", "src": steps, "tgt": steps}
+        ],
+    }

@@ -51,22 +51,6 @@ def test_series_share_their_axes() -> None:
     assert names(chart)[-2:] == ["a", "b"]
 
 
-def test_bars_are_as_high_as_their_values_and_say_them_when_pointed_at() -> None:
-    points = [(1, 10), (2, 0), (3, 40), (4, 20), (6, 0)]
-    bars = Series("train", points, "bars", notes=["a", "b", "<c>", "d"])
-    steps = Series("dev", points, "steps")
-    chart = Chart("k", "t", [bars, steps], y=Axis(low=0, unit=" %"), marks=[(1.5, "here & there")])
-    drawn, outline = drawing(chart).findall("g")[:2]
-    found = [[float(r.attrib[name]) for name in ("y", "width", "height")] for r in drawn]
-    assert [rect.findtext("title") for rect in drawn] == ["a", "<c>", "d"]
-    assert [height for *_, height in found] == [40.0, 160.0, 80.0]
-    assert {y + height for y, _, height in found} == {found[0][0] + 40.0}
-    assert found[2][1] + 1 == pytest.approx(2 * (found[1][1] + 1), abs=0.3)
-    (path,) = outline
-    assert f"V{found[1][0]}H" in path.attrib["d"]
-    assert {"here & there", "10 %", "40 %"} <= set(names(chart))
-
-
 def test_an_axis_has_round_values() -> None:
     assert [short(x) for x in (0, 0.0005, 20, 5_000, 1e4, 2e6, 3e18, 2.5e-7)] == [
         *("0", "0.0005", "20", "5,000", "10k", "2M", "3e18", "2.5e-7")
@@ -74,7 +58,7 @@ def test_an_axis_has_round_values() -> None:
     linear = Chart("k", "t", [Series("", [(0, 3.1), (1, 8.9)])], x=Axis(ticks=[(0, "a")]))
     assert names(linear) == ["2", "4", "6", "8", "10", "a"]
     log = Chart(
-        "k", "t", [Series("", [(0, 3), (1, 2e4)])], x=Axis(ticks=[(0, "a")]), y=Axis("", True)
+        "k", "t", [Series("", [(0, 3), (1, 2e4)])], x=Axis(ticks=[(0, "a")]), y=Axis(is_log=True)
     )
     assert names(log) == ["10", "100", "1,000", "10k", "a"]
 
@@ -108,9 +92,9 @@ def test_no_label_of_a_dot_is_left_out_or_covered(points: list[Point], name: str
 def test_a_file_holds_its_style_and_whatever_its_text_no_markup() -> None:
     def chart(text: str) -> Chart:
         points = [(1.0, 2.0), (2.0, 4.0)]
-        labelled = Series(text, points, "dots", labels=[text, text], notes=[text, text])
+        labelled = Series(text, points, "dots", labels=[text, text])
         axis = Axis(text, ticks=[(1, text)])
-        return Chart("k", text, [labelled, Series(text, points)], axis, axis, [(1, text)], text)
+        return Chart("k", text, [labelled, Series(text, points)], axis, axis)
 
     plain, hostile = (svg_file(chart(text), chart(text)) for text in ("x" * len(HOSTILE), HOSTILE))
     roots = [ElementTree.fromstring(each) for each in (plain, hostile)]

@@ -41,15 +41,10 @@ def test_table_in_a_pipe_is_complete_and_at_most_120_columns_wide(
     assert max(map(len, tables)) == 120
     assert "".join("".join(text.split()) for _, text in rows) in columns(printed)
     assert f"note: {LONG}\n" in printed
-
-
-def test_text_is_shown_as_it_is_and_a_repeated_first_cell_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     show(Form(), {}, [GRID])
     out = capsys.readouterr().out
     assert all(cell in out for group in GRID.groups for row in group for cell in row)
-    assert out.count("en ") == 1
+    assert out.count("en ") == 1  # a repeated first cell is shown once
 
 
 def test_markdown_is_what_github_shows() -> None:

@@ -121,27 +121,12 @@ def test_an_altered_file_is_refused_or_gives_the_same_text(
         assert altered != content
 
 
-def test_damage_behind_the_member_is_seen_too(tmp_path: Path) -> None:
-    content = bytearray(gzip.compress(tarred({"a.de": TEXT, "b": NOISE})))
-    content[-6] ^= 1  # in the checksum
-    with pytest.raises(PackedError, match="is damaged"):
-        read(written(tmp_path / "a.tgz", bytes(content)), "a.de")
-
-
 @pytest.mark.parametrize("name", ["a.tar", "a.TGZ", "a.zip", "a.tar.zst"])
 def test_an_archive_is_no_text(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         PackedError, match="is an archive; unpack it and name the text that it holds"
     ):
         read(written(tmp_path / name, b""))
-
-
-def test_a_missing_member_is_answered_with_those_that_there_are(tmp_path: Path) -> None:
-    members = {f"{i:02}.de": b"" for i in range(3)}
-    expected = r"^does not exist; the archive has 00\.de, 01\.de, 02\.de$"
-    for name, content in (("a.tar", tarred(members)), ("a.zip", zipped(members))):
-        with pytest.raises(PackedError, match=expected):
-            read(written(tmp_path / name, content), "a.de")
 
 
 # Malice
@@ -177,23 +162,6 @@ def test_a_zip_member_cannot_claim_more_than_the_archive_holds(
     # Patched Pythons (3.11.8, 3.12.2 and Debian's 3.11.2) see before us that it reaches into `b`.
     with pytest.raises(PackedError, match=r"more than 20 times as many|Overlapped entries"):
         read(written(tmp_path / "a.zip", bytes(content)), "a.de")
-
-
-def test_a_zip_member_gives_no_more_than_it_claims(tmp_path: Path) -> None:
-    content = bytearray(zipped({"a.de": bytes(2**24)}))
-    claim = content.index(b"PK\1\2") + 24
-    content[claim : claim + 4] = (1_000).to_bytes(4, "little")
-    blocks = map(len, read_blocks(written(tmp_path / "a.zip", bytes(content)), "a.de"))
-    sizes: list[int] = []
-    with pytest.raises(PackedError, match="Bad CRC-32"):
-        sizes.extend(blocks)
-    assert sum(sizes) <= 1_000
-
-
-def test_text_that_repeats_itself_is_no_bomb(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.xz", lzma.compress(b"Das gleiche.\n" * 2**20, preset=0))
-    assert path.stat().st_size < 13 * 2**20 / 200
-    assert sum(map(len, read_blocks(path))) == 13 * 2**20
 
 
 MONOTONOUS = (b"x" * 999 + b"\n") * 2**14  # 16 MiB

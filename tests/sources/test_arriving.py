@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
-from nmtkit.sources import arriving, text
 from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 
 
@@ -34,27 +33,6 @@ def test_lines_before_a_bad_one_are_not_lost() -> None:
     with pytest.raises(UserError, match="standard input, line 3: byte 3 is not valid UTF-8"):
         next(lines)
     os.close(reader)
-
-
-def test_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "MAX_LINE_BYTES", 8)
-    monkeypatch.setattr(arriving, "BLOCK_BYTES", 5)
-    reader, writer = os.pipe()
-    os.write(writer, b"a\n12345678\n123456789")
-    os.close(writer)
-    lines = arriving_lines(reader)
-    assert next(lines) == ["a"]
-    assert next(lines) == ["12345678"]
-    with pytest.raises(UserError, match="standard input, line 3: longer than 8 bytes; split it"):
-        next(lines)
-    os.close(reader)
-
-
-def test_first_part_is_small_and_later_ones_grow() -> None:
-    chunks = [["0"], [str(i) for i in range(1, 30)], ["30", "31"]]
-    parts = list(in_growing_parts(chunks, most=8))
-    assert [line for part in parts for line in part] == [str(i) for i in range(32)]
-    assert [len(part) for part in parts] == [1, 2, 4, 8, 8, 7, 2]
 
 
 @given(st.integers(0, 200), st.integers(1, 40))

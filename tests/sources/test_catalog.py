@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,7 +9,7 @@ import pytest
 
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
-from nmtkit.sources.catalog import RemoteFile, data_dir, load_catalog
+from nmtkit.sources.catalog import RemoteFile, load_catalog
 
 EN, DE, FR = map(Language.of, ("en", "de", "fr"))
 CATALOG = load_catalog()
@@ -46,35 +45,12 @@ def test_every_file_has_its_own_url_and_one_hash() -> None:
     assert len({file.url for file in files}) == len({file.digest for file in files}) == len(files)
 
 
-def test_texts_and_numbers_are_of_the_pairs_that_are_named() -> None:
-    catalog = tomllib.loads((data_dir() / "catalog.toml").read_text(encoding="utf-8"))
-    for corpus in catalog["corpora"].values():
-        texts = [text for sides in corpus.get("texts", {}).values() for text in sides.values()]
-        if "trees" in corpus:
-            assert not texts
-            texts, pairs = [corpus["trees"]], {f"{corpus['trees']['lang']}-tree"}
-        else:
-            pairs = set(corpus["texts"])
-            for pair, sides in corpus["texts"].items():
-                assert sorted(sides) == sorted(pair.split("-"))
-        assert set(corpus.get("n_pairs", {})) <= pairs
-        assert all(("file" in text) != ("path" in text) for text in texts)
-
-
 def test_pairs_are_counted_for_each_pair_of_languages() -> None:
     """The sums are published: 40,842,333 lines of English-French; 4,520,620 of English-German."""
     training = ("europarl-v7", "commoncrawl", "news-commentary-v9")
     de = [CATALOG.corpus(name, EN, DE).n_pairs or 0 for name in training]
     fr = [CATALOG.corpus(name, EN, FR).n_pairs or 0 for name in (*training, "un", "giga-fren")]
     assert (sum(de), sum(fr)) == (4_520_620, 40_842_333)
-
-
-def test_the_filtered_test_set_has_its_own_lines_in_each_direction() -> None:
-    for src, tgt, n_pairs in ((EN, DE, 2_737), (DE, EN, 3_003)):
-        corpus = CATALOG.corpus("newstest2014-filtered", src, tgt)
-        assert corpus.n_pairs == n_pairs
-        assert corpus.src.member == f"test/newstest2014-deen-src.{src}.sgm"
-        assert corpus.tgt.member == f"test/newstest2014-deen-ref.{tgt}.sgm"
 
 
 def test_texts_that_are_here_are_as_the_catalog_says(shared_data: Path) -> None:

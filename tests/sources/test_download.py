@@ -254,38 +254,6 @@ def test_a_cut_download_goes_on_where_it_was_cut(site: Site, kind: str) -> None:
     assert site.kept == {"corpus.tgz": len(BODY)}
 
 
-def test_a_later_run_goes_on_where_an_earlier_one_was_cut(site: Site) -> None:
-    site.serve(cut(70_000))
-    with pytest.raises(UserError, match="cut off after 70,000 of 300,000 bytes"):
-        site.obtain()
-    assert site.kept == {"corpus.tgz.part": 70_000}
-    assert part_bytes(site.file, site.downloads) == 70_000
-    site.serve(honest)
-    done: list[int] = []
-    assert site.obtain(progress=done.append).read_bytes() == BODY
-    assert done[0] == 70_000
-    assert sum(done) == len(BODY)
-    assert site.requests[-1]["Range"] == "bytes=70000-"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "second",
-    [
-        *(ignores_range, sends_the_wrong_range, status(416), altered, altered_and_cut),
-        *(chunks, empty, nonsense),
-    ],
-)
-def test_a_server_that_does_not_go_on_is_begun_with_again(
-    site: Site, kind: str, second: Behaviour
-) -> None:
-    site = site.knowing(kind)
-    site.serve(cut(70_000), second, honest)
-    done: list[int] = []
-    assert site.obtain(progress=done.append).read_bytes() == BODY
-    assert sum(done) == len(BODY)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_bytes_are_refused_and_not_kept(site: Site, kind: str) -> None:
     site = site.knowing(kind)
@@ -294,13 +262,6 @@ def test_other_bytes_are_refused_and_not_kept(site: Site, kind: str) -> None:
         site.obtain()
     assert site.kept == {}
     assert len(site.requests) == 1
-
-
-def test_another_length_is_refused_before_it_is_fetched(site: Site) -> None:
-    site.serve(announces(300_001))
-    with pytest.raises(UserError, match="sends 300,001 bytes, not the expected 300,000"):
-        site.obtain()
-    assert site.kept == {}
 
 
 @pytest.mark.parametrize("behaviour", [endless, without_length])
@@ -312,30 +273,6 @@ def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour)
     assert site.kept == {}
 
 
-def test_a_page_with_status_200_is_refused_and_what_was_there_is_kept(site: Site) -> None:
-    site.serve(cut(70_000), html)
-    with pytest.raises(UserError, match=r"sends a web page instead of the file; .* --mirror"):
-        site.obtain()
-    assert site.kept["corpus.tgz.part"] == 70_000
-    site.serve(honest)
-    assert site.obtain().read_bytes() == BODY
-
-
-def test_a_file_that_is_not_there_is_asked_for_once(site: Site) -> None:
-    site.serve(status(404))
-    with pytest.raises(UserError, match=rf"{site.file.url} is not available: HTTP 404"):
-        site.obtain()
-    assert len(site.requests) == 1
-
-
-def test_a_busy_server_is_asked_again_after_longer_and_longer_pauses(site: Site) -> None:
-    site.serve(status(503), status(429), status(500), honest)
-    assert site.obtain().read_bytes() == BODY
-    assert site.slept == [2.0, 4.0, 8.0]
-    assert len(site.said) == 3
-    assert "HTTP 503 Service Unavailable; attempt 2 of 5 in 2 s" in site.said[0]
-
-
 def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     site.serve(status(503))
     host = f"127.0.0.1:{site.server.server_port}"
@@ -344,14 +281,6 @@ def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
-
-
-def test_a_redirect_is_followed(site: Site) -> None:
-    site.serve(redirect, cut(70_000), redirect, honest)
-    path = site.obtain()
-    assert path.read_bytes() == BODY
-    assert path.name == "corpus.tgz"
-    assert site.requests[3]["Range"] == "bytes=70000-"
 
 
 def test_a_full_disk_is_told_before_anything_is_written(
@@ -385,21 +314,6 @@ def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path, kind: st
         site.obtain(mirror=mirror)
     assert site.requests == []
     assert site.kept == {}
-
-
-def test_what_a_mirror_lacks_is_named_and_not_downloaded(site: Site, tmp_path: Path) -> None:
-    site.serve(honest)
-    mirror = tmp_path / "mirror"
-    mirror.mkdir()
-    lacking = site.mirrored(mirror, BODY)
-    lacking.unlink()
-    with pytest.raises(
-        UserError, match=rf"the mirror has no {lacking}; save {site.file.url} there"
-    ):
-        site.obtain(mirror=mirror)
-    assert site.requests == []
-    path = site.obtain()
-    assert site.obtain(mirror=mirror) == path  # which is here now
 
 
 OBTAIN = """

@@ -45,14 +45,6 @@ def test_keys_are_languages_flat_or_nested(
         assert read(path) == ONE_LINE
 
 
-def test_keys_of_other_names_are_named(tmp_path: Path) -> None:
-    values = [{"text": {"source": src}, "target": tgt} for src, tgt in PAIRS]
-    path = written(tmp_path / "a.jsonl", values)
-    assert read(path, ("text.source", "target")) == ONE_LINE
-    with pytest.raises(UserError, match=r"no unit in both en and de; it has .*'source' \(7\)"):
-        read(path)
-
-
 def test_objects_without_a_side_are_counted(tmp_path: Path) -> None:
     values = [{"en": "a", "de": "b"}, {"en": "a", "fr": "b"}, {"en": "a", "de": None}, {"de": "b"}]
     notes: list[str] = []
@@ -68,8 +60,3 @@ def test_a_line_that_is_no_object_is_refused_with_its_number(tmp_path: Path, lin
     path.write_text(f'{{"en": "a", "de": "b"}}\n{line}\n', encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.jsonl, line 2 is not an object of JSON"):
         read(str(path))
-
-
-def test_a_translation_comes_before_other_texts_of_its_language(tmp_path: Path) -> None:
-    values = [{"meta": {"en": "x", "de": "x"}, "translation": {"en": "a", "de": "b"}, "en": "y"}]
-    assert read(written(tmp_path / "a.jsonl", values)) == [("a", "b")]

@@ -134,14 +134,6 @@ def test_datasets_are_read_from_a_folder_or_from_parquet(tmp_path: Path) -> None
             read(table)
 
 
-def test_a_test_set_may_have_several_files_of_references(tmp_path: Path) -> None:
-    for name, suffix in (("a.en", ""), ("a.de", "."), ("b.de", "!")):
-        (tmp_path / name).write_text(f"one{suffix}\ntwo{suffix}\n", encoding="utf-8")
-    tgt = [str(tmp_path / "a.de"), str(tmp_path / "b.de")]
-    table = {"src": str(tmp_path / "a.en"), "tgt": tgt}
-    assert read(table) == [("one", "one.", "one!"), ("two", "two.", "two!")]
-
-
 LINES = "".join(f"Sentence {i}, with a comma; and more.\n" for i in range(20))
 FORMS: dict[str, tuple[bytes, str]] = {
     "gzip": (gzip.compress(LINES.encode()), "gzip; add .gz"),

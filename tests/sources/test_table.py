@@ -45,13 +45,6 @@ def test_cells_of_csv_may_hold_separators_quotes_and_line_ends(
     assert source.model_dump()["delimiter"] == delimiter
 
 
-def test_tsv_has_quotes_where_that_is_asked_for(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", [*PAIRS], delimiter="\t")
-    assert read(Tsv(tsv=path, columns=("en", "de"), quoted=True)) == ONE_LINE
-    (tmp_path / "b.tsv").write_text('"a\tb"\n', encoding="utf-8")
-    assert read(Tsv(tsv=str(tmp_path / "b.tsv"), columns=("en", "de"))) == [('"a', 'b"')]
-
-
 @given(st.lists(st.tuples(st.text(), st.text()), min_size=1))
 def test_csv_is_read_as_python_reads_it(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
@@ -116,18 +109,6 @@ def test_a_damaged_row_of_csv_is_refused_with_its_line(tmp_path: Path, row: str)
     path.write_text(f"x,y\n{row}\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"a\.csv, line 2: "):
         read(Csv(csv=str(path), columns=("en", "de")))
-
-
-def test_names_that_hint_at_one_language_twice_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text("title_en\ttext_en\ttext_de\na\tyes\tja\n", encoding="utf-8")
-    with pytest.raises(UserError, match="has title_en, text_en; name one"):
-        Tsv.of_file(str(path), EN, DE, [])
-    source = Tsv(tsv=str(path), columns=("title", "en", "de"), header=True)
-    assert read(source) == [("yes", "ja")]
-    path.write_text("doc-id\ten\tid\n1\tyes\tya\n", encoding="utf-8")
-    indonesian = Language.of("id")
-    assert read(Tsv.of_file(str(path), EN, indonesian, []), EN, indonesian) == [("yes", "ya")]
 
 
 @pytest.mark.parametrize(

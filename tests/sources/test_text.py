@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 from packed import tarred, zipped
 
 from nmtkit.errors import UserError
@@ -41,13 +39,6 @@ def written(path: Path, content: str | bytes) -> Path:
 )
 def test_lines_end_at_line_feeds_alone(tmp_path: Path, content: str, lines: list[str]) -> None:
     assert list(read_lines(TextFile(written(tmp_path / "a.de", content)))) == lines
-
-
-@given(st.lists(st.text(st.characters(exclude_characters="\r\n\ufeff", exclude_categories=["Cs"]))))
-def test_any_lines_survive(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
-    content = "".join(f"{line}\n" for line in lines)
-    path = written(tmp_path_factory.mktemp("text") / "a.de", content)
-    assert list(read_lines(TextFile(path))) == lines
 
 
 @pytest.mark.parametrize("block_bytes", [1, 3, 64])
@@ -102,24 +93,6 @@ def test_a_member_is_read_from_an_archive(tmp_path: Path, name: str, kind: str) 
     assert list(read_lines(TextFile(path, "b.fr.gz"))) == LINES
 
 
-def test_segments_of_sgml_are_read(tmp_path: Path) -> None:
-    content = (
-        '<refset setid="newstest" srclang="any" trglang="de">\n<doc docid="1">\n<p>\n'
-        '<seg id="1">Müller &amp; Söhne: &quot;a &lt; b&quot;</seg>\n'
-        '<seg id="2"> geht\nweiter </seg> <seg id="3"></seg>\n'
-        "</p>\n</doc>\n</refset>\n"
-    )
-    expected = ['Müller & Söhne: "a < b"', "geht weiter", ""]
-    assert list(read_lines(TextFile(written(tmp_path / "a-ref.de.sgm", content)))) == expected
-    members = {
-        "dev/a-ref.de.sgm": content.encode(),
-        "dev/a-ref.de.SGML.gz": gzip.compress(content.encode()),
-    }
-    path = written(tmp_path / "dev.tgz", tarred(members, "gz"))
-    for member in members:
-        assert list(read_lines(TextFile(path, member))) == expected
-
-
 SECONDS = 2.0  # of processor time, for what takes a tenth where time grows with the size alone
 
 
@@ -165,13 +138,3 @@ def test_a_line_of_more_than_16_mebibytes_is_refused(tmp_path: Path, n_bytes: in
         return
     with pytest.raises(UserError, match=r"a\.gz, line 2: longer than 16,777,216 bytes"):
         list(lines)
-
-
-def test_what_is_wrong_with_a_member_is_said_of_it_and_its_archive(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tgz", tarred({"a.de": b"eins\n"}, "gz"))
-    with pytest.raises(
-        UserError, match=r"^a\.en in .*a\.tgz does not exist; the archive has a\.de$"
-    ):
-        list(read_lines(TextFile(path, "a.en")))
-    with pytest.raises(UserError, match=r"^cannot read a\.en in .*b\.tgz: No such file"):
-        list(read_lines(TextFile(tmp_path / "b.tgz", "a.en")))

@@ -64,21 +64,3 @@ def test_what_is_skipped_and_taken_is_counted_by_reason() -> None:
     nothing = variants("en", "de")
     nothing.choose([("en", "a"), ("fr", "b")], "memory")
     assert "'fr' (1)" in nothing.lack()
-
-
-def test_units_of_ever_new_languages_are_read_in_bounded_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("nmtkit.sources.variants.MAX_KNOWN", 5)
-    chooser = variants("en", "de")
-    for tag in ("x", "en"):
-        for n in range(50):
-            unit = [
-                ("fr", "x"),
-                (f"{tag}{n}", "y"),
-                ("de", f"{n}"),
-                ("en-US", "c" if n % 2 else ""),
-            ]
-            assert chooser.choose(unit, "memory") == (("c", f"{n}") if n % 2 else None)
-    assert len(chooser._plans) <= 5
-    assert len(chooser._tags) <= 5 + 4

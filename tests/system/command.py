@@ -13,6 +13,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,15 +72,14 @@ def nmtkit(
     if env is not None or popen:
         return outcome(start(folder, *args, env=env, **popen), stdin)
     import_everything()
-    with (
-        tempfile.TemporaryFile() as source,
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-    ):
+    with ExitStack() as stack:
+        files = tuple(stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        source, out, err = files
         source.write(stdin)
         source.seek(0)
         if (pid := os.fork()) == 0:
-            os._exit(_forked(folder, args, (source, out, err)))
+            signal.alarm(int(PATIENCE_S))
+            os._exit(be(lambda: run_command(*args), folder, files))
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         for file in (out, err):
             file.seek(0)
@@ -94,20 +94,21 @@ def import_everything() -> None:
     importlib.import_module("torch._dynamo")  # by torch's optimizers
 
 
-def _forked(folder: Path, args: tuple[str, ...], files: tuple[IO[bytes], ...]) -> int:
-    """Be `nmtkit ARGS`, and return its exit code."""
-    signal.alarm(int(PATIENCE_S))
+def be(work: Callable[[], object], folder: Path, files: tuple[IO[Any], ...]) -> int:
+    """Let this fork do `work` in `folder` with these standard streams; return its exit code."""
     try:
         for descriptor, file in enumerate(files):
             os.dup2(file.fileno(), descriptor)
         sys.stdin, sys.stdout, sys.stderr = (
-            os.fdopen(descriptor, mode, encoding="utf-8", closefd=False)
+            os.fdopen(descriptor, mode, buffering=1, encoding="utf-8", closefd=False)
             for descriptor, mode in enumerate("rww")
         )
         os.chdir(folder)
         warnings.resetwarnings()
-        use_one_thread()
-        run_command(*args)
+        # So does each process that it starts.
+        torch.set_num_threads(1)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        work()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -119,12 +120,6 @@ def _forked(folder: Path, args: tuple[str, ...], files: tuple[IO[bytes], ...]) -
     sys.stdout.flush()
     sys.stderr.flush()
     return code
-
-
-def use_one_thread() -> None:
-    """Let this fork, and the processes that it starts, compute with one thread."""
-    torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 def run_command(*args: str) -> None:
@@ -158,6 +153,12 @@ def wait_until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> No
         assert process.poll() is None, "the command ended too early"
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started, oldest first."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return sorted(int(child) for child in listed.split())
 
 
 def steps_done(folder: Path) -> int:

@@ -1,25 +1,18 @@
 """A language that a tiny model learns in seconds, its recipe, and one finished run of it."""
 
 import random
+import re
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from nmtkit.recipe_file import recipes_dir
 from system.command import RECIPE, Outcome, artifact, done, nmtkit
 
-WORDS = {
-    "a": "ein",
-    "b": "zwo",
-    "c": "drei",
-    "d": "vier",
-    "e": "acht",
-    "f": "neun",
-    "g": "elf",
-    "h": "wolf",
-}
+GERMAN = ("ein", "zwo", "drei", "vier", "acht", "neun", "elf", "wolf")
+WORDS = dict(zip("abcdefgh", GERMAN, strict=True))
 N_TRAIN, N_DEV, N_TEST = 400, 20, 30
 
 # What breaks tools that split lines at more than "\n", or expect something on each.
@@ -27,72 +20,41 @@ LONG_LINE = " ".join("abcdefgh" * 40)  # more subwords than the model reads at o
 INVISIBLE = " \u200b\u00ad\ufeff "
 ODD_LINES = ["", "a b\u2028c d", "a b\u0085c d", " ".join("abcdefgh" * 20), LONG_LINE, INVISIBLE]
 
-TOML = """
-name = "tiny"
-description = "Letters to words"
+# Where the recipe differs from the demo's.
+CHANGES = {
+    "name": '"tiny"',
+    "train": '[{ src = "train.en", tgt = "train.de" }]',
+    "dev": '{ src = "dev.en", tgt = "dev.de" }',
+    "n_merges": 20,
+    "n_layers": 1,
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "d_k": 16,
+    "d_v": 16,
+    "dropout": 0.05,
+    "max_steps": 120,
+    "src_tokens_per_update": 480,
+    "tgt_tokens_per_update": 480,
+    "warmup_steps": 50,
+    "learning_rate_scale": 1.0,
+    "checkpoint_every_steps": 10,
+    "keep_checkpoints": 3,
+    "dev_every_steps": 60,
+    "n_checkpoints": 2,
+    "beam_size": 3,
+    "max_extra_tokens": 10,
+    "sets": '[{ name = "test", src = "test.en", tgt = "test.de" }]',
+}
 
-[corpus]
-src_lang = "en"
-tgt_lang = "de"
-train = [{ src = "train.en", tgt = "train.de" }]
-dev = { src = "dev.en", tgt = "dev.de" }
-normalize_punctuation = false
-lowercase = false
-tokenizer = "moses"
-aggressive_hyphens = false
-min_tokens = 1
-max_tokens = 250
-max_ratio = 9.0
-drop_duplicates = false
 
-[subword]
-method = "bpe"
-n_merges = 20
-
-[model]
-n_layers = 1
-d_model = 32
-d_ff = 64
-n_heads = 2
-d_k = 16
-d_v = 16
-dropout = 0.05
-positions = "sinusoid"
-max_positions = 256
-norm = "post"
-tie_embeddings = true
-vocabulary_multiple = 8
-
-[training]
-seed = 1
-max_steps = 120
-src_tokens_per_update = 480
-tgt_tokens_per_update = 480
-warmup_steps = 50
-learning_rate_scale = 1.0
-adam_beta1 = 0.9
-adam_beta2 = 0.98
-adam_epsilon = 1e-9
-label_smoothing = 0.1
-checkpoint_every_steps = 10
-keep_checkpoints = 3
-dev_every_steps = 60
-
-[averaging]
-n_checkpoints = 2
-
-[decoding]
-beam_size = 3
-length_penalty = 0.6
-max_extra_tokens = 10
-
-[test]
-sets = [{ name = "test", src = "test.en", tgt = "test.de" }]
-
-[scoring]
-lowercase = false
-normalize_punctuation = false
-"""
+def recipe(**changes: object) -> str:
+    """The tiny recipe with `changes`."""
+    text = (recipes_dir() / "demo.toml").read_text(encoding="utf-8")
+    for key, value in {**CHANGES, **changes}.items():
+        text, n = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+        assert n == 1, key
+    return text
 
 
 @dataclass(frozen=True)
@@ -101,13 +63,14 @@ class Finished:
 
     folder: Path
     outcome: Outcome
-    seconds: float
 
     def artifact(self, stage: str) -> Path:
         return artifact(self.folder, stage)
 
 
 def write_texts(folder: Path) -> None:
+    """Write the texts and the recipe."""
+    (folder / RECIPE).write_text(recipe(), encoding="utf-8", newline="\n")
     generator = random.Random(1)
     seen: set[str] = set()
     for split, n_pairs in (("train", N_TRAIN), ("dev", N_DEV), ("test", N_TEST)):
@@ -129,7 +92,6 @@ def write_texts(folder: Path) -> None:
 def workplace(tmp_path: Path) -> Path:
     """A folder with the texts and the recipe, where nothing ran yet."""
     write_texts(tmp_path)
-    (tmp_path / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
     return tmp_path
 
 
@@ -137,10 +99,7 @@ def workplace(tmp_path: Path) -> Path:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("finished")
     write_texts(folder)
-    (folder / RECIPE).write_text(TOML, encoding="utf-8", newline="\n")
-    begin = time.monotonic()
-    ended = done(nmtkit(folder, "run", RECIPE, "--workers", "1"))
-    return Finished(folder, ended, time.monotonic() - begin)
+    return Finished(folder, done(nmtkit(folder, "run", RECIPE, "--workers", "1")))
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ import shutil
 import signal
 import sys
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -25,9 +24,8 @@ from typing import Any, NoReturn
 import safetensors.torch
 
 from nmtkit.errors import UserError
-from system.command import contents, run_command, use_one_thread
+from system.command import be, children, contents, run_command
 
-STDERR = 2
 PATIENCE_S = 300.0  # what takes longer than this hangs: it takes seconds on an idle core
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate")
 FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -74,10 +72,13 @@ class Ended:
 
     code: int  # its exit code, or minus a signal
     operations: int  # that changed a file; 0 if it did not end well
-    seconds: float
     killed: bool
-    hung: bool
     said: str  # what it wrote to standard error
+
+    @property
+    def wrong(self) -> str:
+        """How it failed; "" if it ended well or was killed."""
+        return "" if self.killed or self.code == 0 else f"exit code {self.code}: {self.said}"
 
 
 @dataclass(frozen=True)
@@ -93,42 +94,32 @@ class Whole:
 
 def undisturbed(work: Work, before: Path, after: Path) -> Whole:
     shutil.copytree(before, after)
+    begin = time.monotonic()
     ended = attempt(work, after)
-    assert ended.code == 0, ended.said
-    return Whole(work, before, after, ended.operations, ended.seconds)
+    assert ended.wrong == ""
+    return Whole(work, before, after, ended.operations, time.monotonic() - begin)
 
 
 def problem(whole: Whole, deaths: Sequence[Death], place: Path, order: str = "sorted") -> str:
-    """Do the work in a copy of its folder, die each death in turn, and let the last rerun end.
-
-    Returns:
-        What is wrong with what is left, or "".
-    """
+    """Die each death in turn in a copy of the folder, rerun, and return what is wrong, or ""."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(whole.before, place)
     for death in (*deaths, None):
-        ended = attempt(whole.work, place, order, death)
-        if ended.hung or (ended.code != 0 and not ended.killed):
-            how = "hangs" if ended.hung else f"exit code {ended.code}"
-            return f"{how}: {ended.said}"
+        if wrong := attempt(whole.work, place, order, death).wrong:
+            return wrong
     ours, theirs = contents(place / "runs"), contents(whole.after / "runs")
     names = sorted({name for name, _ in ours.items() ^ theirs.items()})
     return f"other bytes in {', '.join(names)}" if names else ""
 
 
 def command(*arguments: str) -> Work:
-
-    def work(_: Path) -> None:
-        run_command(*arguments)
-
-    return work
+    return lambda _: run_command(*arguments)
 
 
 def attempt(work: Work, folder: Path, order: str = "sorted", death: Death | None = None) -> Ended:
     """Fork and do `work` in `folder`."""
-    begin = time.monotonic()
     said = folder.with_name(f"{folder.name}.said")
-    said.unlink(missing_ok=True)
+    said.write_bytes(b"")
     told, telling = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -139,19 +130,14 @@ def attempt(work: Work, folder: Path, order: str = "sorted", death: Death | None
     if isinstance(death, AfterSeconds) and not _ends_within(told, death.seconds):
         is_shot = True
         _kill(pid, death.victim)
-    if hung := not _ends_within(told, PATIENCE_S):
+    if hangs := not _ends_within(told, PATIENCE_S):
         _kill(pid, Victim.ALL)
     with os.fdopen(told, encoding="utf-8") as pipe:
         count = int(pipe.read() or 0)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return Ended(
-        code,
-        count,
-        time.monotonic() - begin,
-        killed=is_shot or (isinstance(death, BeforeOperation) and code == -signal.SIGKILL),
-        hung=hung,
-        said=said.read_text(encoding="utf-8", errors="replace") if said.exists() else "",
-    )
+    is_killed = is_shot or (isinstance(death, BeforeOperation) and code == -signal.SIGKILL)
+    text = said.read_text(encoding="utf-8", errors="replace")
+    return Ended(code, count, is_killed and not hangs, f"hangs: {text}" if hangs else text)
 
 
 def _ends_within(told: int, seconds: float) -> bool:
@@ -160,23 +146,14 @@ def _ends_within(told: int, seconds: float) -> bool:
 
 
 def _kill(pid: int, victim: Victim) -> None:
-    children = _children(pid)
-    if victim == Victim.CHILD and children:
-        pids = children[-1:]
+    processes = children(pid)
+    if victim == Victim.CHILD and processes:
+        pids = processes[-1:]
     else:
-        pids = [pid, *(children if victim == Victim.ALL else [])]
+        pids = [pid, *(processes if victim == Victim.ALL else [])]
     for each in pids:
         with suppress(ProcessLookupError):  # it has ended by itself
             os.kill(each, signal.SIGKILL)
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that a process started, oldest first; none but on Linux."""
-    try:
-        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
-    except OSError:
-        return []
-    return sorted(int(child) for child in listed.split())
 
 
 # In the fork
@@ -186,35 +163,28 @@ def _fork(
     work: Work, folder: Path, order: str, death: Death | None, telling: int, said: Path
 ) -> NoReturn:
     operations = _Operations(folder, death if isinstance(death, BeforeOperation) else None)
-    try:
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT, 0o666), STDERR)
-        sys.stderr = os.fdopen(STDERR, "w", buffering=1, encoding="utf-8", closefd=False)
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until its end
-        os.chdir(folder)
-        use_one_thread()
+
+    def watched() -> None:
         _list_in(ORDERS[order])
         operations.watch()
-        work(folder)
+        try:
+            work(folder)
+        except UserError as error:
+            sys.exit(str(error))
+
+    with Path(os.devnull).open("r+b") as nothing, said.open("wb") as err:
+        code = be(watched, folder, (nothing, nothing, err))
+    if code == 0:
         os.write(telling, str(operations.count).encode())
-        os._exit(0)
-    except BaseException as error:  # noqa: BLE001 - nothing may leave the fork
-        is_told = isinstance(error, UserError | SystemExit)
-        said_last = str(error) if is_told else traceback.format_exc()
-        os.write(STDERR, f"{said_last.rstrip()}\n".encode())
-        os._exit(1)
+    os._exit(code)
 
 
-class _Listing:
+class _Listing(closing[Any]):
     """os.scandir's result, in another order."""
 
     def __init__(self, entries: list[os.DirEntry[str]]) -> None:
+        super().__init__(self)
         self._entries = iter(entries)
-
-    def __enter__(self) -> "_Listing":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def __iter__(self) -> Iterator[os.DirEntry[str]]:
         return self._entries

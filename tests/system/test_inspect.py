@@ -23,22 +23,15 @@ def test_prepared_corpus_is_told_on_a_page_too_and_left_alone(prepared: Path) ->
 
 
 def test_json_agrees_with_what_was_prepared(prepared: Path) -> None:
-    facts = json.loads(done(nmtkit(prepared, "inspect", RECIPE, "--json")).out)
-    counts = json.loads((artifact(prepared, "prepare") / "counts.json").read_bytes())
-    for split in facts["splits"]:
-        size = counts["sizes"][split["name"]]
-        assert split["n_pairs"] == size["pairs"]
-        tokens = [side["n_tokens"] for side in split["sides"]]
-        assert tokens == [size["src_tokens"], size["tgt_tokens"]]
-    assert facts["corpora"][0]["pairs"] == N_TRAIN
-    assert facts["vocabulary"]["n_tokens"] == counts["vocabulary"]
-    assert facts["vocabulary"]["n_rows"] % 8 == 0
-    assert facts["samples"][0]["src"]["pieces"][-1] == "</s>"
-
-
-def test_longest_sentence_of_training_is_the_models(prepared: Path) -> None:
-    """A value of [model] changes what is told and needs no other prepared corpus."""
+    """A value of [model] changes what is told, and needs no other prepared corpus."""
     how = ("--json", "--set", "model.max_positions=5")
     facts = json.loads(done(nmtkit(prepared, "inspect", RECIPE, *how)).out)
+    counts = json.loads((artifact(prepared, "prepare") / "counts.json").read_bytes())
+    for row in facts["lengths"]:
+        size = counts["sizes"][row["split"]]
+        assert row["pairs"] == size["pairs"]
+        assert row["of"] == "ratio" or row["tokens"] == size[f"{row['of']}_tokens"]
+    assert facts["corpora"][0]["pairs"] == N_TRAIN
+    assert facts["vocabulary"]["tokens"] == counts["vocabulary"]
     assert facts["max_positions"] == 5
-    assert 0 < facts["splits"][0]["n_too_long"] < N_TRAIN
+    assert 0 < facts["n_too_long"] < N_TRAIN

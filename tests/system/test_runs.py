@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.cli import gc, verify
+from nmtkit.cli import gc
 from nmtkit.cli.known_runs import made
 from nmtkit.errors import UserError
 from nmtkit.files import write_json
@@ -153,27 +153,23 @@ def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> Non
 def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
     path = artifact(complete, "average")
     shutil.rmtree(artifact(complete, "train"))
-    differences = [each for part in verify.verify_path(path) for each in part.differences]
-    assert len(differences) == 1
-    assert "is not here any more" in differences[0]
+    ended = nmtkit(complete, "verify", str(path))
+    assert "1 difference" in sentence(ended)
+    assert "manifest.json cannot be read" in ended.out
 
 
 # nmtkit gc
 
 
-@pytest.mark.parametrize("seed", ["7", "12345"])
-def test_gc_keeps_the_scores_of_other_seeds(
-    complete: Path, monkeypatch: pytest.MonkeyPatch, seed: str
+def test_variants_and_the_scores_of_other_seeds_are_needed(
+    complete: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run_variant(complete)
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     score.run(chain_of(complete))
-    monkeypatch.setenv("SACREBLEU_SEED", seed)
-    assert len(Store(complete / "runs").folders("score")) == 2
+    assert len(Store(complete / "runs").folders("score")) == 3
     assert freed(complete) == []
-
-
-def test_variants_and_own_recipes_are_needed(complete: Path) -> None:
-    run_variant(complete)
+    monkeypatch.delenv("SACREBLEU_SEED")
     assert freed(complete) == []
 
 
@@ -194,7 +190,7 @@ def test_what_no_recipe_needs_is_shown_and_freed_and_the_rest_still_verifies(
     ended = done(nmtkit(complete, "gc", "--yes"))
     assert ended.out.split("\n")[-2].startswith("freed ")
     assert folders(complete) == before
-    assert not any(each.differences for each in verify.verify_recipe(chain_of(complete)))
+    done(nmtkit(complete, "verify", RECIPE))
     assert done(nmtkit(complete, "gc")).out == "nothing to free\n"
 
 
@@ -210,6 +206,17 @@ def test_what_does_not_tell_its_recipe_is_kept_with_all_it_was_made_from(complet
     assert freed(complete) == list(STAGES)
     (artifact(complete, "average") / "measurements.json").write_text("{}", encoding="utf-8")
     assert freed(complete) == ["translate", "score"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "test/notes.txt"])
+def test_what_nmtkit_did_not_write_is_never_deleted(complete: Path, name: str) -> None:
+    (complete / RECIPE).unlink()
+    notes = artifact(complete, "translate") / name
+    notes.write_bytes(b"mine")
+    ended = done(nmtkit(complete, "gc", "--yes"))
+    assert "its manifest" in ended.out
+    assert notes.read_bytes() == b"mine"
+    assert {each.split("/")[0] for each in folders(complete)} == {*STAGES} - {"score"}
 
 
 def test_moved_or_renamed_recipe_keeps_its_artifacts(complete: Path) -> None:

@@ -4,15 +4,13 @@ import os
 import random
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from nmtkit.sources.catalog import data_dir
-from system import vary
-from system.command import artifact, contents, environment, start
-from system.conftest import TOML, Finished
+from system.command import RECIPE, environment
+from system.conftest import Finished, recipe
 
 pytestmark = pytest.mark.slow
 
@@ -22,36 +20,41 @@ PEAK_OF_CHILDREN = (
 )
 
 
-def prepare(folder: Path, n_pairs: int, workers: int) -> int:
-    """Prepare `n_pairs` varied from the demo corpus; return the largest process's KiB."""
-    folder.mkdir()
-    demo = data_dir() / "demo"
-    vary.vary(
-        demo / "train.en", demo / "train.de", n_pairs, folder / "train.en", folder / "train.de"
-    )
-    for name in ("dev.en", "dev.de", "test.en", "test.de"):
-        (folder / name).write_bytes((demo / name).read_bytes())
-    (folder / "large.toml").write_text(TOML, encoding="utf-8", newline="\n")
-    nmtkit = [sys.executable, "-m", "nmtkit", "prepare", "large.toml", "--workers", str(workers)]
+def measured(folder: Path, *args: str, stdin: str = "") -> tuple[list[str], int]:
+    """Run `nmtkit ARGS`; return the lines that it prints and the largest process's KiB."""
     ended = subprocess.run(
-        [sys.executable, "-c", PEAK_OF_CHILDREN, *nmtkit],
+        [sys.executable, "-c", PEAK_OF_CHILDREN, sys.executable, "-m", "nmtkit", *args],
         cwd=folder,
         env=environment(),
+        input=stdin.encode(),
         capture_output=True,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return int(ended.stdout.split(b"\n")[-2])
+    *lines, kib, _ = ended.stdout.decode().split("\n")
+    return lines, int(kib)
+
+
+def prepare(folder: Path, n_pairs: int) -> int:
+    """Prepare the demo corpus over and over; return the largest process's KiB."""
+    folder.mkdir()
+    demo = data_dir() / "demo"
+    for lang in ("en", "de"):
+        for name in (f"dev.{lang}", f"test.{lang}"):
+            (folder / name).write_bytes((demo / name).read_bytes())
+        lines = (demo / f"train.{lang}").read_bytes().splitlines()
+        generator = random.Random(1)
+        with (folder / f"train.{lang}").open("wb") as file:
+            for i in range(n_pairs):
+                word = generator.randrange(1 + int(i**0.7))  # new ones come ever more rarely
+                file.write(b"%s word%d\n" % (lines[i % len(lines)], word))
+    (folder / RECIPE).write_text(recipe(), encoding="utf-8", newline="\n")
+    return measured(folder, "prepare", RECIPE, "--workers", "2")[1]
 
 
 def test_ten_times_the_text_takes_little_more_memory(tmp_path: Path) -> None:
-    small = prepare(tmp_path / "small", 40_000, workers=2)
-    large = prepare(tmp_path / "large", 400_000, workers=2)
-    assert large < 2 * small
-    prepare(tmp_path / "alone", 40_000, workers=1)
-    assert contents(artifact(tmp_path / "alone", "prepare")) == contents(
-        artifact(tmp_path / "small", "prepare")
-    )
+    small = prepare(tmp_path / "small", 40_000)
+    assert prepare(tmp_path / "large", 400_000) < 2 * small
 
 
 def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
@@ -60,31 +63,14 @@ def test_fifty_thousand_lines_through_a_pipe_keep_their_order_in_flat_memory(
     rng = random.Random(3)
     known = [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 6))) for _ in range(300)]
     lines = [*known, *rng.choices(known, k=50_000 - len(known))]
-    bundle = os.fspath(finished.artifact("average"))
+    translate = ("translate", "--bundle", os.fspath(finished.artifact("average")), "--beam", "1")
     expected: dict[str, str] = {}
-    resident_kib = []
-    options = ("--bundle", bundle, "--beam", "1")
-    with start(finished.folder, "translate", *options) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        stdin = process.stdin
-
-        def feed() -> None:
-            with stdin:
-                stdin.writelines(f"{line}\n".encode() for line in lines)
-
-        writer = threading.Thread(target=feed)
-        writer.start()
-        for number, line in enumerate(lines, start=1):
-            translation = process.stdout.readline().decode()
-            assert translation
+    peaks = []
+    for n in (10_000, len(lines)):
+        text = "".join(f"{line}\n" for line in lines[:n])
+        translations, kib = measured(finished.folder, *translate, stdin=text)
+        peaks.append(kib)
+        for line, translation in zip(lines[:n], translations, strict=True):
             assert expected.setdefault(line, translation) == translation
-            if number % 10_000 == 0:
-                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-                (kib,) = (row.split()[1] for row in status.split("\n") if row.startswith("VmRSS:"))
-                resident_kib.append(int(kib))
-        assert process.stdout.read() == b""
-        writer.join()
-    assert process.returncode == 0
     assert len(set(expected.values())) > 100
-    assert resident_kib[-1] < 1.1 * resident_kib[0]
+    assert peaks[1] < 1.1 * peaks[0]

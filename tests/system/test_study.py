@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,18 +120,6 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
     assert "compound-split BLEU of test: " in ended.out
 
 
-@pytest.mark.usefixtures("in_process")
-def test_finished_rows_are_not_redone(place: Path) -> None:
-    assert run(place, "base") == []
-    assert states(place) == {"base": "finished", "A-h1": "not run"}
-    before = traces(place / "runs")
-    assert run(place) == []
-    assert set(states(place).values()) == {"finished"}
-    after = traces(place / "runs")
-    kept = {path for path in before if before[path][2] and not path.endswith(".lock")}
-    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
-
-
 def test_overrides_of_the_command_come_before_those_of_a_row(place: Path) -> None:
     wider = rows_of(place, "model.n_heads=4", "training.max_steps=7")
     rows = rows_of(place)
@@ -178,17 +167,26 @@ def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
 
 
 @pytest.mark.usefixtures("in_process")
-def test_row_that_another_process_runs_is_left_to_it(
+def test_row_that_another_process_runs_is_left_to_it_and_none_is_redone(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, chains = loaded(place)
-    with chains["base"].store.lock("study", _claim(chains["base"]), note={}):
+    base = loaded(place)[1]["base"]
+    with base.store.lock("study", _claim(base), note={}):
         assert run(place) == []
         assert states(place) == {"base": "being made", "A-h1": "finished"}
     assert f"is being made by process {os.getpid()} on " in capfd.readouterr().err
-    with chains["base"].store.lock("train", chains["base"].fingerprint("train")):
+    with base.store.lock("train", base.fingerprint("train")):
         assert states(place)["base"] == "being made"  # by hand
-    assert states(place)["base"] == "not run"
+    before = traces(place / "runs")
+    assert run(place) == []
+    assert set(states(place).values()) == {"finished"}
+    assert_kept(place, before)
+
+
+def assert_kept(folder: Path, before: dict[str, Any]) -> None:
+    after = traces(folder / "runs")
+    kept = {path for path in before if before[path][2] and not path.endswith(".lock")}
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
 
 
 @pytest.mark.slow
@@ -209,9 +207,7 @@ def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
     assert "stopped by SIGTERM; finished rows are kept" in sentence(ended)
     assert run(place, None, longer) == []
     assert set(states(place, longer).values()) == {"finished"}
-    after = traces(place / "runs")
-    kept = {path for path in before if before[path][2] and not path.endswith(".lock")}
-    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+    assert_kept(place, before)
 
 
 @pytest.mark.slow
@@ -242,12 +238,9 @@ def test_what_is_wrong_with_a_study_is_told(workplace: Path, old: str, new: str,
     assert said in str(told.value)
 
 
-def test_row_that_does_not_exist_is_told(place: Path) -> None:
+def test_name_that_does_not_exist_is_told(place: Path) -> None:
     with pytest.raises(UserError, match=r"study two has no row 'A-h2' \(did you mean 'A-h1'\?\)"):
         run(place, "base,A-h2")
-
-
-def test_study_that_does_not_exist_is_told() -> None:
     with pytest.raises(UserError, match=r"did you mean 'table-3'\?"):
         load_study("table3")
     with pytest.raises(UserError, match=r"there is no study './no.toml'"):

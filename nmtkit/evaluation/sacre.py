@@ -1,0 +1,134 @@
+"""BLEU, chrF and TER as computed by sacreBLEU, with the default settings of its command line."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sacrebleu.metrics.base import Metric, Score
+from sacrebleu.metrics.bleu import BLEU, BLEUScore
+from sacrebleu.metrics.chrf import CHRF, CHRFScore
+from sacrebleu.metrics.ter import TER, TERScore
+
+from nmtkit.errors import UserError
+from nmtkit.evaluation.seed import seed
+from nmtkit.languages import Language
+
+N_BOOTSTRAP = 1000
+
+Facts = dict[str, Any]  # ready for JSON
+
+
+# sacreBLEU cannot average resamples if some of them are empty, because these have floats of another
+# type than the rest: here, all are Python's.
+class _Chrf(CHRF):
+    def _compute_score_from_stats(self, stats: list[int]) -> CHRFScore:
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
+class _Ter(TER):
+    def _compute_score_from_stats(self, stats: list[float]) -> TERScore:
+        score = super()._compute_score_from_stats(stats)
+        score.score = float(score.score)
+        return score
+
+
+def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
+    """Return BLEU with the tokenizer that sacreBLEU's command line uses for `lang`."""
+    try:
+        # force: do not print warnings
+        return BLEU(lowercase=lowercase, force=True, trg_lang=lang.code)
+    except RuntimeError:
+        raise UserError(
+            f"for the language {lang}, sacreBLEU needs a tokenizer that is not installed; run "
+            f'`pip install "sacrebleu[{lang.code}]"`'
+        ) from None
+
+
+def chrf_metric(*, lowercase: bool) -> CHRF:
+    """Return chrF2."""
+    return _Chrf(lowercase=lowercase)
+
+
+def sacre_bleu(
+    hyps: Sequence[str],
+    *references: Sequence[str],
+    lang: Language,
+    lowercase: bool = False,
+    n_bootstrap: int = N_BOOTSTRAP,
+) -> Facts:
+    """Compute sacreBLEU of plain text.
+
+    Raises:
+        UserError: There are no lines, the numbers of hypotheses and references differ, the
+            tokenizer of the language is not installed, or SACREBLEU_SEED is not a number.
+    """
+    how = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
+    metric = bleu_metric(lang, lowercase=lowercase)
+    result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)
+    assert isinstance(result, BLEUScore)
+    return described(metric, result, how) | bleu_parts(result)
+
+
+def chrf(hyps: Sequence[str], *references: Sequence[str], lowercase: bool = False) -> Facts:
+    """Compute chrF2 of plain text."""
+    metric = chrf_metric(lowercase=lowercase)
+    how = f"character F-score over plain text, {case(lowercase)}"
+    return described(metric, corpus_score(metric, hyps, *references), how)
+
+
+def ter(hyps: Sequence[str], *references: Sequence[str]) -> Facts:
+    """Compute TER of plain text."""
+    how = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
+    metric = _Ter()
+    return described(metric, corpus_score(metric, hyps, *references), how)
+
+
+def case(lowercase: bool) -> str:
+    """Say whether text is lower-cased."""
+    return "lower-cased" if lowercase else "cased"
+
+
+def corpus_score(
+    metric: Metric,
+    hyps: Sequence[str],
+    *references: Sequence[str],
+    n_bootstrap: int = N_BOOTSTRAP,
+) -> Score:
+    """Compute a score and its confidence interval from resamples."""
+    check_counts(hyps, *references)
+    seed()  # sacreBLEU itself raises ValueError
+    score: Score = metric.corpus_score(hyps, references, n_bootstrap=n_bootstrap)
+    return score
+
+
+def described(metric: Metric, result: Score, how: str) -> Facts:
+    """Return a score with its signature and 95 % interval, as `scores.json` has it."""
+    return {
+        "score": result.score,
+        "how": how,
+        "signature": str(metric.get_signature()),
+        "confidence_interval": [result._mean - result._ci, result._mean + result._ci],
+    }
+
+
+def bleu_parts(result: BLEUScore) -> Facts:
+    """Return a BLEU and what it is made of."""
+    return {
+        "score": min(result.score, 100.0),  # which rounding can exceed
+        "precisions": list(result.precisions),
+        "brevity_penalty": result.bp,
+        "hyp_len": result.sys_len,
+        "ref_len": result.ref_len,
+    }
+
+
+def check_counts(hyps: Sequence[str], *references: Sequence[str]) -> None:
+    """Refuse texts that do not belong together."""
+    for refs in references:
+        if len(hyps) != len(refs) or not hyps:
+            raise UserError(
+                f"a score needs one reference per hypothesis and at least one, but there are "
+                f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same "
+                "test set"
+            )

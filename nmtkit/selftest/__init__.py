@@ -1,1 +1,0 @@
-"""What a user can check of nmtkit on a machine of their own."""
