@@ -97,7 +97,7 @@ class Journal:
         """Take over what the journal tells of the draft; raise DamagedError if that is not so."""
         told = files.read_sealed(self._path, _Content, MAX_BYTES)
         if told.made_by != self._made_by:
-            raise damaged(f"{self._draft} was begun by other code or versions", self._draft)
+            raise damaged(f"{self._draft} was begun from something else", self._draft)
         for name, committed in told.files.items():
             path, file = self._draft / name, _Beginning()
             if not path.is_file():

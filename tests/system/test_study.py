@@ -226,7 +226,7 @@ def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
     [
         ("A-h1", "base", "2 rows are called base; rename one"),
         ("n_heads=1", "n_head=1", "row A-h1 of study two: "),
-        (RECIPE, "gone.toml", "gone.toml'; give a path that exists"),
+        (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
     ],
