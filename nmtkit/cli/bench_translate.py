@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Device, Input, command
+from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Device, Input, command, saying
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
@@ -36,7 +36,10 @@ def bench_translate(
     bundle: Bundle,
     source: Input = None,
     engine: Annotated[list[EngineName] | None, ENGINE] = None,
-    dtype: Annotated[list[EnginePrecision] | None, DTYPE] = None,
+    dtype: Annotated[
+        list[EnginePrecision] | None,
+        saying(DTYPE, "Precision of the engine, such as int8; repeat it for several."),
+    ] = None,
     beam: Annotated[list[int] | None, BEAM] = None,
     batch: Annotated[
         list[int] | None,

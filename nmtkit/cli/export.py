@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nmtkit.cli.options import FORMAT, command, tell
+from nmtkit.cli.options import FORMAT, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
@@ -63,7 +63,7 @@ that is padded needs an `attention_mask`.
 def export(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    how: Annotated[ExportFormat, FORMAT],
+    how: Annotated[ExportFormat, saying(FORMAT, "ctranslate2 or huggingface.")],
 ) -> None:
     """Write the model of a bundle, and the files that its text needs, to a new folder."""
     import torch

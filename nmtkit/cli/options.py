@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +49,13 @@ def check_file(option: str, path: Path | None) -> None:
         )
 
 
+def saying(option: Any, text: str) -> Any:
+    """Return a shared option with another help, for a command to which it means less or more."""
+    other = copy(option)
+    other.help = text
+    return other
+
+
 # Of recipes
 
 RecipeName = Annotated[
@@ -89,7 +97,8 @@ PROCESSES = typer.Option(
     help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
 )
 DTYPE = typer.Option(
-    metavar="TYPE", help="Precision: auto, float32 or bfloat16; to translate also float16 or int8."
+    metavar="TYPE",
+    help="Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it.",
 )
 DETERMINISTIC = typer.Option("--deterministic", help="Train to the same bits every time; slower.")
 TENSORBOARD = typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here.")
@@ -129,11 +138,9 @@ Svg = Annotated[
 
 # Of text and models
 
-BUNDLE = typer.Option(
-    "--bundle", metavar="DIR", help="A bundle; to translate and to rate, several are an ensemble."
-)
+BUNDLE = typer.Option("--bundle", metavar="DIR", help="A bundle, the folder that average prints.")
 Bundle = Annotated[Path, BUNDLE]
-Bundles = Annotated[list[Path], BUNDLE]
+Bundles = Annotated[list[Path], saying(BUNDLE, "A bundle; name several for an ensemble.")]
 Input = Annotated[
     Path | None,
     typer.Option("--input", "-i", metavar="FILE", help="The text; by default standard input."),
@@ -186,9 +193,7 @@ Alignment = Annotated[
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
 ]
 FORMAT = typer.Option(
-    "--format",
-    metavar="FORMAT",
-    help="text, moses, json or fairseq; of a model, ctranslate2 or huggingface.",
+    "--format", metavar="FORMAT", help="What to write: text, moses, json or fairseq."
 )
 LineFormat = Annotated[Format | None, FORMAT]
 

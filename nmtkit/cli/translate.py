@@ -21,6 +21,7 @@ from nmtkit.cli.options import (
     check_file,
     command,
     either,
+    saying,
     tell,
 )
 from nmtkit.decoding.formats import Format
@@ -52,7 +53,10 @@ def _of_text(
     align: Alignment = False,
     device: Device = "auto",
     engine: Engine = None,
-    dtype: Annotated[EnginePrecision | None, DTYPE] = None,
+    dtype: Annotated[
+        EnginePrecision | None,
+        saying(DTYPE, "Precision of the engine: float32, the default, bfloat16, float16 or int8."),
+    ] = None,
 ) -> None:
     how = how or (Format.TEXT if n_best is None else Format.MOSES)
     if how == Format.TEXT and n_best is not None:
