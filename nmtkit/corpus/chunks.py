@@ -42,10 +42,7 @@ def map_chunks(
 
     With one worker everything happens in this process. Otherwise each has one chunk at a time, and
     `function` is sent to it once, so it may carry models and keep caches. What it raises is raised
-    here.
-
-    Raises:
-        UserError: A worker was killed.
+    here, and UserError if a worker was killed.
     """
     if workers == 1:
         yield from map(function, chunks)

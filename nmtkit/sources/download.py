@@ -38,21 +38,16 @@ def obtain(
         file: What was published about it.
         downloads_dir: Where downloads are kept.
         mirror: A folder that holds files as HOST/PATH of their URLs, in place of the network.
-        progress: Called with the number of bytes that are present or arrive; the number is
-            negative if some have to be discarded.
-        say: Told why and when it will be tried again, and what is waited for, a sentence each time.
-
-    Raises:
-        UserError: The file is not available, has other bytes than expected, or does not fit on
-            the disk.
+        progress: Called with how many bytes are present, arrive, or (negative) are discarded.
+        say: Told in sentences what is waited for and tried again.
     """
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"the mirror {mirror} is not a folder")
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
         raise UserError(
-            f"the mirror has no {_mirrored(file, mirror)}; save {file.url} there, or leave out "
-            "--mirror to download it"
+            f"the mirror has no {Path(mirror, *_host_and_path(file))}; save {file.url} there, or "
+            "leave out --mirror to download it"
         )
     if path is None:
         path = _place(file, downloads_dir)
@@ -73,7 +68,8 @@ def obtain(
 
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
     """Return the path that `obtain` would verify and return without the network, if any."""
-    places = [*([_mirrored(file, mirror)] if mirror else []), _place(file, downloads_dir)]
+    mirrored = [Path(mirror, *_host_and_path(file))] if mirror else []
+    places = [*mirrored, _place(file, downloads_dir)]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -91,10 +87,6 @@ def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
 def _place(file: RemoteFile, downloads_dir: Path) -> Path:
     folder = hashlib.sha256(file.url.encode("utf-8")).hexdigest()[:16]
     return downloads_dir / folder / _host_and_path(file)[-1]
-
-
-def _mirrored(file: RemoteFile, mirror: Path) -> Path:
-    return mirror.joinpath(*_host_and_path(file))
 
 
 def _size(path: Path) -> int:

@@ -69,21 +69,13 @@ class Source(Section, ABC):
         return [self.key, *hashes]
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Check that its keys agree with the languages of the recipe.
-
-        Raises:
-            ValueError: They do not agree.
-        """
+        """Raise ValueError unless its keys agree with the languages of the recipe."""
 
     @abstractmethod
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield its sentences with their translations, in order and in bounded memory.
 
-        No text of a row contains a line feed. `texts` are its files, or the downloads of a corpus
-        of the catalog.
-
-        Raises:
-            UserError: A text is missing, damaged, unsafe, changed or malformed.
+        No text of a row contains a line feed. `texts` are its files, or downloads of the catalog.
         """
 
     def _paths(self) -> list[str]:
