@@ -31,7 +31,6 @@ PUNCTUATION = {
     **dict.fromkeys((":", ";", "--", "-", "..."), ":"),
 }
 _PUNCTUATION_TAGS = frozenset(PUNCTUATION.values())
-_APOSTROPHE = "'"
 
 _NODE = re.compile(
     r"\((?P<tag>[^\s()]+) (?P<word>[^\s()]+)\)|\((?P<label>[^\s()]+) ?|(?P<end>\)) ?"
@@ -139,13 +138,15 @@ def _without_empty(tokens: Sequence[str]) -> list[str]:
 def _tag(word: str, tag: str) -> str:
     if word in PUNCTUATION:
         return PUNCTUATION[word]
-    if word == _APOSTROPHE and tag == "''":
+    if word == "'" and tag == "''":
         return tag
     return XX if tag in _PUNCTUATION_TAGS else tag
 
 
 def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) -> str:
-    leaves = (f"({tag} {_escaped(word)})" for tag, word in zip(tags, words, strict=True))
+    # Brackets of the text as the treebank writes them.
+    escaped = (word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words)
+    leaves = (f"({tag} {word})" for tag, word in zip(tags, escaped, strict=True))
     parts = ["(TOP"]
     for node in nodes:
         if node[0] == ")":
@@ -153,8 +154,3 @@ def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) ->
         else:
             parts.append(node if node[0] == "(" else next(leaves))
     return " ".join(parts) + ")"
-
-
-def _escaped(word: str) -> str:
-    """Return a word without brackets, as the treebank writes it."""
-    return word.replace("(", "-LRB-").replace(")", "-RRB-")

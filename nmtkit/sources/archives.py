@@ -111,9 +111,6 @@ def _verified(blocks: Blocks, sha256: str) -> Blocks:
         raise PackedError("was changed while it was in use; run the same command again")
 
 
-# Compression
-
-
 class _Greedy:
     """A decompressor of zlib or zstandard, which returns all its output at once."""
 
@@ -180,9 +177,6 @@ def _check_ratio(n_in: int, n_out: int) -> None:
             f"decompresses from {n_in:,} to {n_out:,} bytes, more than {MAX_RATIO} times as many; "
             "that is not text, so reading stops"
         )
-
-
-# Archives
 
 
 def _tar_member(unpacked: Blocks, member: str) -> Blocks:

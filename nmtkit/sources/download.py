@@ -63,9 +63,6 @@ def obtain(
     return path
 
 
-# What is known without a network
-
-
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
     """Return the path that `obtain` would verify and return without the network, if any."""
     mirrored = [Path(mirror, *_host_and_path(file))] if mirror else []
@@ -101,9 +98,6 @@ def _host_and_path(file: RemoteFile) -> list[str]:
     return names
 
 
-# Verification
-
-
 def _difference(path: Path, file: RemoteFile) -> str | None:
     """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
@@ -113,9 +107,6 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
     with path.open("rb") as stream:
         seen = hashlib.file_digest(stream, name).hexdigest()
     return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
-
-
-# Downloading
 
 
 def _download(

@@ -35,10 +35,6 @@ class FilePair(Source):
     src: str
     tgt: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
 
-    @property
-    def has_reference(self) -> bool:
-        return bool(self.tgt)
-
     def own_name(self) -> str:
         src, *tgts = (Path(path).name for path in self._paths())
         return _of_both(src, tgts[0]) if tgts else src

@@ -51,11 +51,6 @@ class Source(Section, ABC):
         """Return whether a text that begins with `head` is one of this kind."""
         return False
 
-    @property
-    def has_reference(self) -> bool:
-        """Return whether its sentences have translations."""
-        return True
-
     def own_name(self) -> str:
         """Return the name to use if the user gave none."""
         return Path(self._paths()[0]).name

@@ -37,17 +37,13 @@ class Tmx(Source):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         [text] = texts
         for unit in elements(text.blocks(), str(text), "tu", root="tmx"):
-            segments = [
-                (_language(variant), " ".join("".join(_text(segment)).split()))
-                for variant in unit.iter("tuv")
-                for segment in variant.iter("seg")
-            ]
+            segments: list[tuple[str, str]] = []
+            for variant in unit.iter("tuv"):
+                lang = variant.get("xml:lang", "") or variant.get("lang", "")  # as in TMX 1.1
+                found = ("".join(_text(segment)) for segment in variant.iter("seg"))
+                segments += ((lang, " ".join(each.split())) for each in found)
             if segments and (pair := variants.choose(segments, str(text))):
                 yield pair
-
-
-def _language(variant: Element) -> str:
-    return variant.get("xml:lang", "") or variant.get("lang", "")  # TMX 1.1 has no "xml:"
 
 
 def _text(element: Element, is_text: bool = True) -> Iterator[str]:
