@@ -80,12 +80,16 @@ class _Worker:
         theirs.close()  # now the pipe ends when the process does
 
     def send(self, message: object) -> None:
-        with _told_if_killed(self._if_killed):
+        try:
             self.connection.send(message)
+        except OSError:
+            raise UserError(self._if_killed) from None
 
     def receive(self) -> Any:
-        with _told_if_killed(self._if_killed):
+        try:
             result, error = self.connection.recv()
+        except (EOFError, OSError):
+            raise UserError(self._if_killed) from None
         if error is not None:
             raise error
         return result
@@ -121,14 +125,6 @@ def _deaf_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _told_if_killed(message: str) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError):
-        raise UserError(message) from None
 
 
 def _work(connection: Connection) -> None:

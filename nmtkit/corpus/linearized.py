@@ -69,8 +69,7 @@ def read_back(tokens: str, words: Sequence[str]) -> tuple[str, list[Repair]]:
     words: tags that are more than the words are left out; words without a tag follow the last tag.
     flat: if no bracket is left, one is put around all words.
     punctuation: a comma, a full stop etc. has the tag that it has in the treebank, and no other
-        word has such a tag. Scoring leaves out words by these tags, and otherwise could not compare
-        the two trees.
+        word has such a tag: scoring leaves out words by these tags.
 
     A tree that was linearized is read back as it was.
     """

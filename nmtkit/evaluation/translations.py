@@ -50,9 +50,8 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
 
 
 def _reference_files(n_references: int) -> list[str]:
-    if n_references == 1:
-        return ["reference.txt"]
-    return [f"reference.{number}.txt" for number in range(1, n_references + 1)]
+    numbers = range(1, n_references + 1)
+    return ["reference.txt"] if n_references == 1 else [f"reference.{n}.txt" for n in numbers]
 
 
 def write_set(

@@ -73,10 +73,7 @@ class WmtXml(Source):
         return "doc" in tags and bool(tags & {"src", "ref"}) and "seg" in tags
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield each segment with its reference by each translator.
-
-        Segments without a reference and translators of a part are left out, and counted.
-        """
+        """Yield each segment with all references; those that are not complete are counted."""
         sides = _sides(texts)
         where = listed(map(str, texts))
         langs = list(dict.fromkeys(lang for lang, _ in sides))
