@@ -17,30 +17,24 @@ _MAX_HINT_PARTS = 4  # of a name; more are a sentence
 class Language:
     """A language or a variant of it; two are equal if they are the same however they are written.
 
-    Args:
-        tag: As it was written: "fr-CA", "FRA", "fra_Latn".
-        code: What Moses and sacreBLEU know it by: two letters (ISO 639-1), or three if it has no
-            code of two. A macrolanguage stands for its standard: "zh" for "cmn", "et" for "ekk".
-        script: ISO 15924; that in which it is usually written if the tag names none.
-        variant: What distinguishes it from `code` alone, such as "CA", "Latn" (of "sr-Latn") or
-            "Hant_TW"; empty for the language itself, and for "fra_Latn".
+    The code is what Moses and sacreBLEU know it by: two letters (ISO 639-1), or three if it has no
+    code of two. A macrolanguage stands for its standard: "zh" for "cmn", "et" for "ekk".
     """
 
-    tag: str = field(compare=False)
+    tag: str = field(compare=False)  # as it was written: "fr-CA", "FRA", "fra_Latn"
     code: str
-    script: str
-    variant: str = ""
+    script: str  # ISO 15924; that in which it is usually written if the tag names none
+    variant: str = ""  # of the code: "CA", "Latn" (of "sr-Latn"), "Hant_TW"; none of "fra_Latn"
 
     @classmethod
     def of(cls, tag: str) -> "Language":
         """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale."""
-        language = _parsed(tag)
-        if language is None:
-            raise UserError(
-                f"{shown(tag)} is not the code of a language; give one such as de, nds (ISO 639), "
-                "pt-BR or sr-Latn"
-            )
-        return language
+        if language := _parsed(tag):
+            return language
+        raise UserError(
+            f"{shown(tag)} is not the code of a language; give one such as de, nds (ISO 639), "
+            "pt-BR or sr-Latn"
+        )
 
     @classmethod
     def named(cls, text: str) -> "Language | None":

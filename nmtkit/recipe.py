@@ -11,6 +11,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
 from nmtkit.schema import MAX_INT, Count, Section
+from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import AnySource, name_of
 
 # Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
@@ -271,7 +272,7 @@ class Recipe(Section):
                     f'folder as treebank), and trees need tgt_lang = "{TREE}" and linearization = '
                     '"tags" or "xx"'
                 )
-            if source in training and not source.has_reference:
+            if source in training and isinstance(source, FilePair) and not source.tgt:
                 raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
         if (self.scoring.metric == "bracket_f1") != (corpus.linearization is not None):
             raise ValueError(

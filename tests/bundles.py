@@ -8,10 +8,9 @@ import torch
 from models import random_transformer, tiny
 
 from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.corpus.subword import BpeSubword
-from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout

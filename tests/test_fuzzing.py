@@ -36,8 +36,8 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import read_trees
+from nmtkit.sources.xml import Tmx
 from nmtkit.store import differences
 from nmtkit.study import load_study
 from nmtkit.tensors import load_tensors

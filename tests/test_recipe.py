@@ -19,7 +19,7 @@ from nmtkit.recipe_file import (
 )
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
-from nmtkit.sources.tmx import Tmx
+from nmtkit.sources.xml import Tmx
 
 BUNDLED = [path.stem for path in bundled_recipes()]
 WMT14 = [f"wmt14-{pair}-{size}" for pair in ("en-de", "en-fr") for size in ("base", "big")]

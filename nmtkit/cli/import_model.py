@@ -55,9 +55,8 @@ def import_model(
     lowercase: Lowercase = False,
 ) -> None:
     """Make a bundle of a model that fairseq trained."""
-    from nmtkit.corpus.moses import Tokenization
+    from nmtkit.corpus.moses import Tokenization, Tokenizations
     from nmtkit.corpus.subword import BpeSubword
-    from nmtkit.corpus.tokenizations import Tokenizations
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.interchange.fairseq import read_merges, read_model
     from nmtkit.model.description import Description

@@ -64,7 +64,7 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
     return {
         "recipe": recipe.name,
         "description": recipe.description,
-        "path": str(prepared.path),
+        "path": str(prepared.artifact.path),
         "other_code": other_code(prepared.artifact.manifest),
         "names": names,
         "corpora": prepared.counts().model_dump()["train"],

@@ -14,7 +14,7 @@ from rich.filesize import decimal
 
 from nmtkit.duration import duration
 from nmtkit.errors import UserError
-from nmtkit.evaluation.scores import read_scores
+from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance

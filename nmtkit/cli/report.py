@@ -17,7 +17,7 @@ from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstre
 from nmtkit.cli.options import Output, command, tell
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
-from nmtkit.evaluation.scores import read_scores
+from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.model.description import Description

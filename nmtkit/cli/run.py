@@ -41,8 +41,7 @@ def run_stages(chain: Chain) -> dict[str, Any]:
 
 def results_of(chain: Chain) -> dict[str, Any]:
     """Return what the stages of a finished chain took, some translations, and the scores."""
-    from nmtkit.evaluation.scores import read_scores
-    from nmtkit.evaluation.translations import translated_sets
+    from nmtkit.evaluation.translations import read_scores, translated_sets
 
     found = {stage: chain.need(stage) for stage in STAGES}
     src, hyps, references = translated_sets(found["translate"])[0].read()

@@ -37,7 +37,7 @@ class Metric(StrEnum):
 
 @command("nmtkit score demo", remake=["score"])
 def _of_recipe(chain: Chain, form: Form) -> None:
-    from nmtkit.evaluation.scores import read_scores
+    from nmtkit.evaluation.translations import read_scores
     from nmtkit.stages import score as stage
     from nmtkit.stages.code import other_code
 

@@ -17,7 +17,7 @@ from nmtkit.cli.options import Overrides, command
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
-from nmtkit.evaluation.scores import read_scores
+from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import BusyError
 from nmtkit.machine import Machine
 from nmtkit.model.weights import count_parameters

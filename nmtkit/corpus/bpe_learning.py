@@ -219,19 +219,15 @@ class _FrequentPairs:
     def _merge(self, pair: IdPair) -> None:
         del self.counts[pair]
         joined, gained = self._words.merge(pair, self._places.pop(pair))
-        self._lose(pair, joined, gained)
-        self._list(gained)
-
-    def _lose(self, pair: IdPair, joined: int, gained: _PairPlaces) -> None:
-        """Subtract from the counts the pairs that those with `joined` have replaced."""
         first, second = pair
         counts = self.counts
         for left, right, count in zip(
             gained.first.tolist(), gained.second.tolist(), gained.counts.tolist(), strict=True
-        ):
+        ):  # which replaces this pair:
             lost = (second if left == joined else left, first if right == joined else right)
             if lost in counts:
                 counts[lost] -= count
+        self._list(gained)
 
 
 def _alternate(touches_previous: BoolArray) -> BoolArray:

@@ -42,10 +42,7 @@ def map_chunks(
 
     With one worker everything happens in this process. Otherwise each has one chunk at a time, and
     `function` is sent to it once, so it may carry models and keep caches. What it raises is raised
-    here.
-
-    Raises:
-        UserError: A worker was killed.
+    here, and UserError if a worker was killed.
     """
     if workers == 1:
         yield from map(function, chunks)
@@ -83,12 +80,16 @@ class _Worker:
         theirs.close()  # now the pipe ends when the process does
 
     def send(self, message: object) -> None:
-        with _told_if_killed(self._if_killed):
+        try:
             self.connection.send(message)
+        except OSError:
+            raise UserError(self._if_killed) from None
 
     def receive(self) -> Any:
-        with _told_if_killed(self._if_killed):
+        try:
             result, error = self.connection.recv()
+        except (EOFError, OSError):
+            raise UserError(self._if_killed) from None
         if error is not None:
             raise error
         return result
@@ -124,14 +125,6 @@ def _deaf_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _told_if_killed(message: str) -> Iterator[None]:
-    try:
-        yield
-    except (EOFError, OSError):
-        raise UserError(message) from None
 
 
 def _work(connection: Connection) -> None:

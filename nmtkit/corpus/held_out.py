@@ -20,8 +20,7 @@ class Chosen:
 def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
     """Return `size` different pairs of `pairs`, or all if there are fewer, in a random order.
 
-    They are those with the least hashes: the same whenever the text is read, and mostly the same
-    when lines are added to it.
+    They have the least hashes: mostly the same ones when lines are added to the text.
     """
     least: list[tuple[int, Chosen]] = []  # a heap whose first has the greatest hash
     ranks: set[bytes] = set()

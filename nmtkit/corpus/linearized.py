@@ -31,7 +31,6 @@ PUNCTUATION = {
     **dict.fromkeys((":", ";", "--", "-", "..."), ":"),
 }
 _PUNCTUATION_TAGS = frozenset(PUNCTUATION.values())
-_APOSTROPHE = "'"
 
 _NODE = re.compile(
     r"\((?P<tag>[^\s()]+) (?P<word>[^\s()]+)\)|\((?P<label>[^\s()]+) ?|(?P<end>\)) ?"
@@ -70,8 +69,7 @@ def read_back(tokens: str, words: Sequence[str]) -> tuple[str, list[Repair]]:
     words: tags that are more than the words are left out; words without a tag follow the last tag.
     flat: if no bracket is left, one is put around all words.
     punctuation: a comma, a full stop etc. has the tag that it has in the treebank, and no other
-        word has such a tag. Scoring leaves out words by these tags, and otherwise could not compare
-        the two trees.
+        word has such a tag: scoring leaves out words by these tags.
 
     A tree that was linearized is read back as it was.
     """
@@ -139,13 +137,15 @@ def _without_empty(tokens: Sequence[str]) -> list[str]:
 def _tag(word: str, tag: str) -> str:
     if word in PUNCTUATION:
         return PUNCTUATION[word]
-    if word == _APOSTROPHE and tag == "''":
+    if word == "'" and tag == "''":
         return tag
     return XX if tag in _PUNCTUATION_TAGS else tag
 
 
 def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) -> str:
-    leaves = (f"({tag} {_escaped(word)})" for tag, word in zip(tags, words, strict=True))
+    # Brackets of the text as the treebank writes them.
+    escaped = (word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words)
+    leaves = (f"({tag} {word})" for tag, word in zip(tags, escaped, strict=True))
     parts = ["(TOP"]
     for node in nodes:
         if node[0] == ")":
@@ -153,8 +153,3 @@ def _written(nodes: Sequence[str], tags: Sequence[str], words: Sequence[str]) ->
         else:
             parts.append(node if node[0] == "(" else next(leaves))
     return " ".join(parts) + ")"
-
-
-def _escaped(word: str) -> str:
-    """Return a word without brackets, as the treebank writes it."""
-    return word.replace("(", "-LRB-").replace(")", "-RRB-")

@@ -43,16 +43,10 @@ def _halves(text: str) -> tuple[str, str]:
 
     At the end of a sentence if there is one, else between two words, else between two characters.
     """
-    cut = _place_to_cut(text)
-    return text[:cut].rstrip(), text[cut:].lstrip()
-
-
-def _place_to_cut(text: str) -> int:
-    middle = len(text) // 2
+    cut = middle = len(text) // 2
     for ends in (_SENTENCE_END, _WORD_END):
-        places = [end.end() for end in ends.finditer(text)]
-        if places[-1:] == [len(text)]:
-            places.pop()
+        places = [end.end() for end in ends.finditer(text) if end.end() < len(text)]
         if places:
-            return min(places, key=lambda place: abs(place - middle))
-    return middle
+            cut = min(places, key=lambda place: abs(place - middle))
+            break
+    return text[:cut].rstrip(), text[cut:].lstrip()

@@ -15,33 +15,30 @@ The two punctuation tools are tables that follow the scripts as they have been s
 # ruff: noqa: RUF001, RUF002, RUF003 - look-alike characters are what this file is about
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
 from nmtkit.corpus.linearized import linearize
 from nmtkit.corpus.moses_detokenizer import detokenize
 from nmtkit.corpus.moses_tokenizer import tokenize
+from nmtkit.files import Record, read_record, write_json
+from nmtkit.store import Artifact
+
+TOKENIZATION = "tokenization.json"  # in the prepared corpus and in each bundle
 
 
 @dataclass(frozen=True)
 class Tokenization:
-    """How the raw lines of one language become tokens.
+    """How the raw lines of one language become tokens, step by step."""
 
-    Args:
-        lang: two letters, as in `tokenizer.perl -l`.
-        normalize_punctuation: run normalize-punctuation.perl first.
-        lowercase: then convert to lower case.
-        tokenizer: then apply "moses", tokenizer.perl, or "none", which only collapses spaces. The
-            target of a parser has "tags" or "xx": a tree becomes its linearization.
-        aggressive_hyphens: `-a` of tokenizer.perl, which turns "well-known" into "well @-@ known".
-    """
-
-    lang: str
-    normalize_punctuation: bool
+    lang: str  # two letters, as in `tokenizer.perl -l`
+    normalize_punctuation: bool  # by normalize-punctuation.perl
     lowercase: bool
+    # tokenizer.perl, or only collapse spaces; or a tree becomes its linearization, for a parser
     tokenizer: Literal["moses", "none", "tags", "xx"]
-    aggressive_hyphens: bool
+    aggressive_hyphens: bool  # `-a` of tokenizer.perl: "well-known" becomes "well @-@ known"
 
     @property
     def is_of_trees(self) -> bool:
@@ -68,9 +65,23 @@ class Tokenization:
 
         Trees stay linearized: `corpus.linearized.read_back` makes a tree of them and its words.
         """
-        if self.tokenizer != "moses":
-            return tokens
-        return detokenize(tokens, self.lang)
+        return detokenize(tokens, self.lang) if self.tokenizer == "moses" else tokens
+
+
+class Tokenizations(Record):
+    """How raw text of each side becomes tokens."""
+
+    src: Tokenization
+    tgt: Tokenization
+
+    def save(self, directory: Path) -> None:
+        """Write what `load` reads."""
+        write_json(directory / TOKENIZATION, {"src": asdict(self.src), "tgt": asdict(self.tgt)})
+
+    @classmethod
+    def load(cls, artifact: Artifact) -> "Tokenizations":
+        """Read what `save` wrote."""
+        return read_record(artifact.file(TOKENIZATION), cls)
 
 
 _UNICODE_PUNCTUATION = str.maketrans(
@@ -85,19 +96,12 @@ _FULL_STOP = re.compile("[。．] *")
 
 
 def replace_unicode_punctuation(line: str) -> str:
-    """Replace curly quotes, the ellipsis and full-width characters by ASCII, but not „ and –.
-
-    It does what replace-unicode-punctuation.perl does.
-    """
+    """Replace what replace-unicode-punctuation.perl does by ASCII: “ and …, but not „ and –."""
     return _FULL_STOP.sub(". ", line).translate(_UNICODE_PUNCTUATION)
 
 
 def normalize_punctuation(line: str, lang: str) -> str:
-    """Unify quotes, dashes and the spaces around punctuation.
-
-    It does what normalize-punctuation.perl does: the space that it adds after a final parenthesis
-    stays.
-    """
+    """Do what normalize-punctuation.perl does; its space after a final parenthesis stays."""
     for pattern, replacement in _punctuation_rules(lang):
         line = pattern.sub(replacement, line)
     return line

@@ -85,10 +85,7 @@ def _is_czech_dash(words: Sequence[str], i: int, lang: str) -> bool:
 
 
 def _sides_of_quote(quote: str, before: str, lang: str, open_quotes: set[str]) -> tuple[bool, bool]:
-    """Return whether a quotation mark joins what precedes and what follows it.
-
-    The marks that are open are updated.
-    """
+    """Return whether a quotation mark joins what precedes and follows; update the open ones."""
     kind = '"' if set(quote) <= set("„“”") else quote
     if lang == "cs" and quote == "„":  # it always opens
         open_quotes.discard(kind)

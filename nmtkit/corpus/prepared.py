@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
 from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
-from nmtkit.corpus.tokenizations import TOKENIZATION, Tokenizations
 from nmtkit.files import Record, read_json, read_record, write_json
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store import Artifact, verify
@@ -55,12 +55,8 @@ class PreparedCorpus:
 
     artifact: Artifact
 
-    @property
-    def path(self) -> Path:
-        return self.artifact.path
-
     def ids(self, split: Split, side: Side) -> Ids:
-        return Ids.open(_ids(self.path, split, side))
+        return Ids.open(_ids(self.artifact.path, split, side))
 
     def dev_lines(self, side: Side) -> list[str]:
         return list(read_lines(TextFile(self.artifact.file(_dev_text(side)))))

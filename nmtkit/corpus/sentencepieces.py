@@ -9,6 +9,7 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -24,15 +25,12 @@ MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
-    """Return a model of `n_tokens` pieces, including the special symbols.
+    """Return a model of `n_tokens` pieces, with special symbols, or fewer if none is left to merge.
 
-    It has fewer if the text has none left to merge. The same counts give the same bytes, in
-    whatever order they come.
+    The same counts give the same bytes, in whatever order they come.
     """
-    try:
+    with suppress(RuntimeError):
         return _learn(word_counts, n_tokens, exactly=True)
-    except RuntimeError:
-        pass
     try:
         return _learn(word_counts, n_tokens, exactly=False)
     except RuntimeError as error:

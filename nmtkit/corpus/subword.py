@@ -113,11 +113,9 @@ def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
     """Order pieces by count, ties alphabetically, and add pieces of the text's characters.
 
     Deviation: characters have two pieces, inside a word and at its end, even with count 0, so that
-    they are never unknown. Of rare characters, which a crawl of the web has by the thousand, this
-    would make many rows that are never trained: only the `MAX_UNUSED` pieces of the most frequent
-    characters are added, and a character at any other place where the text does not have it is
-    unknown. The vocabulary of the paper's published code is that of subword-nmt: the pieces of the
-    encoded training text alone.
+    they are never unknown, but of these only the `MAX_UNUSED` pieces of the most frequent
+    characters, since they are never trained. The vocabulary of the paper's published code is that
+    of subword-nmt: the pieces of the encoded training text alone.
     """
     frequency: Counter[str] = Counter()
     for piece, count in counts.items():

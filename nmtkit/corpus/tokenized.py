@@ -49,17 +49,14 @@ class Tokenize:
 
     def __call__(self, chunk: RawChunk) -> Tokenized:
         result = Tokenized(chunk.corpus)
-        wanted = _wanted_samples(chunk.index)
+        is_power = chunk.index & (chunk.index + 1) == 0  # ever fewer samples: chunks 2, 4, 8, ...
+        wanted = int(is_power) if chunk.index else KEPT_AT_FIRST
         first_line = chunk.index * LINES_PER_CHUNK + 1
         for place, raw in enumerate(chunk.pairs):
             pair = self.src.tokenize(raw[0]), self.tgt.tokenize(raw[1])
             reason = "duplicate" if place in chunk.duplicates else self._reason_to_drop(pair)
-            sample = {
-                "corpus": self.names[chunk.corpus],
-                "line": first_line + place,
-                "src": raw[0],
-                "tgt": raw[1],
-            }
+            at = {"corpus": self.names[chunk.corpus], "line": first_line + place}
+            sample = {**at, "src": raw[0], "tgt": raw[1]}
             if reason:
                 result.reasons[reason] += 1
                 if result.reasons[reason] <= DROPPED_OF_A_REASON:
@@ -80,10 +77,3 @@ class Tokenize:
 
 def words_of(pair: Pair) -> list[str]:
     return f"{pair[0]} {pair[1]}".split(" ")
-
-
-def _wanted_samples(index: int) -> int:
-    """Return how many kept pairs of a chunk become samples: ever fewer as the corpus goes on."""
-    if index == 0:
-        return KEPT_AT_FIRST
-    return int((index + 1) & index == 0)  # chunks 2, 4, 8, ...

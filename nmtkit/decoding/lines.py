@@ -6,9 +6,8 @@ from itertools import islice
 
 from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import encode_in_pieces
-from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.decoding.engine import Engine, Hypothesis
 from nmtkit.errors import UserError
 from nmtkit.recipe import DecodingConfig, ModelConfig

@@ -33,13 +33,7 @@ _LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in _SPACES
 
 
 def multi_bleu(hyps_tok: Sequence[str], *references_tok: Sequence[str]) -> Facts:
-    """Compute BLEU of tokenized text like multi-bleu.perl, without smoothing.
-
-    As in the script, only ASCII spaces separate tokens.
-
-    Raises:
-        UserError: There are no lines, or the numbers of hypotheses and references differ.
-    """
+    """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl."""
     check_counts(hyps_tok, *references_tok)
     hyps, *references = (
         [line.translate(_LETTERS) for line in text] for text in (hyps_tok, *references_tok)
@@ -65,17 +59,9 @@ def count_scores(
 ) -> dict[str, Facts]:
     """Compute all three kinds of BLEU, each with a description of how it was computed.
 
-    Moses tokens of a language without spaces between words are not words; it gets sacreBLEU alone.
-
-    Args:
-        hyps: Detokenized translations.
-        references: One or more, as published.
-        lang: The target language.
-        lowercase: Lowercase both sides, for models of lowercased text.
-        normalize_punctuation: Normalize punctuation on both sides for `tokenized_bleu`.
-
-    Returns:
-        `sacrebleu`, `tokenized_bleu` and `compound_split_bleu`.
+    Texts are detokenized, `lang` is theirs, and punctuation is normalized for `tokenized_bleu`
+    alone. Moses tokens of a language without spaces between words are not words; it gets sacreBLEU
+    alone.
     """
     texts = (hyps, *references)
     scores = {"sacrebleu": sacre_bleu(*texts, lang=lang, lowercase=lowercase)}
@@ -108,6 +94,7 @@ def _compound_split_bleu(texts: Sequence[Sequence[str]], how: Tokenization) -> F
         return [[split(change(line)) for line in text] for text in texts]
 
     normalized = changed(replace_unicode_punctuation)
+    straight = changed(lambda line: line.translate(_STRAIGHT))
     references = ([split(line) for line in reference] for reference in texts[1:])
     said = (
         f"get_ende_bleu.sh: multi-bleu.perl over tokenizer.perl -l {how.lang} with "
@@ -119,12 +106,8 @@ def _compound_split_bleu(texts: Sequence[Sequence[str]], how: Tokenization) -> F
         **multi_bleu(normalized[0], *references),
         "how": said,
         "score_both_normalized": multi_bleu(*normalized)["score"],
-        "score_quotes_replaced": multi_bleu(*changed(_replace_quotes))["score"],
+        "score_quotes_replaced": multi_bleu(*straight)["score"],
     }
-
-
-def _replace_quotes(line: str) -> str:
-    return line.translate(_STRAIGHT)
 
 
 def _case(how: Tokenization) -> str:

@@ -173,18 +173,11 @@ class BracketF1(Metric):
 def bracket_f1(
     hyps: Sequence[str], refs: Sequence[str], n_bootstrap: int = N_BOOTSTRAP
 ) -> dict[str, Any]:
-    """Compute bracket F1 and all else that EVALB prints of all sentences, ready for JSON.
-
-    Args:
-        hyps: trees, one a line; a blank one is skipped.
-        refs: the reference trees.
-        n_bootstrap: resamples of the confidence interval.
-    """
+    """Compute bracket F1 and all else that EVALB prints of all sentences, ready for JSON."""
     metric = BracketF1()
     score = corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap)
     assert isinstance(score, BracketScore)
     how = "EVALB with COLLINS.prm, all sentences; errors and skipped ones count in no score"
-    return {
-        **described(metric, score, how),
-        **{key: value for key, value in score.everything.described().items() if key != "f1"},
-    }
+    others = score.everything.described()
+    del others["f1"]
+    return {**described(metric, score, how), **others}

@@ -13,12 +13,7 @@ _ENTITY = re.compile(r"&(#[0-9]+;|#[xX][0-9a-fA-F]+;|\w+;)")
 
 
 def warnings(hyps: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a sentence for each way in which translations are not plain text.
-
-    Args:
-        hyps: The translations.
-        references: Any number of them; entities that one of them has as often are its text.
-    """
+    """Yield a sentence for each way; entities that a reference has as often are its text."""
     # sacreBLEU's rule: its command strips the lines that it reads.
     tokenized = [i for i, hyp in enumerate(hyps) if hyp.rstrip().endswith(" .")]
     if len(tokenized) >= N_TOKENIZED:

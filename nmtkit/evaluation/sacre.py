@@ -57,12 +57,7 @@ def sacre_bleu(
     lowercase: bool = False,
     n_bootstrap: int = N_BOOTSTRAP,
 ) -> Facts:
-    """Compute sacreBLEU of plain text.
-
-    Raises:
-        UserError: There are no lines, the numbers of hypotheses and references differ, the
-            tokenizer of the language is not installed, or SACREBLEU_SEED is not a number.
-    """
+    """Compute sacreBLEU of plain text."""
     how = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
     metric = bleu_metric(lang, lowercase=lowercase)
     result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)

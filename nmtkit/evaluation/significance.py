@@ -29,10 +29,9 @@ def paired_test(
     *references: Sequence[str],
     metrics: Sequence[Metric],
 ) -> list[dict[str, Any]]:
-    """Compare systems with the first one by a two-sided test, one of `TESTS`.
+    """Compare systems with the first one by a two-sided test: what it found, by system and metric.
 
-    Returns:
-        Of each system and metric: score, signature, and what the test found.
+    `test` is one of `TESTS`.
     """
     short = TESTS[test]
     sampled = _bootstrap if short == "bs" else _randomization
@@ -51,12 +50,7 @@ def paired_test(
 
 
 def p_value(differences: NDArray[Any], difference: float) -> float:
-    """Return how likely chance alone makes two systems differ by `difference`.
-
-    Args:
-        differences: (n_samples,) those of the samples of chance.
-        difference: That of the systems.
-    """
+    """Return how likely chance, whose (n_samples,) `differences` are, makes this `difference`."""
     n_larger = np.sum(differences > difference) + np.sum(differences == difference) / 2
     return float((n_larger + 1) / (len(differences) + 1))
 

@@ -1,8 +1,7 @@
-"""Translated test sets: what `translate` publishes. No other module knows its file names.
+"""What `translate` and `score` publish. No other module knows the names of these files.
 
-Each set is a folder of its own name: the source and the references that were used (none, or one,
-`reference.txt`, or several, `reference.1.txt` and so on), the hypotheses in the order of the
-source, and how the model rates each of them.
+A translated set is a folder of its own name: the source, the references that were used (none, one,
+`reference.txt`, or several, `reference.1.txt` and so on), the hypotheses, and their ratings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,8 @@ from nmtkit.files import read_json, write_json
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store import Artifact, verify
 
-SOURCE, HYPOTHESES = "source.txt", "hypotheses.txt"
-RATINGS = "ratings.json"
+SOURCE, HYPOTHESES, RATINGS = "source.txt", "hypotheses.txt", "ratings.json"
+SCORES = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,8 @@ def translated_sets(artifact: Artifact) -> list[TranslatedSet]:
 
 
 def _reference_files(n_references: int) -> list[str]:
-    if n_references == 1:
-        return ["reference.txt"]
-    return [f"reference.{number}.txt" for number in range(1, n_references + 1)]
+    numbers = range(1, n_references + 1)
+    return ["reference.txt"] if n_references == 1 else [f"reference.{n}.txt" for n in numbers]
 
 
 def write_set(
@@ -72,3 +70,14 @@ def write_set(
         text = "".join(f"{line}\n" for line in lines)
         (place / file).write_text(text, encoding="utf-8", newline="\n")
     write_json(place / RATINGS, ratings)
+
+
+def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the scores of each test set, by its name."""
+    write_json(folder / SCORES, scores)
+
+
+def read_scores(artifact: Artifact) -> dict[str, Any]:
+    """Read what `write_scores` wrote."""
+    scores: dict[str, Any] = read_json(verify(artifact, SCORES).file(SCORES))
+    return scores

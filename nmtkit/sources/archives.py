@@ -42,15 +42,9 @@ class PackedError(Exception):
 def read_blocks(path: Path, member: str | None = None, sha256: str | None = None) -> Blocks:
     """Yield the bytes of a file, or of one regular file in an archive, BLOCK_BYTES at a time.
 
-    The suffix of the text's own name selects the decompression: .gz, .bz2, .xz, .zst. An archive is
-    a tar if its name says so, as .tar.gz or .tgz do, and otherwise a zip. A tar is read to its end,
-    where the checksum of its compression is.
-
-    The stored bytes of a file that is not an archive are compared with `sha256` while they are
-    read, so that what was hashed is what is read.
-
-    Raises:
-        PackedError: The file is damaged, cut short, unsafe or changed, or lacks the member.
+    An archive is a tar if its name says so, as .tar.gz or .tgz do, and otherwise a zip. A tar is
+    read to its end, where the checksum of its compression is. The stored bytes of a file that is
+    not an archive are compared with `sha256` while they are read.
     """
     with path.open("rb") as stored:
         if member is None:
@@ -115,9 +109,6 @@ def _verified(blocks: Blocks, sha256: str) -> Blocks:
         yield block
     if seen.hexdigest() != sha256:
         raise PackedError("was changed while it was in use; run the same command again")
-
-
-# Compression
 
 
 class _Greedy:
@@ -188,9 +179,6 @@ def _check_ratio(n_in: int, n_out: int) -> None:
         )
 
 
-# Archives
-
-
 def _tar_member(unpacked: Blocks, member: str) -> Blocks:
     """Yield the bytes of the first member of that name, then read the archive to its end."""
     try:
@@ -203,12 +191,10 @@ def _tar_member(unpacked: Blocks, member: str) -> Blocks:
                     for _ in unpacked:
                         pass
                     return
-            names = (
-                entry.name.removeprefix("./") for entry in archive.getmembers() if entry.isreg()
-            )
+            files = [entry.name for entry in archive.getmembers() if entry.isreg()]
     except (tarfile.TarError, ValueError) as error:
         raise PackedError(f"cannot be read from its tar archive ({error})") from None
-    raise _missing(names)
+    raise _missing(name.removeprefix("./") for name in files)
 
 
 def _zip_member(stored: BufferedReader, member: str) -> Blocks:

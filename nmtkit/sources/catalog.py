@@ -83,10 +83,6 @@ class Catalog(_Entry):
     files: dict[str, RemoteFile]
     corpora: dict[str, _Corpus]
 
-    @property
-    def names(self) -> list[str]:
-        return list(self.corpora)
-
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the language pairs of a corpus, as the catalog writes them."""
         pairs = (pair.split("-") for pair in self.corpora[name].sides)

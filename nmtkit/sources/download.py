@@ -38,21 +38,16 @@ def obtain(
         file: What was published about it.
         downloads_dir: Where downloads are kept.
         mirror: A folder that holds files as HOST/PATH of their URLs, in place of the network.
-        progress: Called with the number of bytes that are present or arrive; the number is
-            negative if some have to be discarded.
-        say: Told why and when it will be tried again, and what is waited for, a sentence each time.
-
-    Raises:
-        UserError: The file is not available, has other bytes than expected, or does not fit on
-            the disk.
+        progress: Called with how many bytes are present, arrive, or (negative) are discarded.
+        say: Told in sentences what is waited for and tried again.
     """
     if mirror is not None and not mirror.is_dir():
         raise UserError(f"the mirror {mirror} is not a folder")
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
         raise UserError(
-            f"the mirror has no {_mirrored(file, mirror)}; save {file.url} there, or leave out "
-            "--mirror to download it"
+            f"the mirror has no {Path(mirror, *_host_and_path(file))}; save {file.url} there, or "
+            "leave out --mirror to download it"
         )
     if path is None:
         path = _place(file, downloads_dir)
@@ -68,12 +63,10 @@ def obtain(
     return path
 
 
-# What is known without a network
-
-
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
     """Return the path that `obtain` would verify and return without the network, if any."""
-    places = [*([_mirrored(file, mirror)] if mirror else []), _place(file, downloads_dir)]
+    mirrored = [Path(mirror, *_host_and_path(file))] if mirror else []
+    places = [*mirrored, _place(file, downloads_dir)]
     return next((path for path in places if path.is_file()), None)
 
 
@@ -93,10 +86,6 @@ def _place(file: RemoteFile, downloads_dir: Path) -> Path:
     return downloads_dir / folder / _host_and_path(file)[-1]
 
 
-def _mirrored(file: RemoteFile, mirror: Path) -> Path:
-    return mirror.joinpath(*_host_and_path(file))
-
-
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
@@ -109,9 +98,6 @@ def _host_and_path(file: RemoteFile) -> list[str]:
     return names
 
 
-# Verification
-
-
 def _difference(path: Path, file: RemoteFile) -> str | None:
     """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
@@ -121,9 +107,6 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
     with path.open("rb") as stream:
         seen = hashlib.file_digest(stream, name).hexdigest()
     return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
-
-
-# Downloading
 
 
 def _download(

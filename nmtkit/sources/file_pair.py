@@ -1,19 +1,20 @@
-"""Two files with the same number of lines: a text and its translation, line by line."""
+"""A text and its translation, line by line: two files, or those of a zip archive of OPUS."""
 
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from os.path import normpath
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from pydantic import Field
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
+from nmtkit.sources.archives import PackedError, list_zip
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.variants import Variants, listed
 
 # What stands in the place of a language in names of files, and is the code of one.
 _NOT_LANGUAGES = frozenset(
@@ -33,10 +34,6 @@ class FilePair(Source):
 
     src: str
     tgt: str | Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
-
-    @property
-    def has_reference(self) -> bool:
-        return bool(self.tgt)
 
     def own_name(self) -> str:
         src, *tgts = (Path(path).name for path in self._paths())
@@ -84,6 +81,39 @@ class FilePair(Source):
                 if all(map(_is_language, differing[0])):
                     return first, second
         return None
+
+
+class OpusZip(Source):
+    """An archive of OPUS, whose texts are told by their suffixes: TED2020.de-en.de, .en."""
+
+    key = "opus_zip"
+    path_keys = ("opus_zip",)
+    title = "a zip archive"
+    form = "zip"
+
+    opus_zip: str
+
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        [archive] = texts
+        try:
+            names = list_zip(archive.path)
+        except PackedError as error:
+            raise UserError(f"{archive} {error}") from None
+        members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
+        for name in names:
+            suffix = PurePosixPath(name).suffix.removeprefix(".")
+            if suffix != "xml" and Language.named(suffix) is not None:  # it is a language, too
+                members.setdefault(name.removesuffix(f".{suffix}"), {})[suffix] = name
+        texts_of = {stem: each for stem, each in members.items() if len(each) > 1}
+        if len(texts_of) != 1:
+            raise UserError(
+                f"{archive} has {len(texts_of)} parallel texts; give an archive with one, in the "
+                f"format of Moses; its files are {listed(names)}"
+            )
+        [by_suffix] = texts_of.values()
+        src, tgt = variants.choose_names(list(by_suffix), str(archive))
+        members_of = (TextFile(archive.path, by_suffix[suffix]) for suffix in (src, tgt))
+        return read_rows(self.own_name(), *members_of)
 
 
 def _is_language(part: str) -> bool:

@@ -23,8 +23,7 @@ COMMIT = r"^[0-9a-f]{40}$"
 class HubSource(OfColumns):
     """A data set of the Hugging Face Hub, at a given commit.
 
-    The repository is downloaded once; no network is needed while the cache of `datasets` holds it.
-    The environment variables of `datasets` apply, such as HF_HOME and HF_HUB_OFFLINE.
+    No network is needed while the cache of `datasets` holds it; its environment variables apply.
     """
 
     key = "huggingface"
@@ -53,7 +52,11 @@ class HubSource(OfColumns):
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
         with _errors(where):
             builder = _builder(datasets, self.huggingface, self.revision, self.subset)
-            rows = _rows(builder, self.split, where)
+            splits = list(builder.info.splits or builder.config.data_files or ())
+            if self.split not in splits:
+                raise UserError(f"{where} has no split {self.split}; it has {listed(splits)}")
+            builder.download_and_prepare()
+            rows = builder.as_dataset(self.split).with_format("arrow")
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
 
 
@@ -147,14 +150,6 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     if builder.hash != revision:
         raise ConnectionError(f"what the cache has is revision {builder.hash}")
     return builder
-
-
-def _rows(builder: Any, split: str, where: str) -> Any:
-    splits = list(builder.info.splits or builder.config.data_files or ())
-    if split not in splits:
-        raise UserError(f"{where} has no split {split}; it has {listed(splits)}")
-    builder.download_and_prepare()
-    return builder.as_dataset(split).with_format("arrow")
 
 
 def _texts(

@@ -9,16 +9,14 @@ from typing import Annotated
 from pydantic import PlainValidator, SerializeAsAny
 
 from nmtkit.errors import UserError
-from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.hub import Dataset, HubSource
 from nmtkit.sources.jsonl import Jsonl
-from nmtkit.sources.opus_zip import OpusZip
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Csv, Tsv
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import Treebank
-from nmtkit.sources.wmt_xml import WmtXml
+from nmtkit.sources.xml import Tmx, WmtXml
 
 KINDS: tuple[type[Source], ...] = (
     *(FilePair, Tsv, Csv, Jsonl, Tmx, WmtXml, OpusZip, Dataset, HubSource, Treebank),

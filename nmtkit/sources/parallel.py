@@ -17,8 +17,7 @@ from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
 from nmtkit.sources.variants import Variants
 
-# Bytes that `prepare` writes for each stored byte: the clean text while it works, and ids. Plain
-# text takes a little less, compressed text more, and archives of many languages less.
+# Bytes that `prepare` writes for each stored byte, about: the clean text while it works, and ids.
 PREPARED_PER_STORED_BYTE = 2
 
 Fetch = Callable[[RemoteFile], Path]
@@ -35,11 +34,6 @@ class Corpus:
     remote: tuple[tuple[RemoteFile, str | None], ...] = ()  # downloads, with the member of each
     shipped: tuple[TextFile, ...] = ()  # texts of the catalog that come with nmtkit
     n_pairs: int | None = None  # None: nobody published a count
-
-    @property
-    def has_reference(self) -> bool:
-        """Whether its sentences have translations; if not, they are empty."""
-        return self.source.has_reference
 
     @property
     def downloads(self) -> list[RemoteFile]:
@@ -69,24 +63,20 @@ class Corpus:
     def pairs(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
-        The pairs keep the order of the corpus and take bounded memory; no side holds a line feed.
-        At the end, `tell` is told what was left out, a sentence each time.
-
-        Raises:
-            UserError: A file is missing, damaged, unsafe, changed or malformed, or there is no
-                pair. If the sides differ in length, it is raised after the last whole pair.
+        At the end, `tell` is told what was left out, a sentence each time. If the sides differ in
+        length, UserError is raised after the last whole pair.
         """
         rows = self.rows(fetch, tell)
         return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
 
     def rows(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
-        variants = Variants(*self.langs)
         texts = [TextFile(fetch(file), member) for file, member in self.remote]
         if not texts:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
         for text in () if self.remote or self.shipped else texts:
             check_form(text, self.source)
+        variants = Variants(*self.langs)
         return self._told(self.source.rows(texts, variants), variants, tell)
 
     def _told(self, rows: Iterator[Row], variants: Variants, tell: Tell) -> Iterator[Row]:

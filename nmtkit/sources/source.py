@@ -51,11 +51,6 @@ class Source(Section, ABC):
         """Return whether a text that begins with `head` is one of this kind."""
         return False
 
-    @property
-    def has_reference(self) -> bool:
-        """Return whether its sentences have translations."""
-        return True
-
     def own_name(self) -> str:
         """Return the name to use if the user gave none."""
         return Path(self._paths()[0]).name
@@ -69,21 +64,13 @@ class Source(Section, ABC):
         return [self.key, *hashes]
 
     def check(self, src: Language, tgt: Language) -> None:
-        """Check that its keys agree with the languages of the recipe.
-
-        Raises:
-            ValueError: They do not agree.
-        """
+        """Raise ValueError unless its keys agree with the languages of the recipe."""
 
     @abstractmethod
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         """Yield its sentences with their translations, in order and in bounded memory.
 
-        No text of a row contains a line feed. `texts` are its files, or the downloads of a corpus
-        of the catalog.
-
-        Raises:
-            UserError: A text is missing, damaged, unsafe, changed or malformed.
+        No text of a row contains a line feed. `texts` are its files, or downloads of the catalog.
         """
 
     def _paths(self) -> list[str]:

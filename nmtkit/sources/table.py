@@ -120,9 +120,7 @@ def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[st
     """Return the names of columns, with languages in place of words such as "source"."""
     if not all({cell.strip().lower() for cell in cells} & side for side in _SIDES):
         return list(cells)
-    sides = {
-        word: str(lang) for words, lang in zip(_SIDES, (src, tgt), strict=True) for word in words
-    }
+    sides = {**dict.fromkeys(_SIDES[0], str(src)), **dict.fromkeys(_SIDES[1], str(tgt))}
     return [sides.get(cell.strip().lower(), cell) for cell in cells]
 
 

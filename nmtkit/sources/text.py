@@ -20,7 +20,7 @@ class TextFile:
     """A text: a file, or one member of a tar or zip archive.
 
     The suffixes of its name say how to read it: ".gz", ".bz2", ".xz" and ".zst" are decompressed,
-    and ".sgm" and ".sgml" before them hold segments. The archive as a whole may be compressed too.
+    and ".sgm" and ".sgml" before them hold segments.
     """
 
     path: Path
@@ -51,11 +51,7 @@ class TextFile:
 
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
-    """Yield the lines of a text without line ends, in bounded memory; its bytes may be given.
-
-    Raises:
-        UserError: The file is missing, damaged, unsafe, changed or not UTF-8.
-    """
+    """Yield the lines of a text without line ends, in bounded memory; its bytes may be given."""
     lines = _lines(file, file.blocks() if blocks is None else blocks)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
 

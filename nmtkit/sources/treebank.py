@@ -122,15 +122,11 @@ def _plain(tree: "Tree", *, is_outer: bool = False) -> "Tree | None":
         )
     else:
         children = [child for each in tree if (child := _plain(each)) is not None]
-        plain = Tree(_without_function(label), children) if children else None
+        phrase = re.split("(?<!^)[-=]", label, maxsplit=1)[0]  # "NP" of "NP-SBJ-1" and "NP=2"
+        plain = Tree(phrase, children) if children else None
     if not is_outer or plain is None:
         return plain
     return Tree(TOP, list(plain) if label in _OUTER else [plain])
-
-
-def _without_function(label: str) -> str:
-    """Return "NP" of "NP-SBJ-1" and "NP=2"."""
-    return re.split("(?<!^)[-=]", label, maxsplit=1)[0]
 
 
 def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:

@@ -25,13 +25,9 @@ class Variants:
         self._plans: dict[tuple[tuple[str, bool], ...], dict[Language, int] | str] = {}
 
     def choose(self, unit: Sequence[tuple[str, str]], where: str) -> tuple[str, str] | None:
-        """Return the two texts of a unit, or None if it has not both, which is counted.
-
-        Args:
-            unit: Tags or names of languages, each with a text.
-            where: How messages name the text that the unit is of.
-        """
-        ours = [part for part in unit if self._is_ours(part[0])]
+        """Return both texts of a unit of (tag, text), or None if it lacks one, and count it."""
+        codes = [lang.code for lang in self.langs]
+        ours = [part for part in unit if (lang := Language.named(part[0])) and lang.code in codes]
         key = tuple((tag, bool(text) and not text.isspace()) for tag, text in ours)
         if key not in self._plans:
             self._plans[key] = self._plan(key, where)
@@ -44,10 +40,6 @@ class Variants:
         (src, first), (tgt, second) = plan.items()
         self._taken[src, tgt] += 1
         return ours[first][1], ours[second][1]
-
-    def _is_ours(self, tag: str) -> bool:
-        language = Language.named(tag)
-        return language is not None and language.code in {lang.code for lang in self.langs}
 
     def _plan(self, unit: Sequence[tuple[str, bool]], where: str) -> dict[Language, int] | str:
         texts: dict[Language, int] = {}  # the first with text

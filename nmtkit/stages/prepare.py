@@ -18,15 +18,13 @@ from nmtkit import progress
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.chunks import map_chunks, read_chunks
-from nmtkit.corpus.cleaning import Cleaning
-from nmtkit.corpus.duplicates import SeenPairs
+from nmtkit.corpus.cleaning import Cleaning, SeenPairs
 from nmtkit.corpus.long_lines import split_long
-from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
 from nmtkit.corpus.subword import BpeSubword, Subword
-from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,

@@ -9,8 +9,7 @@ from nmtkit import progress
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import warnings
-from nmtkit.evaluation.scores import write_scores
-from nmtkit.evaluation.translations import TranslatedSet, translated_sets
+from nmtkit.evaluation.translations import TranslatedSet, translated_sets, write_scores
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
 

@@ -36,7 +36,7 @@ def test_every_corpus_is_told_once_with_all_its_files_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     told = json.loads(CliRunner().invoke(cli.app, ["corpora", "--json"]).stdout)["corpora"]
     assert not list(tmp_path.iterdir())
-    assert [one["name"] for one in told] == load_catalog().names
+    assert [one["name"] for one in told] == list(load_catalog().corpora)
     for one in told:
         assert one["licence"]
         pairs = ["-".join(map(str, pair)) for pair in load_catalog().pairs(one["name"])]

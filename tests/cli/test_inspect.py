@@ -14,12 +14,11 @@ from reporting.conftest import HOSTILE, hostile_facts
 
 from nmtkit.cli.inspect import LENGTH_BINS, QUANTILES, Facts, facts_of, grids, notes, sample_grids
 from nmtkit.corpus import prepared, store
-from nmtkit.corpus.moses import Tokenization
+from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import BpeSubword, Subword
-from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import as_csv
 from nmtkit.store import open_directory, publish_directory

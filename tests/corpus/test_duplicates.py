@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.duplicates import SeenPairs
+from nmtkit.corpus.cleaning import SeenPairs
 
 few_texts = st.text("ab 1", max_size=3)
 streams = st.lists(st.lists(st.tuples(few_texts, few_texts), max_size=7), max_size=9)

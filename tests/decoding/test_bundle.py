@@ -19,7 +19,7 @@ from models import tiny
 from safetensors.torch import load_file, save
 from system.command import flip_byte, nmtkit, sentence
 
-from nmtkit.corpus.tokenizations import TOKENIZATION
+from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.lines import MAX_SUBWORDS, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine

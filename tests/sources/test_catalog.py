@@ -13,7 +13,7 @@ from nmtkit.sources.catalog import RemoteFile, load_catalog
 
 EN, DE, FR = map(Language.of, ("en", "de", "fr"))
 CATALOG = load_catalog()
-PAIRS = [(name, *pair) for name in CATALOG.names for pair in CATALOG.pairs(name)]
+PAIRS = [(name, *pair) for name in CATALOG.corpora for pair in CATALOG.pairs(name)]
 
 
 def test_every_text_names_its_own_language_in_both_directions() -> None:
@@ -54,7 +54,7 @@ def test_pairs_are_counted_for_each_pair_of_languages() -> None:
 
 
 def test_texts_that_are_here_are_as_the_catalog_says(shared_data: Path) -> None:
-    for name in CATALOG.names:
+    for name in CATALOG.corpora:
         if not name.startswith(("multi30k", "demo")):
             continue
         corpus = CATALOG.corpus(name, EN, DE)

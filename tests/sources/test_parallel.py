@@ -17,8 +17,8 @@ from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.sources.source import Source
 from nmtkit.sources.table import Tsv
-from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.treebank import Treebank
+from nmtkit.sources.xml import Tmx
 
 EN, DE = Language.of("en"), Language.of("de")
 COMMIT = "b199e406369ec1b7634206d3ded5ba45de2fe696"

@@ -17,8 +17,8 @@ from nmtkit.languages import Language
 from nmtkit.sources import archives
 from nmtkit.sources import text as sources
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.variants import Variants
+from nmtkit.sources.xml import Tmx
 
 TEXT = "Grüße\u0085!\nzwei\u2028Zeilen\n\nletzte\n"
 LINES = ["Grüße\u0085!", "zwei\u2028Zeilen", "", "letzte"]

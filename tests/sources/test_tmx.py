@@ -10,8 +10,8 @@ from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.source import Row
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.tmx import Tmx
 from nmtkit.sources.variants import Variants
+from nmtkit.sources.xml import Tmx
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import datasets
 import pytest
@@ -143,9 +144,9 @@ def test_a_treebank_that_lacks_what_the_recipe_names_is_refused(
 
 def test_trees_of_the_hub_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
     trees = ["( (S (NP-SBJ (NN Sales)) (VP (VBD rose)) (. .)) )", "no tree"]
-    rows = datasets.Dataset.from_dict({"en": ["unused", ""], "tree": trees}).with_format("arrow")
-    monkeypatch.setattr("nmtkit.sources.hub._builder", lambda *_: None)
-    monkeypatch.setattr("nmtkit.sources.hub._rows", lambda *_: rows)
+    rows = datasets.Dataset.from_dict({"en": ["unused", ""], "tree": trees})
+    builder = Mock(**{"info.splits": ["train"], "as_dataset.return_value": rows})
+    monkeypatch.setattr("nmtkit.sources.hub._builder", lambda *_: builder)
     hub = HubSource(huggingface="a/trees", subset="wsj", split="train", revision="0" * 40)
     pairs = find_corpus(hub, EN, TREE).pairs(no_download)
     assert next(pairs) == ("Sales rose .", BRACKETS)

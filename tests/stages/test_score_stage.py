@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from chains import tiny_chain
 
-from nmtkit.evaluation.scores import read_scores
-from nmtkit.evaluation.translations import translated_sets, write_set
+from nmtkit.evaluation.translations import read_scores, translated_sets, write_set
 from nmtkit.stages import score
 from nmtkit.stages.chain import Chain
 

@@ -1,4 +1,4 @@
-"""Test sets of WMT since 2021: XML with documents, their source and references by translators."""
+"""Texts in XML: translation memories (TMX 1.4), and the test sets of WMT since 2021."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,47 @@ from nmtkit.sources.variants import Variants, listed
 from nmtkit.sources.xml_stream import elements
 
 Segments = dict[tuple[str, str], str]  # by the names of document and segment
+# Inline elements. The content of codes, which belong to the format of the original document, is not
+# text, but a sub-flow in them, such as a footnote or a title, is.
+TEXT = {"hi", "sub"}
+CODES = {"bpt", "ept", "it", "ph", "ut"}
+
+
+class Tmx(Source):
+    """A translation memory; units that lack a language are skipped."""
+
+    key = "tmx"
+    path_keys = ("tmx",)
+    title = "a translation memory"
+    form = "XML"
+
+    tmx: str
+
+    @classmethod
+    def recognizes(cls, head: str) -> bool:
+        return re.match(r"\s*(<[?!][^>]*>\s*)*<tmx[\s>]", head) is not None
+
+    def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
+        [text] = texts
+        for unit in elements(text.blocks(), str(text), "tu", root="tmx"):
+            segments: list[tuple[str, str]] = []
+            for variant in unit.iter("tuv"):
+                lang = variant.get("xml:lang", "") or variant.get("lang", "")  # as in TMX 1.1
+                found = ("".join(_text(segment)) for segment in variant.iter("seg"))
+                segments += ((lang, " ".join(each.split())) for each in found)
+            if segments and (pair := variants.choose(segments, str(text))):
+                yield pair
+
+
+def _text(element: Element, is_text: bool = True) -> Iterator[str]:
+    """Yield the text of an element; a sub-flow has a space on either side."""
+    if is_text:
+        yield element.text or ""
+    for child in element:
+        space = " " if child.tag == "sub" else ""
+        yield space
+        yield from _text(child, child.tag in TEXT or (is_text and child.tag not in CODES))
+        yield space + (child.tail or "") * is_text
 
 
 class WmtXml(Source):
@@ -32,10 +73,7 @@ class WmtXml(Source):
         return "doc" in tags and bool(tags & {"src", "ref"}) and "seg" in tags
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
-        """Yield each segment with its reference by each translator.
-
-        Segments without a reference and translators of a part are left out, and counted.
-        """
+        """Yield each segment with all references; those that are not complete are counted."""
         sides = _sides(texts)
         where = listed(map(str, texts))
         langs = list(dict.fromkeys(lang for lang, _ in sides))
