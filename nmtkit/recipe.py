@@ -1,7 +1,6 @@
-"""The schema of a recipe: typed, frozen, strict sections and what must hold among them.
+"""The schema of a recipe: what a result depends on, and nothing of the machine.
 
-What a result depends on is in the recipe; facts of the machine are not. Keys with a default came
-later. The default means "off" and is not part of a fingerprint, so that artifacts stay valid.
+Keys with a default came later. The default means "off" and is not part of a fingerprint.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -40,14 +39,12 @@ def _language(tag: object) -> Language:
         raise ValueError(str(error)) from None
 
 
-def _language_or_tree(tag: object) -> Language:
-    return TREE if tag == TREE.tag else _language(tag)
-
-
 # In fingerprints, all tags of a language are the same.
 _CANONICAL = PlainSerializer(lambda language: language.canonical, return_type=str)
 LanguageTag = Annotated[Language, PlainValidator(_language), _CANONICAL]
-LanguageTagOrTree = Annotated[Language, PlainValidator(_language_or_tree), _CANONICAL]
+LanguageTagOrTree = Annotated[
+    Language, PlainValidator(lambda tag: TREE if tag == TREE.tag else _language(tag)), _CANONICAL
+]
 
 
 class CorpusConfig(Section):
@@ -157,8 +154,7 @@ class TrainingConfig(Section):
     """Batches, schedule, optimizer and regularization (section 5)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
-    # Fine-tuning: the bundle whose weights training starts from. It must have this vocabulary and
-    # this [model], except for both dropouts.
+    # Fine-tuning: the bundle to start from, with this vocabulary and, but for dropout, [model].
     start_from: str | None = None
     max_steps: Count
     src_tokens_per_update: Count  # at most, including the EOS and without padding
@@ -173,8 +169,7 @@ class TrainingConfig(Section):
     checkpoint_every_steps: Count
     keep_checkpoints: Count
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
-    # Early stopping: training ends after this number of evaluations (every dev_every_steps) without
-    # a new best dev perplexity. The checkpoints up to the best one are averaged.
+    # Early stopping: after as many evaluations without a new best one, which averaging ends with.
     patience: Count | None = None
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ installed wheel and on any system: names have "/" and are sorted, and line ends 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -62,22 +62,16 @@ def other_code(manifest: Manifest) -> OtherCode:
 
 def hashes(rooms: Iterable[str]) -> dict[str, str]:
     """Return the hash of each room, such as "model/" or "symbols.py", as the process found it."""
-    return {room: _hash(room) for room in rooms}
+    return {room: _hash(PACKAGE / room) for room in rooms}
 
 
 @cache
-def _hash(room: str) -> str:
+def _hash(room: Path) -> str:
     content = hashlib.sha256()
-    for name, path in sorted(_files(PACKAGE / room)):
-        text = path.read_bytes().replace(b"\r\n", b"\n")
-        content.update(f"{name}\0{hashlib.sha256(text).hexdigest()}\n".encode())
-    return content.hexdigest()[:16]
-
-
-def _files(room: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each file that counts, by its name from the package on."""
-    for path in room.rglob("*") if room.is_dir() else [room]:
-        parts = path.relative_to(PACKAGE).parts
-        is_hidden = any(part.startswith((".", "__pycache__")) for part in parts)
+    paths = room.rglob("*") if room.is_dir() else [room]
+    for name, path in sorted((path.relative_to(PACKAGE).as_posix(), path) for path in paths):
+        is_hidden = any(part.startswith((".", "__pycache__")) for part in name.split("/"))
         if path.is_file() and not is_hidden and path.suffix not in NO_CODE:
-            yield "/".join(parts), path
+            text = path.read_bytes().replace(b"\r\n", b"\n")
+            content.update(f"{name}\0{hashlib.sha256(text).hexdigest()}\n".encode())
+    return content.hexdigest()[:16]

@@ -1,9 +1,7 @@
 """prepare: from raw parallel text to memory-mapped token ids (section 5.1).
 
-The training text is streamed twice: first to tokenize and clean it and count its words, then, once
-subwords are learned from these counts, to turn it into ids. Worker processes take chunks of lines,
-and their results are written in order, so the output does not depend on the number of workers. A
-journal records the progress every 100,000 pairs; a killed run resumes from there.
+The training text is streamed twice: to tokenize and clean it and count its words, then to turn it
+into ids. Results of workers are written in order, and a journal of them lets a killed run resume.
 """
 
 from collections import Counter
@@ -25,7 +23,7 @@ from nmtkit.corpus.moses import Tokenization
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
-from nmtkit.corpus.subword import BpeSubword, Subword
+from nmtkit.corpus.subword import CODES, BpeSubword, Subword
 from nmtkit.corpus.tokenizations import Tokenizations
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
@@ -241,15 +239,13 @@ def _tell_dropped(clean: _Clean) -> None:
 
 def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
-    if not journal["learned"]:
-        subword = _learn(chain, words)
-        journal.commit("learned", True, *subword.save(draft))
-        words.clear()
-        return subword
-    if isinstance(chain.recipe.subword, BundleConfig):
-        return chain.bundles["prepare"].text.subword
-    is_bpe = isinstance(chain.recipe.subword, BpeConfig)
-    return (BpeSubword if is_bpe else SentencePieceSubword).load(draft)
+    if journal["learned"]:
+        is_bpe = (draft / CODES).exists()
+        return (BpeSubword if is_bpe else SentencePieceSubword).load(draft)
+    subword = _learn(chain, words)
+    journal.commit("learned", True, *subword.save(draft))
+    words.clear()
+    return subword
 
 
 def _learn(chain: Chain, words: Counter[str]) -> Subword:

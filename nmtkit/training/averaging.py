@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -12,22 +11,19 @@ from nmtkit.errors import UserError
 from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import checkpoints, read_progress
 
-# Of the weights of two models. It is about 0 if they were drawn independently, however long they
-# are trained, and far above this for checkpoints of a training and fine-tunings of a model.
-LEAST_COSINE = 0.1
+LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
 
 
 def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
     """Return the last scheduled checkpoints in `directory` up to the best one, oldest first."""
-    newest_first = checkpoints(directory)[::-1]
-    best = read_progress(newest_first[0]).best
-    chosen = (
-        path
-        for path in newest_first
-        if (progress := read_progress(path)).scheduled
-        and (best is None or progress.step <= best.step)
-    )
-    return list(islice(chosen, n_checkpoints))[::-1]
+    existing = checkpoints(directory)
+    best = read_progress(existing[-1]).best
+    chosen: list[Path] = []
+    while existing and len(chosen) < n_checkpoints:
+        progress = read_progress(path := existing.pop())
+        if progress.scheduled and (best is None or progress.step <= best.step):
+            chosen.insert(0, path)
+    return chosen
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
