@@ -65,16 +65,14 @@ class CorpusConfig(Section):
     drop_duplicates: bool  # keep one of equal training pairs
     # Training pairs with a side that is also a line of one of these sets are dropped.
     drop_held_out: Annotated[tuple[AnySource, ...], Field(strict=False)] = ()
-    # Parsing (section 6.3): the target is trees, written as brackets and the words' tags, or with
-    # XX for each tag (Vinyals et al. 2015).
+    # Parsing (section 6.3): the target is trees, with the words' tags or XX (Vinyals et al. 2015).
     linearization: Literal["tags", "xx"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.min_tokens > self.max_tokens:
-            raise ValueError(
-                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
-            )
+        least, most = self.min_tokens, self.max_tokens
+        if least > most:
+            raise ValueError(f"min_tokens = {least} is more than max_tokens = {most}")
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang}")
         if (self.linearization is None) == (self.tgt_lang == TREE):
@@ -136,13 +134,13 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.positions != "learned" and self.d_model % 2:
+        size, kind = self.d_model, self.positions
+        if kind != "learned" and size % 2:
             raise ValueError(
-                f"d_model = {self.d_model} is odd, but positions = "
-                f'"{self.positions}" needs an even number'
+                f'd_model = {size} is odd, but positions = "{kind}" needs an even number'
             )
-        if self.positions == "fairseq" and self.d_model < 4:
-            raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
+        if kind == "fairseq" and size < 4:
+            raise ValueError(f'd_model = {size} is too small for positions = "fairseq"')
         return self
 
     def rows_for(self, n_tokens: int) -> int:
@@ -178,8 +176,7 @@ class TrainingConfig(Section):
         if self.patience and (not evaluated or evaluated % every):
             raise ValueError(
                 f"patience = {self.patience} needs a checkpoint at each evaluation, but "
-                f"dev_every_steps = {evaluated} is not a multiple of checkpoint_every_steps = "
-                f"{every}"
+                f"dev_every_steps = {evaluated} is no multiple of checkpoint_every_steps = {every}"
             )
         return self
 
@@ -195,8 +192,7 @@ class DecodingConfig(Section):
 
     # The paper uses 4; beams of hundreds translate worse, and soon exhaust memory.
     beam_size: Annotated[int, Field(ge=1, le=1_024)]
-    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
-    # With 100, the penalties of 10 tokens and more are infinite in float32.
+    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14); with 100, it is soon infinite.
     length_penalty: Annotated[float, Field(ge=0, le=10)]
     # Maximum length of a translation beyond that of its source.
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]

@@ -58,7 +58,7 @@ def _same_weights(chain: Chain) -> Path | None:
     code = {**chain.need("train").manifest.code, "average": chain.code["average"]}
     wanted = {**chain.depends_on("average"), "decoding": None}
     for artifact in chain.store.all("average"):
-        is_same = {**artifact.manifest.depends_on, "decoding": None} == wanted
-        if is_same and artifact.manifest.code == code:
+        made = artifact.manifest
+        if made.code == code and {**made.depends_on, "decoding": None} == wanted:
             return verify(artifact).path
     return None

@@ -33,8 +33,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "translate": ("test",),
     "score": ("scoring",),
 }
-# The keys of those sections that name text. A stage depends on the content of a user's files, not
-# on their paths.
+# The keys of those sections that name text; a stage depends on its content, not on the paths.
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("train", "dev", "drop_held_out"),
     "translate": ("sets",),

@@ -1,7 +1,6 @@
 """Which code the result of each stage depends on, and whether an artifact was made by it.
 
-The hash of a room, which is a folder or a file of the package, is the same in a checkout, in an
-installed wheel and on any system: names have "/" and are sorted, and line ends are "\\n".
+The hash of a room, a folder or a file of the package, is the same wherever it is installed.
 """
 
 import hashlib
@@ -18,8 +17,7 @@ NO_CODE = (".pyc", ".pyo", ".md")
 
 Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 
-# The rooms of nmtkit that the result of each stage depends on. Those of the stages before it are
-# recorded with what these made. What only checks, finds, shows or measures changes no result.
+# Besides those of the stages before it. What only checks, finds or shows changes no result.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "prepare": (
         *("sources/", "corpus/", "schema.py", "languages.py", "symbols.py", "stages/prepare.py"),

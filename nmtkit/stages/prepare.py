@@ -89,25 +89,19 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
         _tell(f"warning: {n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
     src, tgt = tokenizations(chain.recipe.corpus)
-    _write_dev(draft, dev, (src, tgt), subword)
+    tokenized = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
+    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
+        prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
+        with prepared.ids_writer(draft, "dev", side, n_tokens) as writer:
+            writer.append(ids)
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
     prepared.write_counts(draft, clean.counts, n_tokens)
     return {"workers": chain.machine.n_workers()}
 
 
-def _write_dev(
-    draft: Path, dev: list[Pair], how: tuple[Tokenization, Tokenization], subword: Subword
-) -> None:
-    """Write all lines of the development set, in the pieces that would be translated at once."""
-    tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
-    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
-        prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
-        with prepared.ids_writer(draft, "dev", side, subword.n_tokens) as writer:
-            writer.append(ids)
-
-
 def _in_pieces(tokenization: Tokenization, line: str) -> str:
+    """Tokenize a line in the pieces that would be translated at once."""
     if tokenization.is_of_trees:
         return tokenization.tokenize(line)
     return " ".join(map(tokenization.tokenize, split_long(line)))

@@ -1,7 +1,7 @@
 """The mean of several models' weights (section 6.1)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -39,7 +39,13 @@ def check_related(files: Sequence[Path]) -> None:
     """Raise a UserError unless the weights in `files` have grown from the same initial ones."""
     first = load_tensors(files[0])
     for file in files[1:]:
-        cosine = _cosine(first, load_tensors(file))
+        sums = torch.zeros(3, dtype=torch.float64)
+        for name, weight in load_tensors(file).items():
+            if weight.dim() == 2:  # gains and biases begin as the same in every model
+                a, b = weight.double().flatten(), first[name].double().flatten()
+                sums += torch.stack([a @ b, a @ a, b @ b])
+        product, square, other_square = sums.tolist()
+        cosine = product / math.sqrt(square * other_square)
         if not cosine >= LEAST_COSINE:
             raise UserError(
                 f"{file.parent} was trained from other initial weights than {files[0].parent} "
@@ -47,14 +53,3 @@ def check_related(files: Sequence[Path]) -> None:
                 "is noise; average checkpoints of one training or fine-tunings of one model, or "
                 "give both bundles to `nmtkit translate` as an ensemble"
             )
-
-
-def _cosine(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
-    """Return the cosine of all matrices; gains and biases begin as the same in every model."""
-    sums = torch.zeros(3, dtype=torch.float64)
-    for name, weight in ours.items():
-        if weight.dim() == 2:
-            a, b = weight.double().flatten(), theirs[name].double().flatten()
-            sums += torch.stack([a @ b, a @ a, b @ b])
-    product, square, other_square = sums.tolist()
-    return float(product / math.sqrt(square * other_square))

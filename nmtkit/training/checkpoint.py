@@ -1,8 +1,7 @@
 """Checkpoints: all that training needs to resume, published whole.
 
 There is no random state, because data order and dropout are functions of the seed and the step.
-The last two checkpoints have moments too, so that training resumes even if one is damaged. What is
-damaged is never deleted for that reason.
+The last two have moments, in case one is damaged, which is never a reason to delete it.
 """
 
 import math
@@ -122,10 +121,8 @@ def read_origin(checkpoint: Artifact) -> Origin:
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
-        raise DamagedError(
-            f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})",
-            "restore it from a copy",
-        ) from None
+        reason = f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})"
+        raise DamagedError(reason, "restore it from a copy") from None
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
@@ -178,9 +175,8 @@ def read_progress(path: Path) -> Progress:
     """Return the progress of the checkpoint at `path`; raise DamagedError if there is none."""
     progress = files.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
-        raise DamagedError(
-            f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
-        )
+        reason = f"{path / PROGRESS} is that of step {progress.step:,}"
+        raise DamagedError(reason, "restore it from a copy")
     return progress
 
 
@@ -205,7 +201,12 @@ def forget_old(directory: Path, keep: int) -> None:
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
     open_directory(existing[-1])
-    scheduled = [path for path in existing if _may_be_scheduled(path)]
+    scheduled = []
+    for path in existing:
+        with suppress(DamagedError):
+            if not read_progress(path).scheduled:
+                continue
+        scheduled.append(path)
     kept = scheduled[-keep:]
     if newest.best is not None:
         best = _name(newest.best.step)
@@ -229,10 +230,3 @@ def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
 
 def _name(step: int) -> str:
     return f"step-{step:08d}"
-
-
-def _may_be_scheduled(path: Path) -> bool:
-    try:
-        return read_progress(path).scheduled
-    except DamagedError:
-        return True

@@ -130,7 +130,9 @@ class Trainer:
         # (2,): the smoothed loss and the negative log-likelihood, sums over tokens
         sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
         for micro_step, batch in work.batches:
-            _seed_dropout(self.config.seed, work.step, micro_step)
+            # Dropout is a function of seed and step, so that resuming needs no random state.
+            mixed = np.random.SeedSequence([self.config.seed, work.step, micro_step])
+            torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]) % 2**63)
             sums += self.backward.add(batch, 1 / work.tgt_tokens)
         self._gradients.finish()
         self.group.sum_(sums)
@@ -165,9 +167,3 @@ def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2)
                 yield coming.popleft().result()
         while coming:
             yield coming.popleft().result()
-
-
-def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
-    """Make dropout a function of seed and step, so that resuming needs no random state."""
-    mixed = np.random.SeedSequence([seed, step, micro_step]).generate_state(1, np.uint64)
-    torch.manual_seed(int(mixed[0]) % 2**63)
