@@ -7,10 +7,7 @@ from nmtkit.visible import visible
 
 
 class UserError(Exception):
-    """A mistake that the user can fix, in one sentence: what is wrong, where, what to do.
-
-    It is a single line without control characters, even if it quotes a hostile file.
-    """
+    """A mistake that the user can fix, in one line: what is wrong, where, what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(visible(message))
@@ -52,13 +49,11 @@ def shown_differences(
 ) -> tuple[str, str] | None:
     """Return how each of two mappings differs from the other, such as ("d_k = 2", "d_k = 4")."""
     keys = [key for key in ours if ours[key] != theirs[key]]
-    if not keys:
-        return None
     one, other = (
         ", ".join(f"{key} = {shortened(json.dumps(side[key]))}" for key in keys)
         for side in (ours, theirs)
     )
-    return one, other
+    return (one, other) if keys else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

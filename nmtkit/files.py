@@ -1,8 +1,7 @@
 """Files and folders that are whole or absent: written beside their place, synced, then renamed.
 
-Drafts have names of their own. In a folder of nmtkit's own, the draft of NAME.json is NAME.partial,
-and the next writer replaces what a killed one left. Beside a place that a user names, drafts lie in
-the folder .NAME.nmtkit, which a mark tells from one of the user's.
+In a folder of nmtkit's own, the draft of NAME.json is NAME.partial. Beside a place that a user
+names, drafts lie in the folder .NAME.nmtkit, which a mark tells from one of the user's.
 """
 
 import errno
@@ -157,9 +156,8 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
-    If another process holds it, `say` is told after a second; without it, BusyError is raised. The
-    `note` is the second line of the file, the first names this process; without it, neither is
-    written.
+    If another process holds it, `say` is told after a second; without it, BusyError is raised. With
+    a `note`, it is the second line of the file, and the first names this process.
     """
     how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with path.open("a+", encoding="utf-8") as file:
@@ -280,14 +278,14 @@ def beside(place: Path) -> Iterator[Path]:
     """Provide a path for what becomes `place`; what is left there is found again."""
     folder = place.with_name(f".{place.name}.nmtkit")
     mark, draft = folder / MARK, folder / "draft"
-    if os.path.lexists(folder) and not (
-        folder.is_dir() and not folder.is_symlink() and (mark.exists() or not any(folder.iterdir()))
-    ):
+    with suppress(FileExistsError):
+        folder.mkdir()
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    if not is_folder or not (mark.exists() or not any(folder.iterdir())):
         raise UserError(
             f"{folder}, where the draft of {place} is to be, is not nmtkit's; move it away, or "
             "name another place"
         )
-    folder.mkdir(exist_ok=True)
     with locked(mark, f"{place} is being written", note={}):
         if not mark.exists():  # another process deleted it after this one had opened it
             raise BusyError(f"{place} was being written by another process; try again")

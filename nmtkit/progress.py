@@ -1,7 +1,4 @@
-"""Live progress on a terminal, plain lines elsewhere.
-
-All of it goes to standard error, so that results can be piped.
-"""
+"""Live progress on a terminal, plain lines elsewhere; all on standard error."""
 
 import os
 import sys
@@ -87,15 +84,11 @@ def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
         yield plain
         plain.say_line()
         return
+    fitting = Column(no_wrap=True, overflow="ellipsis")  # cut off in a narrow terminal
     columns = [
-        TextColumn("{task.description}", markup=False, table_column=_fitting()),
+        TextColumn("{task.description}", markup=False, table_column=fitting),
         BarColumn(bar_width=max(6, min(24, (console.width - 40) // 5))),
-        TextColumn("{task.fields[state]}", markup=False, table_column=_fitting()),
+        TextColumn("{task.fields[state]}", markup=False, table_column=fitting),
     ]
     with Progress(*columns, console=console) as bar:
         yield Task(name, total, unit, bar)
-
-
-def _fitting() -> Column:
-    """A column that is cut off in a narrow terminal."""
-    return Column(no_wrap=True, overflow="ellipsis")

@@ -1,8 +1,4 @@
-"""Where a result comes from: the recipe, as it was named, and the checkout that ran it.
-
-It is recorded with the measurements of an artifact, not in its manifest: equal inputs give equal
-manifests whoever asks for them.
-"""
+"""Where a result comes from: the recipe, as it was named, and the checkout that ran it."""
 
 import hashlib
 import os

@@ -1,7 +1,6 @@
-"""The schema of a recipe: typed, frozen, strict sections and what must hold among them.
+"""The schema of a recipe: what a result depends on, and nothing of the machine.
 
-What a result depends on is in the recipe; facts of the machine are not. Keys with a default came
-later. The default means "off" and is not part of a fingerprint, so that artifacts stay valid.
+Keys with a default came later. The default means "off" and is not part of a fingerprint.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -41,14 +40,12 @@ def _language(tag: object) -> Language:
         raise ValueError(str(error)) from None
 
 
-def _language_or_tree(tag: object) -> Language:
-    return TREE if tag == TREE.tag else _language(tag)
-
-
 # In fingerprints, all tags of a language are the same.
 _CANONICAL = PlainSerializer(lambda language: language.canonical, return_type=str)
 LanguageTag = Annotated[Language, PlainValidator(_language), _CANONICAL]
-LanguageTagOrTree = Annotated[Language, PlainValidator(_language_or_tree), _CANONICAL]
+LanguageTagOrTree = Annotated[
+    Language, PlainValidator(lambda tag: TREE if tag == TREE.tag else _language(tag)), _CANONICAL
+]
 
 
 class CorpusConfig(Section):
@@ -69,16 +66,14 @@ class CorpusConfig(Section):
     drop_duplicates: bool  # keep one of equal training pairs
     # Training pairs with a side that is also a line of one of these sets are dropped.
     drop_held_out: Annotated[tuple[AnySource, ...], Field(strict=False)] = ()
-    # Parsing (section 6.3): the target is trees, written as brackets and the words' tags, or with
-    # XX for each tag (Vinyals et al. 2015).
+    # Parsing (section 6.3): the target is trees, with the words' tags or XX (Vinyals et al. 2015).
     linearization: Literal["tags", "xx"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.min_tokens > self.max_tokens:
-            raise ValueError(
-                f"min_tokens = {self.min_tokens} is more than max_tokens = {self.max_tokens}"
-            )
+        least, most = self.min_tokens, self.max_tokens
+        if least > most:
+            raise ValueError(f"min_tokens = {least} is more than max_tokens = {most}")
         if self.src_lang == self.tgt_lang:
             raise ValueError(f"src_lang and tgt_lang are both {self.src_lang}")
         if (self.linearization is None) == (self.tgt_lang == TREE):
@@ -140,13 +135,13 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.positions != "learned" and self.d_model % 2:
+        size, kind = self.d_model, self.positions
+        if kind != "learned" and size % 2:
             raise ValueError(
-                f"d_model = {self.d_model} is odd, but positions = "
-                f'"{self.positions}" needs an even number'
+                f'd_model = {size} is odd, but positions = "{kind}" needs an even number'
             )
-        if self.positions == "fairseq" and self.d_model < 4:
-            raise ValueError(f'd_model = {self.d_model} is too small for positions = "fairseq"')
+        if kind == "fairseq" and size < 4:
+            raise ValueError(f'd_model = {size} is too small for positions = "fairseq"')
         return self
 
     def rows_for(self, n_tokens: int) -> int:
@@ -158,8 +153,7 @@ class TrainingConfig(Section):
     """Batches, schedule, optimizer and regularization (section 5)."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)]
-    # Fine-tuning: the bundle whose weights training starts from. It must have this vocabulary and
-    # this [model], except for both dropouts.
+    # Fine-tuning: the bundle to start from, with this vocabulary and, but for dropout, [model].
     start_from: str | None = None
     max_steps: Count
     src_tokens_per_update: Count  # at most, including the EOS and without padding
@@ -174,8 +168,7 @@ class TrainingConfig(Section):
     checkpoint_every_steps: Count
     keep_checkpoints: Count
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
-    # Early stopping: training ends after this number of evaluations (every dev_every_steps) without
-    # a new best dev perplexity. The checkpoints up to the best one are averaged.
+    # Early stopping: after as many evaluations without a new best one, which averaging ends with.
     patience: Count | None = None
 
     @model_validator(mode="after")
@@ -184,8 +177,7 @@ class TrainingConfig(Section):
         if self.patience and (not evaluated or evaluated % every):
             raise ValueError(
                 f"patience = {self.patience} needs a checkpoint at each evaluation, but "
-                f"dev_every_steps = {evaluated} is not a multiple of checkpoint_every_steps = "
-                f"{every}"
+                f"dev_every_steps = {evaluated} is no multiple of checkpoint_every_steps = {every}"
             )
         return self
 
@@ -201,8 +193,7 @@ class DecodingConfig(Section):
 
     # The paper uses 4; beams of hundreds translate worse, and soon exhaust memory.
     beam_size: Annotated[int, Field(ge=1, le=1_024)]
-    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14)
-    # With 100, the penalties of 10 tokens and more are infinite in float32.
+    # alpha of ((5 + length) / 6) ** alpha (GNMT, equation 14); with 100, it is soon infinite.
     length_penalty: Annotated[float, Field(ge=0, le=10)]
     # Maximum length of a translation beyond that of its source.
     max_extra_tokens: Annotated[int, Field(ge=0, le=1_000)]

@@ -97,34 +97,22 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _parse(text: str) -> dict[str, Any]:
     """Parse TOML; raise TOMLDecodeError also for what Python cannot parse."""
+    # Python cannot print the former, and parse no more of the latter.
+    if re.search("0[xob][0-9A-Fa-f_]{100}|[0-9_]{4300}", text):
+        raise tomllib.TOMLDecodeError("a number has too many digits")
     try:
-        if re.search("0[xob][0-9A-Fa-f_]{100}", text):  # Python can parse it, but not print it
-            raise ValueError
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
-    except ValueError:  # Python parses at most 4,300 decimal digits
-        raise tomllib.TOMLDecodeError("a number has too many digits") from None
     except RecursionError:
         raise tomllib.TOMLDecodeError("brackets are nested too deeply") from None
 
 
-def _with_absolute_files(value: Any, folder: Path) -> Any:
+def _with_absolute_files(value: Any, folder: Path, is_path: bool = False) -> Any:
     """Resolve the user's own files relative to the recipe that names them."""
     if isinstance(value, list):
-        return [_with_absolute_files(each, folder) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: _absolute(inner, folder) if key in PATH_KEYS else _with_absolute_files(inner, folder)
-        for key, inner in value.items()
-    }
-
-
-def _absolute(value: Any, folder: Path) -> Any:
-    if isinstance(value, list):
-        return [_absolute(each, folder) for each in value]
-    is_path = isinstance(value, str) and not value.startswith("$")
+        return [_with_absolute_files(each, folder, is_path) for each in value]
+    if isinstance(value, dict) and not is_path:
+        return {k: _with_absolute_files(v, folder, k in PATH_KEYS) for k, v in value.items()}
+    is_path = is_path and isinstance(value, str) and not value.startswith("$")
     return str(folder / value) if is_path else value
 
 
@@ -177,7 +165,7 @@ def _first_problem(error: ValidationError, document: dict[str, Any]) -> str:
         return message
     where = _key_path(first["loc"], document)
     if not isinstance(first["input"], dict):
-        where += f" = {_shown(first['input'])}"
+        where += f" = {shortened(json.dumps(first['input'], ensure_ascii=False, default=str))}"
     return f"{where}: {message}"
 
 
@@ -194,10 +182,3 @@ def _key_path(location: tuple[int | str, ...], document: Any) -> str:
     section, _, inner = place.removeprefix(".").partition(".")
     is_table = isinstance(document.get(location[0]), dict)
     return f"[{section}] {inner}".rstrip() if is_table else section
-
-
-def _shown(value: object) -> str:
-    try:
-        return shortened(json.dumps(value, ensure_ascii=False, default=str))
-    except (ValueError, RecursionError):  # too many digits, or too deeply nested
-        return "..."

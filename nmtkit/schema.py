@@ -40,10 +40,12 @@ class Section(BaseModel):
 
 def sections_with(key: str, schema: type[Section]) -> list[str]:
     """Return `section.key` for each section of `schema` that has this key."""
-    found = [
-        f"{name}.{key}"
+    sections = {
+        name: get_args(field.annotation) or (field.annotation,)
         for name, field in schema.model_fields.items()
-        for kind in get_args(field.annotation) or (field.annotation,)
-        if isinstance(kind, type) and issubclass(kind, Section) and key in kind.model_fields
+    }
+    return [
+        f"{name}.{key}"
+        for name, kinds in sections.items()
+        if any(key in getattr(kind, "model_fields", ()) for kind in kinds)
     ]
-    return list(dict.fromkeys(found))  # a section may be of several kinds

@@ -1,10 +1,8 @@
 """Artifacts: directories that are published whole, found by fingerprint and never overwritten.
 
-An artifact is written as a draft next to its final place, under a lock against a second writer.
-To publish it, hash and sync every file, write the manifest last, and rename the draft. A directory
-with its final name is therefore complete, even after a kill or on a full disk. A manifest contains
-no time, host or path, so that equal inputs give equal bytes, and a hash of itself; measurements are
-in files of their own, which nothing protects.
+An artifact is written as a draft beside its place, under a lock, and renamed once every file is
+hashed and synced: what has its final name is complete. A manifest contains no time, host or path,
+so that equal inputs give equal bytes; measurements are in files of their own, without a hash.
 """
 
 import hashlib
@@ -197,12 +195,9 @@ class Store:
     ) -> Artifact:
         """Publish the draft of the artifact; its manifest does not name the files `measured`."""
         draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
-        facts = {
-            **measurements,
-            "host": socket.gethostname(),
-            "published": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        files.write_json(draft / MEASUREMENTS, facts)
+        where = {"host": socket.gethostname()}
+        when = {"published": datetime.now(UTC).isoformat(timespec="seconds")}
+        files.write_json(draft / MEASUREMENTS, {**measurements, **where, **when})
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
@@ -224,7 +219,7 @@ def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[
     """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
     names = {path.relative_to(draft).as_posix(): path for path in sorted(draft.rglob("*"))}
     entries = {
-        name: _entry(path)
+        name: {"bytes": path.stat().st_size, "sha256": files.sha256_of(path)}
         for name, path in names.items()
         if path.is_file() and name.split("/")[0] != TEMPORARY and name not in (MANIFEST, *measured)
     }
@@ -244,22 +239,14 @@ def withdraw(path: Path, name: str) -> None:
     files.sync(path)
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": files.sha256_of(path)}
-
-
 def open_directory(path: Path) -> Artifact:
     """Open the published folder at `path`; raise DamagedError if a file has another size."""
     if not _is_regular(path, MANIFEST):
-        raise DamagedError(
-            f"{path} is not a finished artifact: it has no {MANIFEST}",
-            "choose another one, or make it again",
-        )
+        what = f"{path} is not a finished artifact: it has no {MANIFEST}"
+        raise DamagedError(what, "choose another one, or make it again")
     if (found := files.read_record(path / MANIFEST, _Versioned).format) != FORMAT:
-        raise DamagedError(
-            f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}",
-            "make it again",
-        )
+        what = f"{path} has format {shown(found)}, but this version of nmtkit reads {FORMAT}"
+        raise DamagedError(what, "make it again")
     manifest = files.read_sealed(path / MANIFEST, Manifest)
     for name, expected in manifest.files.items():
         if difference := _difference(path, name, expected, hashed=False):

@@ -1,4 +1,1 @@
-"""The five stages, and the chain that joins them.
-
-The only room that sees recipe, artifacts and libraries together.
-"""
+"""The five stages, and the chain that joins them: recipe, artifacts and libraries."""

@@ -7,7 +7,7 @@ from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.decoding.bundle import write_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import DamagedError, Record, check_room, read_record, write_json
+from nmtkit.files import DamagedError, check_room, read_json, write_json
 from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, open_directory, verify
@@ -23,14 +23,10 @@ def run(chain: Chain) -> Artifact:
     return chain.make("average", lambda draft: _average(chain, draft))
 
 
-class _Averaged(Record):
-    steps: list[int]
-
-
 def averaged_steps(bundle: Artifact) -> list[int]:
     """Return the steps whose checkpoints are averaged in a bundle that `run` published."""
-    verify(bundle, AVERAGED)
-    return read_record(bundle.file(AVERAGED), _Averaged).steps
+    steps: list[int] = read_json(verify(bundle, AVERAGED).file(AVERAGED))["steps"]
+    return steps
 
 
 def _average(chain: Chain, draft: Path) -> dict[str, Any]:
@@ -52,8 +48,7 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(weights, Path):
         check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
-    text = prepared.files_of_a_bundle()
-    write_bundle(draft, text, model, chain.recipe.decoding, weights)
+    write_bundle(draft, prepared.files_of_a_bundle(), model, chain.recipe.decoding, weights)
     write_json(draft / AVERAGED, {"steps": steps})
     return {"averaged_steps": steps}
 
@@ -63,7 +58,7 @@ def _same_weights(chain: Chain) -> Path | None:
     code = {**chain.need("train").manifest.code, "average": chain.code["average"]}
     wanted = {**chain.depends_on("average"), "decoding": None}
     for artifact in chain.store.all("average"):
-        is_same = {**artifact.manifest.depends_on, "decoding": None} == wanted
-        if is_same and artifact.manifest.code == code:
+        made = artifact.manifest
+        if made.code == code and {**made.depends_on, "decoding": None} == wanted:
             return verify(artifact).path
     return None

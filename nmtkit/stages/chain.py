@@ -17,7 +17,7 @@ from nmtkit.reporting.code import code_note
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
-from nmtkit.stages.code import Code, other_code, present_code
+from nmtkit.stages.code import other_code, present_code
 from nmtkit.stages.note import read_note
 from nmtkit.store import Artifact, Store, fingerprint_of
 from nmtkit.training.metrics import CHECKPOINTS, DIVERGED, WHAT_HELPS
@@ -33,8 +33,7 @@ STAGES: Mapping[str, tuple[str, ...]] = {
     "translate": ("test",),
     "score": ("scoring",),
 }
-# The keys of those sections that name text. A stage depends on the content of a user's files, not
-# on their paths.
+# The keys of those sections that name text; a stage depends on its content, not on the paths.
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "prepare": ("train", "dev", "drop_held_out"),
     "translate": ("sets",),
@@ -59,12 +58,8 @@ class Chain:
         remake: Collection[str] = (),
     ) -> None:
         """Chain the stages of `recipe`, which the user named `command`, and has `overrides`."""
-        self.recipe = recipe
-        self.machine = machine
-        self.command = command
-        self.overrides = overrides
-        self.remake = remake
-        self.code = present_code()
+        self.recipe, self.machine, self.code = recipe, machine, present_code()
+        self.command, self.overrides, self.remake = command, overrides, remake
         self.store = Store(machine.runs_dir)
         self.fetch = partial(fetch, machine=machine)
         self._said_of_code: set[str] = set()
@@ -93,11 +88,7 @@ class Chain:
         return bundles
 
     def depends_on(self, stage: str) -> dict[str, Any]:
-        """Return everything that an artifact of `stage` depends on.
-
-        That is not the code of nmtkit, so that a new version retrains nobody. Only what `--remake`
-        makes beside an artifact of other code depends on it too, and is found first from then on.
-        """
+        """Return everything that an artifact of `stage` depends on: its code only by `--remake`."""
         depends: dict[str, Any] = {name: self.recipe.section(name) for name in STAGES[stage]}
         for key in INPUTS.get(stage, ()):
             for section in STAGES[stage]:
@@ -129,10 +120,9 @@ class Chain:
             draft = self.store.draft_place(stage, fingerprint)  # others begin anew by themselves
             note = read_note(draft) if stage == "train" else None
             return note is not None and note.code not in ({}, self.code[stage])
-        then = made.manifest.code
-        upstream = self._upstream(stage)
-        before = upstream.manifest.code if upstream else {}  # it may have been made anew since
-        return then != {**then, **before, stage: self.code[stage]}
+        upstream = self._upstream(stage)  # it may have been made anew since
+        now = {**(upstream.manifest.code if upstream else {}), stage: self.code[stage]}
+        return not now.items() <= made.manifest.code.items()
 
     def _upstream(self, stage: str) -> Artifact | None:
         """Return the artifact that `stage` reads, if it exists."""
@@ -193,12 +183,11 @@ class Chain:
         if existing := self.store.find(stage, fingerprint):
             self.tell_code(existing)
             return existing
-        code_before: Code = {}
         if bundle := self.bundles.get(stage):
             self.tell_code(bundle.artifact)
         if upstream := self._upstream(stage):
             self.tell_code(upstream)
-            code_before = upstream.manifest.code
+        before = upstream.manifest.code if upstream else {}
         run = provenance(self.recipe.name, self.command, self.overrides).model_dump()
         note = {"run": run, "upstream": depends_on.get("upstream", {})}
         with self.store.draft(stage, fingerprint, resume=resume, note=note) as draft:
@@ -212,7 +201,7 @@ class Chain:
                 fingerprint,
                 depends_on=depends_on,
                 measurements={"seconds": round(time.monotonic() - begin, 3), **measurements},
-                code={**code_before, stage: noted.code if noted else self.code[stage]},
+                code={**before, stage: noted.code if noted else self.code[stage]},
                 made_by={"precision": noted.precision} if noted else {},
                 measured=measured,
             )
@@ -233,8 +222,7 @@ def fetch(file: RemoteFile, machine: Machine) -> Path:
 
 def why_diverged(chain: Chain, draft: Path) -> str | None:
     """Return why the training in `draft` was refused as diverged, and what to do, if it was."""
-    note = draft / CHECKPOINTS / DIVERGED
-    if not note.is_file():
-        return None
-    what = note.read_text(encoding="utf-8")
-    return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
+    if (note := draft / CHECKPOINTS / DIVERGED).is_file():
+        what = note.read_text(encoding="utf-8")
+        return f"{what}; `{chain.command_of('train')}` tries again; {WHAT_HELPS}"
+    return None

@@ -1,11 +1,10 @@
 """Which code the result of each stage depends on, and whether an artifact was made by it.
 
-The hash of a room, which is a folder or a file of the package, is the same in a checkout, in an
-installed wheel and on any system: names have "/" and are sorted, and line ends are "\\n".
+The hash of a room, a folder or a file of the package, is the same wherever it is installed.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +17,7 @@ NO_CODE = (".pyc", ".pyo", ".md")
 
 Code = Mapping[str, Mapping[str, str]]  # of each stage, the hashes of its rooms
 
-# The rooms of nmtkit that the result of each stage depends on. Those of the stages before it are
-# recorded with what these made. What only checks, finds, shows or measures changes no result.
+# Besides those of the stages before it. What only checks, finds or shows changes no result.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     "prepare": (
         *("sources/", "corpus/", "schema.py", "languages.py", "symbols.py", "stages/prepare.py"),
@@ -62,22 +60,16 @@ def other_code(manifest: Manifest) -> OtherCode:
 
 def hashes(rooms: Iterable[str]) -> dict[str, str]:
     """Return the hash of each room, such as "model/" or "symbols.py", as the process found it."""
-    return {room: _hash(room) for room in rooms}
+    return {room: _hash(PACKAGE / room) for room in rooms}
 
 
 @cache
-def _hash(room: str) -> str:
+def _hash(room: Path) -> str:
     content = hashlib.sha256()
-    for name, path in sorted(_files(PACKAGE / room)):
-        text = path.read_bytes().replace(b"\r\n", b"\n")
-        content.update(f"{name}\0{hashlib.sha256(text).hexdigest()}\n".encode())
-    return content.hexdigest()[:16]
-
-
-def _files(room: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each file that counts, by its name from the package on."""
-    for path in room.rglob("*") if room.is_dir() else [room]:
-        parts = path.relative_to(PACKAGE).parts
-        is_hidden = any(part.startswith((".", "__pycache__")) for part in parts)
+    paths = room.rglob("*") if room.is_dir() else [room]
+    for name, path in sorted((path.relative_to(PACKAGE).as_posix(), path) for path in paths):
+        is_hidden = any(part.startswith((".", "__pycache__")) for part in name.split("/"))
         if path.is_file() and not is_hidden and path.suffix not in NO_CODE:
-            yield "/".join(parts), path
+            text = path.read_bytes().replace(b"\r\n", b"\n")
+            content.update(f"{name}\0{hashlib.sha256(text).hexdigest()}\n".encode())
+    return content.hexdigest()[:16]

@@ -1,8 +1,7 @@
 """Continue a shorter training: the same one with a smaller max_steps, finished or stopped.
 
-max_steps only decides where training ends. There, a checkpoint is saved and dev is evaluated,
-whatever their intervals. If the longer training does neither at this step, both are dropped, so
-that its artifact is the same as without the shorter one.
+What the shorter one saved and evaluated because it ended is dropped, unless the longer one does it
+at this step too, so that its artifact is the same as without the shorter one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,9 +63,7 @@ def _share(training: TrainingConfig, place: Path, max_steps: int, directory: Pat
     def is_due(step: int, every: int) -> bool:
         return step < max_steps or (every > 0 and step % every == 0)
 
-    lines = [
-        line for folder in (place, place / CHECKPOINTS) for line in read_metrics(folder / METRICS)
-    ]
+    lines = read_metrics(place / METRICS) + read_metrics(place / CHECKPOINTS / METRICS)
     if lines and not is_due(lines[-1]["step"], training.dev_every_steps):
         lines[-1] |= dict.fromkeys(OF_DEV)
     write_metrics(directory / METRICS, lines)

@@ -1,7 +1,4 @@
-"""A journal of finished parts, kept beside their files, so that a killed run can be resumed.
-
-The stages prepare and translate have one, and so has the translation of a user's file.
-"""
+"""A journal of finished parts, kept beside their files, so that a killed run can be resumed."""
 
 import hashlib
 from collections.abc import Mapping
@@ -41,16 +38,12 @@ class _Beginning:
                 self.sha256.update(block)
                 self.n_bytes += len(block)
 
-    def entry(self) -> File:
-        return File(bytes=self.n_bytes, sha256=self.sha256.hexdigest())
+    def entry(self) -> dict[str, Any]:
+        return {"bytes": self.n_bytes, "sha256": self.sha256.hexdigest()}
 
 
 class Journal:
-    """The committed parts of a draft, and the files that they filled.
-
-    A draft that was begun from something else or by another version, or whose files are not as they
-    were committed, byte for byte, is emptied.
-    """
+    """The committed parts of a draft, and the files that they filled, or else it is emptied."""
 
     def __init__(self, folder: Path, draft: Path, made_by: Mapping[str, str]) -> None:
         """Open the journal in `folder`, which is `draft` or lies in it."""
@@ -86,7 +79,7 @@ class Journal:
         content = {
             "made_by": self._made_by,
             "parts": self._parts,
-            "files": {name: file.entry().model_dump() for name, file in self._files.items()},
+            "files": {name: file.entry() for name, file in self._files.items()},
         }
         files.write_whole(self._path, files.canonical_json(files.sealed(content)))
 
@@ -103,7 +96,7 @@ class Journal:
             if not path.is_file():
                 raise damaged(f"{path} is missing", self._draft)
             file.extend(path, committed.bytes)
-            if file.entry() != committed:
+            if file.entry() != committed.model_dump():
                 raise damaged(f"{path} was changed since it was written", self._draft)
             self._files[name] = file
         self._parts = told.parts

@@ -13,14 +13,11 @@ NOTE = "note.json"  # in the temporary files of a draft
 
 
 class Note(Record):
-    """What a training depends on, and how its steps were computed.
-
-    A precision, and the hash of a room, that changed in between are several, joined by "+".
-    """
+    """What a training depends on, and how its steps were computed."""
 
     depends_on: dict[str, Any]
-    precision: str = ""
-    code: dict[str, str] = Field(default={})
+    precision: str = ""  # if it changed in between: several, joined by "+"
+    code: dict[str, str] = Field(default={})  # likewise, the hash of each room
 
     def continued(self, step: int, precision: str, code: Mapping[str, str]) -> "Note":
         """Return the note once this precision and code compute the steps from `step` on."""

@@ -1,9 +1,7 @@
 """prepare: from raw parallel text to memory-mapped token ids (section 5.1).
 
-The training text is streamed twice: first to tokenize and clean it and count its words, then, once
-subwords are learned from these counts, to turn it into ids. Worker processes take chunks of lines,
-and their results are written in order, so the output does not depend on the number of workers. A
-journal records the progress every 100,000 pairs; a killed run resumes from there.
+The training text is streamed twice: to tokenize and clean it and count its words, then to turn it
+into ids. Results of workers are written in order, and a journal of them lets a killed run resume.
 """
 
 from collections import Counter
@@ -24,7 +22,7 @@ from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES
 from nmtkit.corpus.sentencepieces import SentencePieceSubword, learn_sentencepieces
 from nmtkit.corpus.store import PackedIds
-from nmtkit.corpus.subword import BpeSubword, Subword
+from nmtkit.corpus.subword import CODES, BpeSubword, Subword
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,
@@ -89,25 +87,19 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     if n_unknown := prepared.count_unknown(draft, n_tokens):  # by the vocabulary of a bundle
         _tell(f"warning: {n_unknown:,} tokens are unknown: the vocabulary lacks their characters")
     src, tgt = tokenizations(chain.recipe.corpus)
-    _write_dev(draft, dev, (src, tgt), subword)
+    tokenized = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
+    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
+        prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
+        with prepared.ids_writer(draft, "dev", side, n_tokens) as writer:
+            writer.append(ids)
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
     prepared.write_counts(draft, clean.counts, n_tokens)
     return {"workers": chain.machine.n_workers()}
 
 
-def _write_dev(
-    draft: Path, dev: list[Pair], how: tuple[Tokenization, Tokenization], subword: Subword
-) -> None:
-    """Write all lines of the development set, in the pieces that would be translated at once."""
-    tokenized = [(_in_pieces(how[0], src), _in_pieces(how[1], tgt)) for src, tgt in dev]
-    for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
-        prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
-        with prepared.ids_writer(draft, "dev", side, subword.n_tokens) as writer:
-            writer.append(ids)
-
-
 def _in_pieces(tokenization: Tokenization, line: str) -> str:
+    """Tokenize a line in the pieces that would be translated at once."""
     if tokenization.is_of_trees:
         return tokenization.tokenize(line)
     return " ".join(map(tokenization.tokenize, split_long(line)))
@@ -239,15 +231,13 @@ def _tell_dropped(clean: _Clean) -> None:
 
 def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
-    if not journal["learned"]:
-        subword = _learn(chain, words)
-        journal.commit("learned", True, *subword.save(draft))
-        words.clear()
-        return subword
-    if isinstance(chain.recipe.subword, BundleConfig):
-        return chain.bundles["prepare"].text.subword
-    is_bpe = isinstance(chain.recipe.subword, BpeConfig)
-    return (BpeSubword if is_bpe else SentencePieceSubword).load(draft)
+    if journal["learned"]:
+        is_bpe = (draft / CODES).exists()
+        return (BpeSubword if is_bpe else SentencePieceSubword).load(draft)
+    subword = _learn(chain, words)
+    journal.commit("learned", True, *subword.save(draft))
+    words.clear()
+    return subword
 
 
 def _learn(chain: Chain, words: Counter[str]) -> Subword:

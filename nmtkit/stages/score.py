@@ -9,7 +9,7 @@ from nmtkit import progress
 from nmtkit.evaluation.bleu import count_scores
 from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.plain_text import warnings
-from nmtkit.evaluation.translations import TranslatedSet, translated_sets, write_scores
+from nmtkit.evaluation.translations import translated_sets, write_scores
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
 
@@ -32,7 +32,8 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
             continue
         progress.say(f"score: {each.name}")
         if of_trees:
-            found = {"bracket_f1": _bracket_f1(each, hyps, references)}
+            repaired = sum(map(bool, each.repairs()))
+            found = {"bracket_f1": {**bracket_f1(hyps, references[0]), "repaired": repaired}}
         else:
             found = count_scores(
                 hyps,
@@ -44,12 +45,6 @@ def _score(chain: Chain, draft: Path) -> dict[str, Any]:
         scores[each.name] = {**found, "test_set": describe(each.name, *references)}
     write_scores(draft, scores)
     return {}
-
-
-def _bracket_f1(
-    of_set: TranslatedSet, hyps: Sequence[str], references: Sequence[Sequence[str]]
-) -> dict[str, Any]:
-    return {**bracket_f1(hyps, references[0]), "repaired": sum(map(bool, of_set.repairs()))}
 
 
 def describe(name: str, *references: Sequence[str]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,7 @@ from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
-# Dev BLEU during training is for monitoring: a few lines, greedy search, a few seconds. It depends
-# only on sections of the recipe that the checkpoints depend on too.
-DEV_LINES = 200
+DEV_LINES = 200  # for monitoring, in a few seconds, by what the checkpoints depend on too
 GREEDY = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=50)
 GREEDY_PARSING = DecodingConfig(beam_size=1, length_penalty=0.0, max_extra_tokens=300)
 
@@ -144,8 +142,14 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
                 should_stop=lambda: bool(signals),
             )
     where = f"after step {done.step:,} of {recipe.training.max_steps:,}"
-    if not is_over(recipe.training, done):
-        _stop(signals, group, where)
+    if not is_over(recipe.training, done):  # by a signal to this process or another one
+        number = signals[0] if signals else signal.SIGTERM
+        if not group.is_first:
+            raise AlreadyReported(128 + number)
+        raise Stopped(
+            f"stopped by {number.name} {where}, which is saved; the same command resumes there",
+            exit_code=128 + number,
+        )
     if done.step < recipe.training.max_steps and done.best is not None:
         progress.say(
             f"train: ends {where}: no better dev perplexity in {done.best.n_worse:,} evaluations "
@@ -213,12 +217,12 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | N
         hyps = [translation.text for translation in translations]
         if reporter:
             reporter.curves.samples = [*zip(src, refs, hyps, strict=True)]
+        how = f"first {len(refs)} lines of dev, greedy"
         if corpus.linearization:
             f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
-            how = f"first {len(refs)} lines of dev, greedy"
             return {"dev_bracket_f1": f1, "dev_sacrebleu_how": how}
         bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
-        how = f"first {len(refs)} lines of dev, greedy, plain text; {bleu['signature']}"
+        how += f", plain text; {bleu['signature']}"
         return {"dev_sacrebleu": bleu["score"], "dev_sacrebleu_how": how}
 
     return evaluate
@@ -231,9 +235,8 @@ class _Reporter:
         recipe, model, device = chain.recipe, trainer.model, trainer.group.device
         page = chain.store.place("train", chain.fingerprint("train")).with_suffix(".html")
         progress.say(f"train: curves are in {page}; reload the page for newer ones")
-        peak = 0.0
-        if device.type == "cuda":
-            peak = measured_peak(device, PEAK_SECONDS, trainer.acceleration.dtype)
+        is_gpu, dtype = device.type == "cuda", trainer.acceleration.dtype
+        peak = measured_peak(device, PEAK_SECONDS, dtype) if is_gpu else 0.0
         self._chain, self._trainer, self._draft, self._task = chain, trainer, draft, task
         self.curves = Curves(page, recipe.name, recipe.description, recipe.training.max_steps)
         self._speed = Speed(
@@ -308,12 +311,11 @@ def _reporter(chain: Chain, trainer: Trainer, draft: Path) -> Iterator[_Reporter
         yield None
         return
     total = chain.recipe.training.max_steps
-    with progress.task("train", unit="steps", total=total) as task:
-        reporter = _Reporter(chain, trainer, draft, task)
-        try:
-            yield reporter
-        finally:
-            reporter.close()
+    with (
+        progress.task("train", unit="steps", total=total) as task,
+        closing(_Reporter(chain, trainer, draft, task)) as reporter,
+    ):
+        yield reporter
 
 
 def _remember(signals: list[signal.Signals], number: signal.Signals) -> None:
@@ -322,14 +324,3 @@ def _remember(signals: list[signal.Signals], number: signal.Signals) -> None:
         progress.say("train: finishing this step, then saving; signal again to stop at once")
     except OSError:  # after SIGHUP, the terminal is gone
         progress.mute()
-
-
-def _stop(signals: list[signal.Signals], group: Group, where: str) -> None:
-    """Stop because of a signal to this process or another one."""
-    number = signals[0] if signals else signal.SIGTERM
-    if not group.is_first:
-        raise AlreadyReported(128 + number)
-    raise Stopped(
-        f"stopped by {number.name} {where}, which is saved; the same command resumes there",
-        exit_code=128 + number,
-    )

@@ -74,12 +74,9 @@ def _rating(translation: Translation) -> dict[str, Any]:
 def _translate_in_parts(
     translator: Translator, name: str, lines: Sequence[str], journal: Journal
 ) -> tuple[list[Translation], float]:
-    """Translate the `lines` that no earlier run did, and return the seconds of all.
-
-    Lines of like length make a part, so that its batches are full.
-    """
+    """Translate the `lines` that no earlier run did, and return the seconds of all."""
     size = PART_LINES[translator.engine.device]
-    by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))
+    by_length = sorted(range(len(lines)), key=lambda i: -len(lines[i]))  # for full batches
     told = journal[name] or {"lines": 0, "seconds": 0.0}
     path = journal.folder / f"{name}.jsonl"  # finished translations, in the order they came
     begin = time.monotonic() - told["seconds"]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from nmtkit.fast.gpu import Graph, has_flash_attention
-from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
 from nmtkit.training.batches import Batch
@@ -22,13 +21,9 @@ class Acceleration:
     """How a gradient is computed. It changes the gradient only by rounding."""
 
     dtype: torch.dtype = torch.float32  # of activations; weights and gradient sums are float32
-    # Rows of constant length. The other two techniques need constant shapes.
-    static: bool = False
-    # torch.compile of the layers fuses the elementwise operations between two products into one
-    # pass over memory. One encoder and one decoder layer are compiled, and reused for the others.
-    compiled: bool = False
-    # One CUDA graph of the forward and backward pass. The host need not launch its kernels.
-    captured: bool = False
+    static: bool = False  # rows of constant length, which the other two techniques need
+    compiled: bool = False  # torch.compile of a layer of each kind, reused for the others
+    captured: bool = False  # one CUDA graph of both passes: the host need not launch its kernels
 
     @classmethod
     def of(
@@ -48,10 +43,6 @@ class Acceleration:
         """Return it in words."""
         names = [each for each in ("static", "compiled", "captured") if getattr(self, each)]
         return ", ".join([self.precision, *names])
-
-    def capacity(self, max_tokens: int, max_seqlen: int) -> Capacity | None:
-        """Return the constant shape for `max_tokens` tokens in sentences of up to `max_seqlen`."""
-        return Capacity.of(max(max_tokens, max_seqlen), max_seqlen) if self.static else None
 
 
 def has_compiler() -> bool:
@@ -77,10 +68,7 @@ class Backward:
                 layer.compile(dynamic=False, fullgraph=True)
 
     def add(self, batch: Batch, scale: float) -> Tensor:
-        """Add `scale` times the gradient of the batch's smoothed loss.
-
-        Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
-        """
+        """Add `scale` times the gradient; return (2,) float64: sums of smoothed loss and nll."""
         if not self.captured:
             device = batch.src.device
             return self._compute(batch, torch.full((), scale, dtype=torch.float64, device=device))

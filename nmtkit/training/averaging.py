@@ -1,8 +1,7 @@
 """The mean of several models' weights (section 6.1)."""
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -12,22 +11,19 @@ from nmtkit.errors import UserError
 from nmtkit.tensors import load_tensors
 from nmtkit.training.checkpoint import checkpoints, read_progress
 
-# Of the weights of two models. It is about 0 if they were drawn independently, however long they
-# are trained, and far above this for checkpoints of a training and fine-tunings of a model.
-LEAST_COSINE = 0.1
+LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
 
 
 def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
     """Return the last scheduled checkpoints in `directory` up to the best one, oldest first."""
-    newest_first = checkpoints(directory)[::-1]
-    best = read_progress(newest_first[0]).best
-    chosen = (
-        path
-        for path in newest_first
-        if (progress := read_progress(path)).scheduled
-        and (best is None or progress.step <= best.step)
-    )
-    return list(islice(chosen, n_checkpoints))[::-1]
+    existing = checkpoints(directory)
+    best = read_progress(existing[-1]).best
+    chosen: list[Path] = []
+    while existing and len(chosen) < n_checkpoints:
+        progress = read_progress(path := existing.pop())
+        if progress.scheduled and (best is None or progress.step <= best.step):
+            chosen.insert(0, path)
+    return chosen
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
@@ -43,7 +39,13 @@ def check_related(files: Sequence[Path]) -> None:
     """Raise a UserError unless the weights in `files` have grown from the same initial ones."""
     first = load_tensors(files[0])
     for file in files[1:]:
-        cosine = _cosine(first, load_tensors(file))
+        sums = torch.zeros(3, dtype=torch.float64)
+        for name, weight in load_tensors(file).items():
+            if weight.dim() == 2:  # gains and biases begin as the same in every model
+                a, b = weight.double().flatten(), first[name].double().flatten()
+                sums += torch.stack([a @ b, a @ a, b @ b])
+        product, square, other_square = sums.tolist()
+        cosine = product / math.sqrt(square * other_square)
         if not cosine >= LEAST_COSINE:
             raise UserError(
                 f"{file.parent} was trained from other initial weights than {files[0].parent} "
@@ -51,14 +53,3 @@ def check_related(files: Sequence[Path]) -> None:
                 "is noise; average checkpoints of one training or fine-tunings of one model, or "
                 "give both bundles to `nmtkit translate` as an ensemble"
             )
-
-
-def _cosine(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> float:
-    """Return the cosine of all matrices; gains and biases begin as the same in every model."""
-    sums = torch.zeros(3, dtype=torch.float64)
-    for name, weight in ours.items():
-        if weight.dim() == 2:
-            a, b = weight.double().flatten(), theirs[name].double().flatten()
-            sums += torch.stack([a @ b, a @ a, b @ b])
-    product, square, other_square = sums.tolist()
-    return float(product / math.sqrt(square * other_square))

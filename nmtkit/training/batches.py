@@ -1,8 +1,4 @@
-"""Which sentence pairs make an update (section 5.1), and how they are packed.
-
-The updates of an epoch are a pure function of (seed, epoch, lengths). This file does not know the
-number of devices, so the order of the data cannot depend on it.
-"""
+"""Which sentence pairs make an update (section 5.1), by seed, epoch and lengths alone; packing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -96,13 +92,12 @@ def updates(
 ) -> Iterator[Update]:
     """Yield updates without end, starting with update `index` of `epoch`.
 
-    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, without padding. Pairs
-    with a side longer than `max_length` are left out; every other pair occurs once per epoch, and
-    each epoch has its own order. With `like_lengths`, the pairs of an update have similar lengths
-    (section 5.1), which are those of the longer side, as in the paper's published code.
+    An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, without padding. Each
+    epoch has every pair within `max_length` once, in an order of its own. With `like_lengths`, the
+    pairs of an update have similar lengths (section 5.1): those of the longer side.
 
-    Deviation: that code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts pairs as they
-    are read into buckets by length, of which base has two for each power of 2.
+    Deviation: the paper's published code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts
+    pairs, as they are read, into buckets by length, of which base has two for each power of 2.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     usable = np.flatnonzero(pairs.are_within(max_length))
@@ -128,11 +123,8 @@ def updates(
 
 
 def shuffled(n: int, *, seed: int, epoch: int) -> Ints:
-    """Return a permutation of 0 .. n - 1 that depends on no machine and no library version.
-
-    numpy's generators may change, so the numbers are sorted by SplitMix64 (Steele et al. 2014) of
-    (seed, epoch, number). It is a bijection: no two keys are equal, and any sort gives this order.
-    """
+    """Return a permutation of 0 .. n - 1 that depends on no machine and no library version."""
+    # By SplitMix64 (Steele et al. 2014), a bijection: no two keys are equal.
     with np.errstate(over="ignore"):
         key = _splitmix64(np.array([seed], dtype=np.uint64))
         key = _splitmix64(key + np.uint64(epoch))

@@ -1,15 +1,12 @@
 """Checkpoints: all that training needs to resume, published whole.
 
 There is no random state, because data order and dropout are functions of the seed and the step.
-The last two checkpoints have moments too, so that training resumes even if one is damaged.
-
-A folder `step-N` was complete when it got its name, and is renamed before it is deleted. If it is
-not complete, it was damaged; it is never deleted for that reason.
+The last two have moments, in case one is damaged, which is never a reason to delete it.
 """
 
 import math
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -80,45 +77,41 @@ class Snapshot:
     @classmethod
     def of(cls, model: nn.Module, optimizer: torch.optim.Adam, progress: Progress) -> "Snapshot":
         """Copy weights and moments."""
-        parameters = dict(model.named_parameters())
-        moments = {
-            f"{moment}.{name}": optimizer.state[parameter][moment]
-            for name, parameter in parameters.items()
-            for moment in MOMENTS
-        }
-        return cls(_copied(parameters), _copied(moments), progress)
+        weights, moments = {}, {}
+        for name, parameter in model.named_parameters():
+            weights[name] = parameter.detach().to("cpu", copy=True)
+            for moment in MOMENTS:
+                value = optimizer.state[parameter][moment]
+                moments[f"{moment}.{name}"] = value.to("cpu", copy=True)
+        return cls(weights, moments, progress)
 
     def publish(self, directory: Path, origin: Origin | None = None) -> Path:
         """Publish `step-N` in `directory` and return its path."""
-        place = directory / _name(self.progress.step)
-        draft = _empty_draft(place)
-        save_tensors(self.weights, draft / WEIGHTS)
-        save_tensors(self.moments, draft / OPTIMIZER)
         told = origin.model_dump(mode="json", exclude_defaults=True) if origin else {}
-        _publish(draft, place, self.progress, told)
-        return place
+        with _draft(directory, self.progress, told) as draft:
+            save_tensors(self.weights, draft / WEIGHTS)
+            save_tensors(self.moments, draft / OPTIMIZER)
+        return directory / _name(self.progress.step)
 
 
 def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
     """Publish the checkpoint at `path` in `directory` too; large files are shared, not copied."""
     # The new manifest must not vouch for damaged files.
-    artifact, progress = verify(open_directory(path)), read_progress(path)
-    place = directory / path.name
-    draft = _empty_draft(place)
-    for name in {*artifact.manifest.files} - {PROGRESS}:
-        files.share_file(path / name, draft / name)
+    manifest, progress = verify(open_directory(path)).manifest, read_progress(path)
     shared = progress.model_copy(update={"scheduled": progress.scheduled and scheduled})
-    _publish(draft, place, shared, artifact.manifest.depends_on)
+    with _draft(directory, shared, manifest.depends_on) as draft:
+        for name in {*manifest.files} - {PROGRESS}:
+            files.share_file(path / name, draft / name)
 
 
-def _empty_draft(place: Path) -> Path:
+@contextmanager
+def _draft(directory: Path, progress: Progress, origin: Mapping[str, Any]) -> Iterator[Path]:
+    """Provide an empty folder, which is published as `step-N` at the end of the `with` block."""
+    place = directory / _name(progress.step)
     draft = place.with_suffix(DRAFT)
     files.delete(draft)
     draft.mkdir(parents=True)
-    return draft
-
-
-def _publish(draft: Path, place: Path, progress: Progress, origin: Mapping[str, Any]) -> None:
+    yield draft
     files.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
     publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
 
@@ -128,22 +121,19 @@ def read_origin(checkpoint: Artifact) -> Origin:
     try:
         return Origin.model_validate(checkpoint.manifest.depends_on)
     except ValidationError as error:
-        raise DamagedError(
-            f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})",
-            "restore it from a copy",
-        ) from None
+        reason = f"{checkpoint.path / MANIFEST} is damaged ({files.first_problem(error)})"
+        raise DamagedError(reason, "restore it from a copy") from None
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.Adam) -> Progress:
     """Load a checkpoint's weights and moments into `model` and `optimizer`."""
     progress = verify_resumable(path)
     load_weights(model, path / WEIGHTS)
-    parameters = dict(model.named_parameters())
     moments = load_tensors(path / OPTIMIZER)
-    adam_steps = progress.step - progress.skipped
-    for name, parameter in parameters.items():
+    adam_steps = float(progress.step - progress.skipped)
+    for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {
-            "step": torch.tensor(float(adam_steps), device=parameter.device),
+            "step": torch.tensor(adam_steps, device=parameter.device),
             **{moment: moments[f"{moment}.{name}"].to(parameter) for moment in MOMENTS},
         }
     return progress
@@ -185,9 +175,8 @@ def read_progress(path: Path) -> Progress:
     """Return the progress of the checkpoint at `path`; raise DamagedError if there is none."""
     progress = files.read_record(path / PROGRESS, Progress)
     if path.name != _name(progress.step):
-        raise DamagedError(
-            f"{path / PROGRESS} is that of step {progress.step:,}", "restore it from a copy"
-        )
+        reason = f"{path / PROGRESS} is that of step {progress.step:,}"
+        raise DamagedError(reason, "restore it from a copy")
     return progress
 
 
@@ -202,10 +191,9 @@ def last_step(directory: Path) -> int:
 
 
 def forget_old(directory: Path, keep: int) -> None:
-    """Delete all but the last `keep` scheduled checkpoints, once the newest can be read back.
+    """Delete all but the last `keep` scheduled checkpoints, and of most their moments.
 
-    With early stopping, also keep the last `keep` up to the best one. The last two of all keep
-    their moments. Also delete what a kill left of drafts and of deleted checkpoints.
+    With early stopping, also keep the last `keep` up to the best one.
     """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
         files.delete(left)
@@ -213,7 +201,12 @@ def forget_old(directory: Path, keep: int) -> None:
     if not existing or not (newest := read_progress(existing[-1])).scheduled:
         return
     open_directory(existing[-1])
-    scheduled = [path for path in existing if _may_be_scheduled(path)]
+    scheduled = []
+    for path in existing:
+        with suppress(DamagedError):
+            if not read_progress(path).scheduled:
+                continue
+        scheduled.append(path)
     kept = scheduled[-keep:]
     if newest.best is not None:
         best = _name(newest.best.step)
@@ -237,14 +230,3 @@ def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
 
 def _name(step: int) -> str:
     return f"step-{step:08d}"
-
-
-def _may_be_scheduled(path: Path) -> bool:
-    try:
-        return read_progress(path).scheduled
-    except DamagedError:
-        return True
-
-
-def _copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: each.detach().to("cpu", copy=True) for name, each in tensors.items()}

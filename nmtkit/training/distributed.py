@@ -1,16 +1,14 @@
 """Data-parallel training: the group of processes, their gradient sums, and how they end together.
 
-Each process computes some micro-batches of an update, and the gradients are summed over the
-processes: their number changes an update only by rounding. torchrun's agent starts and watches the
-processes and describes them in environment variables, which only this file reads.
+Each process computes some micro-batches of an update, and the gradients are summed: the number of
+processes changes an update only by rounding. torchrun tells of them in environment variables.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,11 +16,7 @@ from torch import Tensor, nn
 
 from nmtkit.errors import AlreadyReported, UserError, is_out_of_memory
 
-Item = TypeVar("Item")
-
-# A dead process is noticed at once, by its agent and by its closed connections; this timeout is for
-# one that hangs. The first process evaluates and saves while the others wait.
-TIMEOUT = timedelta(minutes=30)
+TIMEOUT = timedelta(minutes=30)  # of a process that hangs; the first one evaluates and saves
 LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost another one and is not itself at fault
 UNSET_RANK = "let torchrun set these environment variables, or unset RANK to train in one process"
 FAILED = "nmtkit/failed"  # in torchrun's store, the number of processes that ended with a UserError
@@ -40,10 +34,6 @@ class Group:
     def is_first(self) -> bool:
         """Whether this process is the one that writes files and messages."""
         return self.rank == 0
-
-    def share(self, items: Sequence[Item]) -> Sequence[Item]:
-        """Return this process's share of `items`: every `size`-th one."""
-        return items[self.rank :: self.size]
 
     def sum_(self, values: Tensor) -> None:
         """Sum `values` over the processes, in place."""
@@ -88,15 +78,11 @@ class Group:
 
 
 class GradientSums:
-    """The gradients of a model, summed over the micro-batches of an update and over a group.
-
-    Several processes keep them in one tensor, which is sent at once, and so does a GPU, since a
-    CUDA graph needs each gradient at a fixed address.
-    """
+    """The gradients of a model, summed over the micro-batches of an update and over a group."""
 
     def __init__(self, model: nn.Module, group: Group) -> None:
         self._model, self._group = model, group
-        self._all: Tensor | None = None
+        self._all: Tensor | None = None  # to be sent at once; a CUDA graph needs fixed addresses
         if group.size > 1 or group.device.type == "cuda":
             parameters = list(model.parameters())
             sizes = [parameter.numel() for parameter in parameters]
@@ -129,11 +115,7 @@ def is_worker() -> bool:
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """Join the processes that torchrun started, or be the only one if it started none.
-
-    If several processes raise a UserError, the first raises it and the others `AlreadyReported`.
-    torchrun ends the processes that still wait; those that it starts again exit at once.
-    """
+    """Join the processes that torchrun started, or be the only one if it started none."""
     if not is_worker():
         yield Group(0, 1, device)
         return
@@ -162,7 +144,7 @@ def join(device: torch.device) -> Iterator[Group]:
         yield Group(rank, size, device)
         may_end = True
     except (UserError, OSError):
-        if store.add(FAILED, 1) > 1:
+        if store.add(FAILED, 1) > 1:  # torchrun ends those that wait; new ones end at once
             raise AlreadyReported(1) from None
         raise
     finally:

@@ -1,8 +1,7 @@
 """Training processes on one machine: torchrun's agent starts, watches and ends them.
 
-torchrun's own rendezvous is made for several machines: it listens on every address, without
-authentication, and unpickles what it finds in its store. On one machine nothing listens beyond the
-loopback interface, and nothing is unpickled.
+Unlike with torchrun's own rendezvous, nothing listens beyond the loopback interface, and nothing
+that is found in a store is unpickled.
 """
 
 import logging
@@ -80,10 +79,7 @@ class _OneMachine(StaticTCPRendezvous):
         port = listener.getsockname()[1]
         super().__init__(LOOPBACK, port, rank=0, world_size=1, run_id=uuid.uuid4().hex, timeout=0)
         self._store = dist.TCPStore(  # type: ignore[attr-defined]
-            *(LOOPBACK, port),
-            is_master=True,
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
+            LOOPBACK, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
         )
 
     def next_rendezvous(self) -> RendezvousInfo:

@@ -22,9 +22,7 @@ from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot
 from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
 
-# Consecutive steps without a finite loss and gradient that end a run. A single one may be due to
-# unusual data; the next steps have other data.
-MAX_SKIPPED = 5
+MAX_SKIPPED = 5  # steps in a row without a finite loss and gradient end a run; one may be the data
 
 Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` of `Metrics`
 
@@ -43,9 +41,7 @@ def train(
 ) -> Progress:
     """Train from the last intact checkpoint in `directory` to the recipe's last step.
 
-    Only the first process of the group writes, evaluates and reports. Checkpoints tell their
-    `origin`; damaged ones newer than the last intact one are moved `aside`. If `should_stop`
-    returns true after a step in any process, all save and end.
+    Damaged checkpoints are moved `aside`. If any process `should_stop`, all save and end.
     """
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
@@ -63,7 +59,8 @@ def train(
                 publishing.result()
             if group.is_first and _is_due(config.dev_every_steps, metrics.step, config.max_steps):
                 try:
-                    metrics = _evaluated(metrics, trainer, dev_pairs, evaluate)
+                    found = _evaluated(trainer, dev_pairs, evaluate)
+                    metrics = replace(metrics, **found)
                 except DivergedError:
                     publishing.result()
                     raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
@@ -79,7 +76,8 @@ def train(
             stopping = group.any(should_stop())
             if group.is_first and (is_due or stopping):
                 publishing.result()
-                if not _are_weights_finite(trainer.model):
+                weights = [each.detach() for each in trainer.model.parameters()]
+                if not torch.nn.utils.get_total_norm(weights).isfinite():
                     raise _diverged(f"weights after step {progress.step:,}", directory)
                 if progress.scheduled or stopping:
                     snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
@@ -97,13 +95,6 @@ def is_over(config: TrainingConfig, progress: Progress) -> bool:
     if config.patience and progress.best and progress.best.n_worse >= config.patience:
         return True
     return progress.step == config.max_steps
-
-
-def better(best: Best | None, step: int, perplexity: float) -> Best:
-    """Return the best evaluation, once that of `step` is known."""
-    if best is None or perplexity < best.perplexity:
-        return Best(step=step, perplexity=perplexity)
-    return best.model_copy(update={"n_worse": best.n_worse + 1})
 
 
 def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
@@ -131,16 +122,11 @@ def _is_due(every: int, step: int, max_steps: int) -> bool:
     return step == max_steps or (every > 0 and step % every == 0)
 
 
-def _evaluated(
-    metrics: Metrics,
-    trainer: Trainer,
-    dev_pairs: Pairs,
-    evaluate: Evaluate,
-) -> Metrics:
+def _evaluated(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
     model, device = trainer.model, trainer.group.device
     with torch.compiler.set_stance("force_eager"):  # dev batches have many shapes
         found = perplexity(model, dev_pairs, device=device, max_tokens=trainer.max_tokens)
-        return replace(metrics, dev_perplexity=found, **evaluate(model))
+        return {"dev_perplexity": found, **evaluate(model)}
 
 
 @torch.no_grad()
@@ -162,7 +148,11 @@ def _advanced(
     best, config = progress.best, trainer.config
     is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
     if is_dev_due and not metrics.skipped:  # the best step must have a checkpoint
-        best = better(best, metrics.step, trainer.group.first(metrics.dev_perplexity or 0.0))
+        perplexity = trainer.group.first(metrics.dev_perplexity or 0.0)
+        if best is None or perplexity < best.perplexity:
+            best = Best(step=metrics.step, perplexity=perplexity)
+        else:
+            best = best.model_copy(update={"n_worse": best.n_worse + 1})
     return Progress(
         step=metrics.step,
         epoch=work.update.epoch,
@@ -173,11 +163,6 @@ def _advanced(
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
         best=best,
     )
-
-
-def _are_weights_finite(model: Transformer) -> bool:
-    weights = [parameter.detach() for parameter in model.parameters()]
-    return bool(torch.nn.utils.get_total_norm(weights).isfinite())
 
 
 def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: int) -> None:

@@ -10,9 +10,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn.functional import linear
 
-# Rows of logits in memory at a time. On a CPU 512 rows of 10,000 are 20 MB, which its last cache
-# can hold. A GPU takes an update of the paper at once, 1.9 GB in bfloat16, and writes the gradient
-# of the matrix once.
+# Rows of logits in memory at a time: on a CPU what its last cache can hold, on a GPU an update.
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
 FILLER = -1  # the target where there is none, because a row has a constant length
 

@@ -3,8 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -81,15 +81,14 @@ def read_metrics(path: Path, n_bytes: int | None = None) -> list[dict[str, Any]]
 
 def speed_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Summarize the speed of the steps that were measured, as an artifact records it."""
-    seconds, src_tokens, tgt_tokens = (
-        sum(line[name] for line in lines) for name in ("seconds", "src_tokens", "tgt_tokens")
-    )
+    names = ("seconds", "src_tokens", "tgt_tokens")
+    sums = {f"timed_{name}": sum(line[name] for line in lines) for name in names}
+    seconds, tokens = sums["timed_seconds"], sums["timed_tgt_tokens"]
     return {
+        **sums,
         "timed_steps": len(lines),
         "timed_seconds": round(seconds, 3),
-        "timed_src_tokens": src_tokens,
-        "timed_tgt_tokens": tgt_tokens,
-        "tgt_tokens_per_second": round(tgt_tokens / seconds, 1) if seconds else None,
+        "tgt_tokens_per_second": round(tokens / seconds, 1) if seconds else None,
     }
 
 
@@ -99,22 +98,15 @@ def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-@contextmanager
-def continue_metrics(
-    path: Path, step: int, group: "Group", say: Callable[[str], None]
-) -> Iterator[IO[str]]:
+def continue_metrics(path: Path, step: int, group: "Group", say: Callable[[str], None]) -> IO[str]:
     """Open the file to append, without lines after `step`; only the first process writes."""
-    if not group.is_first:
-        with Path(os.devnull).open("w", encoding="utf-8", newline="\n") as nowhere:
-            yield nowhere
-        return
-    found = read_metrics(path)
-    kept = [line for line in found if line["step"] <= step]
-    if found and not step:
-        say(
-            f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no checkpoint; "
-            "training begins at the first step"
-        )
-    write_metrics(path, kept)
-    with path.open("a", encoding="utf-8", newline="\n", buffering=1) as file:
-        yield file
+    if group.is_first:
+        found = read_metrics(path)
+        if found and not step:
+            say(
+                f"train: step {found[-1]['step']:,} was reached, but {path.parent} has no "
+                "checkpoint; training begins at the first step"
+            )
+        write_metrics(path, (line for line in found if line["step"] <= step))
+    place = path if group.is_first else Path(os.devnull)
+    return place.open("a", encoding="utf-8", newline="\n", buffering=1)

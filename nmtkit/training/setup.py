@@ -17,8 +17,7 @@ from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.trainer import Trainer
 
-# A micro-batch must be somewhat larger than a process's share of an update. Otherwise, what does
-# not fit makes one more micro-batch, and all other processes wait for it.
+# How much larger a micro-batch is than a process's share of an update, so that all of it fits.
 SLACK = 1.05
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
@@ -81,18 +80,18 @@ def deterministic() -> Iterator[None]:
 
 def beginning(trainer: Trainer) -> Iterator[str]:
     """Yield a sentence for each thing that the user should know as training begins."""
-    group, model, pairs = trainer.group, trainer.model.config, trainer.pairs
+    group, longest = trainer.group, trainer.model.config.max_positions
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
     yield (
         f"{n_parameters:,} parameters on {of_several}{group.device.type}, "
         f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
     )
-    within = pairs.are_within(model.max_positions)
+    within = trainer.pairs.are_within(longest)
     if n_longer := int(np.count_nonzero(~within)):
         yield (
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
-            f"[model] max_positions = {model.max_positions:,} tokens"
+            f"[model] max_positions = {longest:,} tokens"
         )
     if trainer.acceleration.static and not trainer.acceleration.compiled:
         yield (

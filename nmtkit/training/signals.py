@@ -1,7 +1,4 @@
-"""What stops training from outside: signals, and the end of the agent that started a process.
-
-This file does not import torch, which takes longer than an agent may live.
-"""
+"""What stops training from outside. No torch here: its import may take longer than an agent."""
 
 import os
 import signal
@@ -12,9 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-# The same signal may come twice: `timeout` sends it to the process and to its group, a scheduler to
-# all processes of a job, whose agent passes it on to them.
-SAME_SIGNAL_S = 1.0
+SAME_SIGNAL_S = 1.0  # it may come twice: of `timeout`, or of a scheduler and of the agent
 
 AGENT = "NMTKIT_AGENT"  # environment variable: the process id of nmtkit's own agent
 CHECK_EVERY_S = 0.5
@@ -34,12 +29,8 @@ def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-    is_nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    before = {
-        each: signal.signal(each, handle)
-        for each in STOPPING
-        if not (each == signal.SIGHUP and is_nohup)
-    }
+    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
+    before = {each: signal.signal(each, handle) for each in STOPPING if each not in ignored}
     try:
         yield
     finally:
@@ -48,11 +39,7 @@ def on_stop_signal(stop: Callable[[signal.Signals], None]) -> Iterator[None]:
 
 
 def end_with_agent() -> None:
-    """If an agent started this process, end it within about `CHECK_EVERY_S` of the agent's end.
-
-    The process does not finish its work: the agent may have been killed for lack of memory,
-    and the processes wait for each other inside torch, where no signal handler runs.
-    """
+    """If an agent started this process, end it at once, also inside torch, when the agent ends."""
     if AGENT in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
         agent = int(os.environ.get(AGENT, os.getppid()))
         threading.Thread(target=_watch, args=(agent,), daemon=True).start()

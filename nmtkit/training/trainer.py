@@ -10,20 +10,13 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from nmtkit.fast.accelerate import accelerate
+from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import (
-    Batch,
-    Pairs,
-    Update,
-    micro_batches,
-    pack,
-    updates,
-)
+from nmtkit.training.batches import Batch, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
@@ -69,7 +62,9 @@ class Trainer:
         )
         self._gradients = GradientSums(model, group)
         self.backward = Backward(model, config.label_smoothing, acceleration)
-        self._capacity = acceleration.capacity(max_tokens, model.config.max_positions)
+        longest = model.config.max_positions
+        shape = Capacity.of(max(max_tokens, longest), longest)
+        self._capacity = shape if acceleration.static else None
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -99,13 +94,9 @@ class Trainer:
             self.backward.add(batch, 0.0)
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
-        """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead of time.
-
-        On a CPU, a second thread that calls torch has OpenMP threads of its own. Where there are
-        more of them than cores, GNU OpenMP lets them sleep between operations instead of spinning,
-        which makes steps slower.
-        """
+        """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead."""
         numbered = enumerate(islice(self.updates(after), n_steps), start=after.step + 1)
+        # A second thread would have OpenMP threads of its own, which slow down those of a step.
         if self.group.device.type == "cpu":
             return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
@@ -113,17 +104,15 @@ class Trainer:
     def work_of(self, step: int, update: Update, max_tokens: int | None = None) -> Work:
         """Pack this process's share of `update`, in smaller micro-batches if asked to."""
         pairs, capacity, group = self.pairs, self._capacity, self.group
-        batches = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
-        return Work(
-            step,
-            update,
-            int(pairs.src_lengths[update.pairs].sum()),
-            int(pairs.tgt_lengths[update.pairs].sum()),
-            [
-                (micro_step, pack(pairs, chosen, capacity).to(group.device))
-                for micro_step, chosen in group.share(list(enumerate(batches)))
-            ],
+        groups = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
+        batches = [
+            (micro_step, pack(pairs, groups[micro_step], capacity).to(group.device))
+            for micro_step in range(group.rank, len(groups), group.size)
+        ]
+        src_tokens, tgt_tokens = (
+            int(lengths[update.pairs].sum()) for lengths in (pairs.src_lengths, pairs.tgt_lengths)
         )
+        return Work(step, update, src_tokens, tgt_tokens, batches)
 
     def step(self, work: Work) -> Metrics:
         """Do one step: the gradient of the update's loss per target token, then Adam."""
@@ -136,7 +125,17 @@ class Trainer:
         )
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = rate
-        sums = self._add_up_gradients(work)
+        self.model.train()
+        self._gradients.clear()
+        # (2,): the smoothed loss and the negative log-likelihood, sums over tokens
+        sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
+        for micro_step, batch in work.batches:
+            # Dropout is a function of seed and step, so that resuming needs no random state.
+            mixed = np.random.SeedSequence([self.config.seed, work.step, micro_step])
+            torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]) % 2**63)
+            sums += self.backward.add(batch, 1 / work.tgt_tokens)
+        self._gradients.finish()
+        self.group.sum_(sums)
         norm = self._gradients.norm()
         # Adam's own switch, made for mixed precision: if it is 1, weights, moments and the count of
         # Adam's steps stay as they are. Deciding on the device avoids waiting for the host.
@@ -157,21 +156,6 @@ class Trainer:
             time.perf_counter() - begin,
         )
 
-    def _add_up_gradients(self, work: Work) -> Tensor:
-        """Compute the gradient, summed over micro-batches and processes.
-
-        Returns (2,) float64: the smoothed loss and the negative log-likelihood, sums over tokens.
-        """
-        self.model.train()
-        self._gradients.clear()
-        sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
-        for micro_step, batch in work.batches:
-            _seed_dropout(self.config.seed, work.step, micro_step)
-            sums += self.backward.add(batch, 1 / work.tgt_tokens)
-        self._gradients.finish()
-        self.group.sum_(sums)
-        return sums
-
 
 def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:
     """Yield `make(item)` for each item in order, computed in a thread `n_ahead` items early."""
@@ -183,9 +167,3 @@ def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2)
                 yield coming.popleft().result()
         while coming:
             yield coming.popleft().result()
-
-
-def _seed_dropout(seed: int, step: int, micro_step: int) -> None:
-    """Make dropout a function of seed and step, so that resuming needs no random state."""
-    mixed = np.random.SeedSequence([seed, step, micro_step]).generate_state(1, np.uint64)
-    torch.manual_seed(int(mixed[0]) % 2**63)

@@ -86,7 +86,7 @@ def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, list[Tensor]]:
     """The sums of an update's losses, and its gradients."""
     backward = Backward(model, 0.1, acceleration)
-    capacity = acceleration.capacity(MAX_TOKENS, LONGEST)
+    capacity = Capacity.of(MAX_TOKENS, LONGEST) if acceleration.static else None
     device = model.output_matrix.device
     group = Group(0, 1, device)
     sums = GradientSums(model, group)
@@ -211,7 +211,7 @@ def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> 
     model = accelerate(Transformer(config, 23, how.dtype).to(device))
     GradientSums(model, Group(0, 1, device)).clear()
     backward = Backward(model, 0.1, how)
-    batch = pack(corpus(), np.arange(10), how.capacity(MAX_TOKENS, LONGEST)).to(device)
+    batch = pack(corpus(), np.arange(10), Capacity.of(MAX_TOKENS, LONGEST)).to(device)
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
