@@ -24,7 +24,7 @@ def read_header(path: Path) -> dict[str, Kind]:
 
 
 def load_tensors(path: Path) -> "dict[str, Tensor]":
-    """Read a safetensors file, or raise a UserError."""
+    """Read a safetensors file."""
     from safetensors.torch import load_file
 
     try:

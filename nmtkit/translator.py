@@ -48,7 +48,7 @@ class Translator(lines.Translator):
         """
         first, *rest = bundles = [open_bundle(Path(each)) for each in (bundle, *others)]
         for other in rest:
-            if not other.reads_as(first):
+            if other.hashes_of_text() != first.hashes_of_text():
                 raise UserError(
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
                     "an ensemble needs bundles with the same vocabulary and tokenization"

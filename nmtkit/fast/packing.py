@@ -79,11 +79,6 @@ class PackedLayout(Layout):
         tensors = send(self.cu_seqlens, device), send(self.positions, device)
         return PackedLayout(*tensors, self.max_seqlen, self.cuts, self.n_empty)
 
-    @property
-    def n_tokens(self) -> int:
-        """Return the number of tokens, T."""
-        return len(self.positions)
-
     @cached_property
     def rectangles(self) -> list["Rectangle"]:
         """Return the groups of sentences between cuts, which attention processes one at a time."""

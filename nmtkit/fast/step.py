@@ -30,13 +30,9 @@ class IncrementalDecoder:
     def __init__(
         self, model: Transformer, memory: Tensor, src_layout: PackedLayout, forbidden: Tensor
     ) -> None:
-        """Start with one beam per sentence.
+        """Start with one beam per sentence of `memory` (S, D), whose layout is one rectangle.
 
-        Args:
-            model: An accelerated model.
-            memory: Encoder output (S, D) of B source sentences.
-            src_layout: Their layout, in one rectangle.
-            forbidden: Token ids that are never produced.
+        The model is an accelerated one, and the token ids `forbidden` are never produced.
         """
         self._model, self._forbidden = model, forbidden
         self._matrix = model.output_matrix.to(memory.dtype)
@@ -44,8 +40,7 @@ class IncrementalDecoder:
         self._is_source = sources.mask[:, None]  # (B, 1, Ls)
         self._length = 0
         self._caches = [Cache(layer, memory, src_layout) for layer in model.decoder]
-        n_sentences = len(sources.mask)
-        self._seen = memory.new_zeros(n_sentences, 1, 0, dtype=torch.bool)  # (B, W, C)
+        self._seen = memory.new_zeros(len(sources.mask), 1, 0, dtype=torch.bool)  # (B, W, C)
         self._logits = memory.new_empty(0)  # to overwrite
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
