@@ -59,10 +59,7 @@ class Waiting:
 def searched(
     search: Callable[[list[int], Event], Result], waiting: Waiting
 ) -> Generator[tuple[list[int], Result], None, None]:
-    """Yield the numbers of the sentences of each batch, and what `search` finds for them.
-
-    If the caller stops early, the event that `search` was given is set, and its end is waited for.
-    """
+    """Yield the numbers of each batch and what `search` finds, whose event is set at the end."""
     stopping = Event()
 
     def search_if_fits(numbers: list[int]) -> Result | None:

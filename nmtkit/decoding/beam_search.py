@@ -65,7 +65,9 @@ def beam_search(
         log_probs = model.step(state.live.tokens)
         candidates = _candidates(state.live.log_probs, log_probs, 2 * beam_size, must_end)
         ended = candidates.tokens == EOS_ID
-        live = _survivors(candidates, ended, beam_size)
+        going = candidates.log_probs.masked_fill(ended, -torch.inf)
+        places = _top(going, beam_size)
+        live = _Beams(*(each.gather(1, places) for each in candidates._replace(log_probs=going)))
         finished = _finish(state.finished, candidates, ended, length, penalties[length + 1])
         state = state._replace(live=live, finished=finished)
         trellis.add(length, state.sentences, live)
@@ -218,13 +220,6 @@ def _continuations(
     values, places = 0 - (keys >> 32).int().view(torch.float32), keys & LOWER_HALF
     parents = places // (n_blocks * BLOCK)
     return values, places - parents * (n_blocks * BLOCK), parents
-
-
-def _survivors(candidates: _Beams, ended: Tensor, beam_size: int) -> _Beams:
-    """Return the `beam_size` most probable candidates that have not `ended` (B, C)."""
-    log_probs = candidates.log_probs.masked_fill(ended, -torch.inf)
-    places = _top(log_probs, beam_size)
-    return _Beams(*(each.gather(1, places) for each in candidates._replace(log_probs=log_probs)))
 
 
 def _finish(

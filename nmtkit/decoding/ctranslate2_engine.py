@@ -214,10 +214,7 @@ def cache_folder() -> Path:
 
 
 def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
-    """Return the model of `bundle` as CTranslate2 reads it, in `dtype`, converted if it never was.
-
-    It lies under the hash of its origin, so a bundle that is copied or moved keeps it.
-    """
+    """Return the converted model of `bundle`, which a bundle that is copied or moved keeps."""
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}

@@ -60,8 +60,16 @@ class TorchEngine(Engine):
         """Translate sentences, as `Engine` says. On a CPU, each core works on its own batch."""
         waiting = Waiting([len(ids) for ids in sources], decoding.beam_size, self._device)
 
+        @torch.inference_mode()
         def search(numbers: list[int], stopping: Event) -> list[list[Hypothesis]]:
-            return self._search([sources[i] for i in numbers], decoding, n_best, stopping)
+            tokens = [token for i in numbers for token in sources[i]]
+            src = torch.tensor(tokens, device=self._device)
+            layout = PackedLayout.of_lengths([len(sources[i]) for i in numbers]).to(self._device)
+            decoders = [
+                IncrementalDecoder(model, model.encode(src, layout), layout, never)
+                for model, never in zip(self.models, self._forbidden, strict=True)
+            ]
+            return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
 
         best: list[list[Hypothesis]] = [[]] * len(sources)
         with closing(searched(search, waiting)) as batches:
@@ -72,22 +80,6 @@ class TorchEngine(Engine):
                     best[i] = hypotheses
                 progress(len(numbers))
         return best
-
-    @torch.inference_mode()
-    def _search(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        n_best: int,
-        stopping: Event,
-    ) -> list[list[Hypothesis]]:
-        src = torch.tensor([token for ids in sources for token in ids], device=self._device)
-        layout = PackedLayout.of_lengths([len(ids) for ids in sources]).to(self._device)
-        decoders = [
-            IncrementalDecoder(model, model.encode(src, layout), layout, never)
-            for model, never in zip(self.models, self._forbidden, strict=True)
-        ]
-        return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
 
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool

@@ -16,10 +16,7 @@ from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 def write_model(
     folder: Path, model: Transformer, vocabulary: Sequence[str], dtype: str, n_positions: int
 ) -> None:
-    """Write what `ctranslate2.Translator` loads of a `model` on the CPU, its matrices in `dtype`.
-
-    `vocabulary` has a different string for each row of the embeddings.
-    """
+    """Write a `model` on the CPU as `ctranslate2.Translator` loads it, its matrices in `dtype`."""
     check_runs("CTranslate2", model.config, ("post", "pre"))
     spec = TransformerSpec.from_config(
         model.config.n_layers, model.config.n_heads, pre_norm=model.config.norm == "pre"

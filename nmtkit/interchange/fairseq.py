@@ -25,7 +25,6 @@ from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
 
-LAYER_NORM_EPSILON = 1e-5
 MAX_TEXT_BYTES = 2**23  # of a dictionary or of codes
 
 # What fairseq's checkpoints name besides tensors.
@@ -66,7 +65,6 @@ FIXED: dict[str, Any] = {
 }
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
 
-SIDES = "encoder", "decoder"
 FIRST_POSITION = 2  # the first two rows are never read
 MAX_DIGITS = 18  # of a count
 
@@ -165,7 +163,7 @@ def _description(
     if learned:
         max_positions = [
             _shape(path, named, f"{side}.embed_positions.weight")[0] - FIRST_POSITION
-            for side in SIDES
+            for side in ("encoder", "decoder")
         ]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
@@ -182,7 +180,7 @@ def _description(
         "positions": "learned" if learned else "fairseq",
         "max_positions": min(max_positions, key=lambda n: n if type(n) is int else -1),
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
-        "layer_norm_epsilon": LAYER_NORM_EPSILON,
+        "layer_norm_epsilon": 1e-5,
         "tie_embeddings": False,
         "vocabulary_multiple": 1,
     }
