@@ -14,10 +14,8 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-# Most tokens per side of a micro-batch. A GPU needs long rows; its figure is an estimate for the
-# base model.
-CPU_MAX_TOKENS = 4_096
-GPU_TOKENS_PER_GIB = 2_000
+CPU_MAX_TOKENS = 4_096  # per side of a micro-batch
+GPU_TOKENS_PER_GIB = 2_000  # an estimate for the base model
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
 RUNS = Path("runs")  # the default of `runs_dir`
@@ -88,7 +86,6 @@ class Machine:
 
     @property
     def downloads_dir(self) -> Path:
-        """Where downloads are kept; all recipes share them."""
         return self.runs_dir / "downloads"
 
     def torch_device(self) -> "torch.device":
@@ -142,7 +139,6 @@ class Machine:
         return self.processes or wanted
 
     def n_workers(self) -> int:
-        """Return how many processes prepare text."""
         return self.workers or _n_cores()
 
     def tokens_per_micro_batch(self, device: "torch.device") -> int:

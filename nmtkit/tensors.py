@@ -10,11 +10,9 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-Kind = tuple[str | int, ...]  # the type, as safetensors names it, then the shape
 
-
-def read_header(path: Path) -> dict[str, Kind]:
-    """Return the name, type and shape of each tensor of a file. Needs no torch."""
+def read_header(path: Path) -> dict[str, tuple[str | int, ...]]:
+    """Return the type and then the shape of each tensor of a file, by name. Needs no torch."""
     try:
         with safe_open(path, "numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -24,7 +22,7 @@ def read_header(path: Path) -> dict[str, Kind]:
 
 
 def load_tensors(path: Path) -> "dict[str, Tensor]":
-    """Read a safetensors file, or raise a UserError."""
+    """Read a safetensors file."""
     from safetensors.torch import load_file
 
     try:

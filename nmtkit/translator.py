@@ -48,7 +48,7 @@ class Translator(lines.Translator):
         """
         first, *rest = bundles = [open_bundle(Path(each)) for each in (bundle, *others)]
         for other in rest:
-            if not other.reads_as(first):
+            if other.hashes_of_text() != first.hashes_of_text():
                 raise UserError(
                     f"{other.artifact.path} and {first.artifact.path} have different vocabularies; "
                     "an ensemble needs bundles with the same vocabulary and tokenization"
@@ -77,13 +77,11 @@ def load_engine(
 
     `EngineName.AUTO` is CTranslate2 on a CPU, if it can run the model, else torch; a line says so.
     """
-    if engine == EngineName.TORCH:
-        return _load_torch(bundles, machine, dtype)
     if engine == EngineName.CTRANSLATE2:
         if len(bundles) > 1:
             raise UserError("--engine ctranslate2 runs no ensemble; use --engine torch")
         return _load_ctranslate2(bundles[0], machine.device, dtype)
-    if len(bundles) == 1 and _is_cpu(machine.device):
+    if engine == EngineName.AUTO and len(bundles) == 1 and _is_cpu(machine.device):
         try:
             loaded = _load_ctranslate2(bundles[0], "cpu", dtype)
         except (UserError, OSError, RuntimeError) as error:
@@ -91,9 +89,19 @@ def load_engine(
         else:
             progress.say("engine: ctranslate2")
             return loaded
-    else:
+    elif engine == EngineName.AUTO:
         progress.say("engine: torch, as for all ensembles and on every GPU")
-    return _load_torch(bundles, machine, dtype)
+    if dtype in (EnginePrecision.FLOAT16, EnginePrecision.INT8):
+        raise UserError(
+            f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
+            "ctranslate2"
+        )
+    import torch
+
+    from nmtkit.decoding.torch_engine import TorchEngine
+
+    computed = torch.bfloat16 if dtype == EnginePrecision.BFLOAT16 else torch.float32
+    return TorchEngine.load(bundles, machine.torch_device(), computed)
 
 
 def _is_cpu(device: str) -> bool:
@@ -114,19 +122,3 @@ def _load_ctranslate2(bundle: Bundle, device: str, dtype: EnginePrecision) -> En
         progress.say(f"engine: the converted model is not kept for the next time ({error})")
         with TemporaryDirectory(prefix="nmtkit-") as folder:
             return CTranslate2Engine.load(bundle, device, computed, Path(folder))
-
-
-def _load_torch(bundles: Sequence[Bundle], machine: Machine, dtype: EnginePrecision) -> Engine:
-    import torch
-
-    from nmtkit.decoding.torch_engine import TorchEngine
-
-    if dtype in (EnginePrecision.FLOAT16, EnginePrecision.INT8):
-        raise UserError(
-            f"--engine torch has no {dtype}; use --dtype float32 or bfloat16, or --engine "
-            "ctranslate2"
-        )
-    is_half = dtype == EnginePrecision.BFLOAT16
-    return TorchEngine.load(
-        bundles, machine.torch_device(), torch.bfloat16 if is_half else torch.float32
-    )

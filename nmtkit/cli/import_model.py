@@ -59,7 +59,6 @@ def import_model(
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.interchange.fairseq import read_merges, read_model
-    from nmtkit.model.description import Description
 
     if langpair is None:
         raise UserError("--langpair SRC-TGT is missing, such as --langpair en-de")
@@ -68,7 +67,7 @@ def import_model(
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
         dictionary = _joined(dictionaries)
         merges = read_merges(codes)
-        model = read_model(checkpoint, [lang.tag for lang in langs])
+        model, weights = read_model(checkpoint, [lang.tag for lang in langs])
         if dictionary.n_rows != model.n_rows:
             raise UserError(
                 f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but "
@@ -81,11 +80,10 @@ def import_model(
             Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
             for lang in langs
         )
-        check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
+        check_room(draft, sum(each.nbytes for each in weights.values()), "import")
         BpeSubword(merges, dictionary.pieces).save(draft)
         Tokenizations(src=src, tgt=tgt).save(draft)
-        description = Description(config=model.config, n_rows=model.n_rows)
-        write_bundle(draft, [], description, PAPERS_DECODING, model.weights)
+        write_bundle(draft, [], model, PAPERS_DECODING, weights)
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
         write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
     tell(folder)

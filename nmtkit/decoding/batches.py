@@ -26,7 +26,7 @@ class Waiting:
 
     def __init__(self, lengths: Sequence[int], beam_size: int, device: torch.device) -> None:
         self._lengths, self._beam_size, self._device = lengths, beam_size, device
-        self._numbers = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        self.numbers = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         self._max_sentences = max(1, BATCH_ROWS[device.type] // beam_size)
         self._max_tokens = BATCH_TOKENS[device.type]
         n_threads = torch.get_num_threads() if device.type == "cpu" else 1
@@ -34,22 +34,14 @@ class Waiting:
         quarter = len(lengths) // (4 * self.n_threads)
         self._min_sentences = max(MIN_SENTENCES, min(MIN_ROWS // beam_size, quarter))
 
-    def __bool__(self) -> bool:
-        """Return whether there are any."""
-        return bool(self._numbers)
-
     def take(self) -> list[int]:
-        """Take the numbers of the sentences of the next batch, the longest that there are.
-
-        Their tokens are at most a thread's share, so that all threads end at about the same time,
-        but no batch has only a few sentences.
-        """
-        lengths = [self._lengths[i] for i in self._numbers]
+        """Take the longest, at most a thread's share, so that all threads end at about one time."""
+        lengths = [self._lengths[i] for i in self.numbers]
         n_fit = self._max_tokens // lengths[0]
         share = bisect(list(accumulate(lengths)), sum(lengths) / self.n_threads)
         n = max(1, min(self._max_sentences, n_fit, max(share, self._min_sentences)))
-        taken = self._numbers[:n]
-        del self._numbers[:n]
+        taken = self.numbers[:n]
+        del self.numbers[:n]
         return taken
 
     def put_back(self, numbers: list[int]) -> None:
@@ -61,17 +53,13 @@ class Waiting:
                 f"beam_size = {self._beam_size:,}; free memory, or lower [decoding] beam_size"
             )
         self._max_tokens = min(self._max_tokens, longest * len(numbers) // 2)
-        self._numbers[:0] = numbers
+        self.numbers[:0] = numbers
 
 
 def searched(
     search: Callable[[list[int], Event], Result], waiting: Waiting
 ) -> Generator[tuple[list[int], Result], None, None]:
-    """Yield the numbers of the sentences of each batch, and what `search` finds for them.
-
-    A batch that does not fit into memory is halved, and so are all later ones. If the caller stops
-    early, the event that `search` was given is set, and running searches are waited for.
-    """
+    """Yield the numbers of each batch and what `search` finds, whose event is set at the end."""
     stopping = Event()
 
     def search_if_fits(numbers: list[int]) -> Result | None:
@@ -87,8 +75,8 @@ def searched(
     # Each thread computes on one core: two cores for the same products are slower.
     pool = ThreadPoolExecutor(waiting.n_threads, "", torch.set_num_threads, (1,))
     try:
-        while waiting or running:
-            while waiting and len(running) < waiting.n_threads:
+        while waiting.numbers or running:
+            while waiting.numbers and len(running) < waiting.n_threads:
                 numbers = waiting.take()
                 running[pool.submit(search_if_fits, numbers)] = numbers
             for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -37,7 +37,10 @@ class StepModel(Protocol):
 def beam_search(
     model: StepModel, src_lengths: Tensor, decoding: DecodingConfig, n_best: int = 1
 ) -> list[list[Hypothesis]]:
-    """Search for the `n_best` highest-scoring hypotheses of each sentence.
+    """Search for the at most `n_best` highest-scoring hypotheses of each sentence, best first.
+
+    There are fewer if the search met fewer with a probability above 0, and none if the model
+    returned NaN. `src_lengths` (B,), int64, are without the EOS, on the model's device.
 
     As in tensor2tensor (3d9c62f2), each step considers the 2 * beam_size best continuations. Those
     that end in an EOS are finished, and the best `beam_size` of the others continue.
@@ -45,23 +48,15 @@ def beam_search(
     Deviation: a hypothesis of maximum length must end, and its score has the log-probability of
     that EOS. In tensor2tensor, the maximum is that of the longest source of the batch, and if
     nothing is finished by then, the most probable hypothesis is returned as it is.
-
-    Args:
-        model: A model with its sources encoded.
-        src_lengths: Tokens of each source, without the EOS (B,), int64, on the model's device.
-        decoding: The beam, the length penalty and the maximum length.
-        n_best: At most the size of the beam.
-
-    Returns:
-        The hypotheses of each sentence, best first: fewer than `n_best` if the search met fewer
-        with a probability above 0, and none if the model returned NaN.
     """
     beam_size = decoding.beam_size
     assert 1 <= n_best <= beam_size
     max_lengths = src_lengths + decoding.max_extra_tokens
     results: list[list[Hypothesis]] = [[] for _ in range(len(max_lengths))]
-    penalties = _penalties(max_lengths, decoding.length_penalty)
-    shortest = min(max_lengths.tolist(), default=0)
+    shortest, longest = min(max_lengths.tolist(), default=0), max(max_lengths.tolist(), default=0)
+    # Computed on the host in float64, so a score depends on neither batch nor device.
+    table = [gnmt_length_penalty(n, decoding.length_penalty) for n in range(longest + 2)]
+    penalties = torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
     trellis = _Trellis(len(max_lengths), len(penalties), beam_size, max_lengths.device)
     state = _start(max_lengths, n_best)
     length = 0  # of all hypotheses in progress
@@ -70,7 +65,9 @@ def beam_search(
         log_probs = model.step(state.live.tokens)
         candidates = _candidates(state.live.log_probs, log_probs, 2 * beam_size, must_end)
         ended = candidates.tokens == EOS_ID
-        live = _survivors(candidates, ended, beam_size)
+        going = candidates.log_probs.masked_fill(ended, -torch.inf)
+        places = _top(going, beam_size)
+        live = _Beams(*(each.gather(1, places) for each in candidates._replace(log_probs=going)))
         finished = _finish(state.finished, candidates, ended, length, penalties[length + 1])
         state = state._replace(live=live, finished=finished)
         trellis.add(length, state.sentences, live)
@@ -135,7 +132,6 @@ class _Trellis:
         self._tokens, self._parents = torch.zeros(shape, dtype=torch.int64, device=device)
 
     def add(self, step: int, sentences: Tensor, live: _Beams) -> None:
-        """Add the beams of the `sentences` (B,) in progress after a step."""
         n_beams = live.tokens.shape[1]
         self._tokens[sentences, step, :n_beams] = live.tokens
         self._parents[sentences, step, :n_beams] = live.parents
@@ -164,16 +160,6 @@ def _trace(tokens: list[list[int]], parents: list[list[int]], length: int, beam:
     return traced[::-1]
 
 
-def _penalties(max_lengths: Tensor, alpha: float) -> Tensor:
-    """Return the penalty of each length that a hypothesis can have, with the EOS counted.
-
-    The table is computed on the host in float64, so a score depends on neither batch nor device.
-    """
-    longest = max(max_lengths.tolist(), default=0) + 1
-    table = [gnmt_length_penalty(length, alpha) for length in range(longest + 1)]
-    return torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
-
-
 def _start(max_lengths: Tensor, n_best: int) -> _State:
     """Return a state with one beam per sentence, which holds only the BOS."""
     n, device = len(max_lengths), max_lengths.device
@@ -192,10 +178,8 @@ def _candidates(
 ) -> _Beams:
     """Return the `n` most probable continuations of each sentence, or all if there are fewer.
 
-    Args:
-        live: Log-probabilities of the beams (B, K).
-        log_probs: As `StepModel.step` yields them.
-        must_end: Whether only the EOS may follow (B,); None if that is so of no sentence.
+    `live` are the log-probabilities of the beams (B, K), and `log_probs` what `StepModel.step`
+    yields; after the sentences of `must_end` (B,), only the EOS may follow.
     """
     parts, n_done = [], 0
     for part in log_probs:
@@ -238,21 +222,10 @@ def _continuations(
     return values, places - parents * (n_blocks * BLOCK), parents
 
 
-def _survivors(candidates: _Beams, ended: Tensor, beam_size: int) -> _Beams:
-    """Return the `beam_size` most probable candidates that have not `ended` (B, C)."""
-    log_probs = candidates.log_probs.masked_fill(ended, -torch.inf)
-    places = _top(log_probs, beam_size)
-    survivors = candidates._replace(log_probs=log_probs)
-    return _Beams(*(each.gather(1, places) for each in survivors))
-
-
 def _finish(
     finished: _Finished, candidates: _Beams, ended: Tensor, length: int, penalty: Tensor
 ) -> _Finished:
-    """Add the candidates that have `ended` (B, C) to the finished hypotheses and keep the N best.
-
-    More than are asked for would only delay the end of the search.
-    """
+    """Add the candidates that have `ended` (B, C) to the finished ones, and keep the best N."""
     new_scores = (candidates.log_probs / penalty).masked_fill(~ended, -torch.inf)
     lengths = torch.full_like(candidates.parents, length)
     new = _Finished(new_scores, candidates.log_probs, lengths, candidates.parents)

@@ -38,10 +38,9 @@ class Bundle:
         """Return the file of the weights, verified."""
         return self.description.verified_weights(self.artifact)
 
-    def reads_as(self, other: "Bundle") -> bool:
-        """Return whether both have the same vocabulary and the same tokenization."""
-        ours, theirs = (PreparedCorpus(each.artifact) for each in (self, other))
-        return ours.hashes_of_text() == theirs.hashes_of_text()
+    def hashes_of_text(self) -> dict[str, str]:
+        """Return the hashes of its vocabulary and of its tokenization."""
+        return PreparedCorpus(self.artifact).hashes_of_text()
 
     @property
     def max_subwords(self) -> int:
@@ -60,10 +59,7 @@ def write_bundle(
     decoding: DecodingConfig,
     weights: "Mapping[str, Tensor] | Path",
 ) -> None:
-    """Write a bundle's files; `text` are those of subwords and tokenization not in it already.
-
-    In place of weights, another bundle shares its file.
-    """
+    """Write a bundle's files. `text` are those not in it already, `weights` perhaps a bundle's."""
     for path in text:
         shutil.copyfile(path, folder / path.name)
     model.save(folder)

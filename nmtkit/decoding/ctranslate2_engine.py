@@ -50,18 +50,14 @@ class CTranslate2Engine(Engine):
 
     @classmethod
     def load(cls, bundle: Bundle, device: str, dtype: str, cache: Path) -> "CTranslate2Engine":
-        """Load the model of `bundle`, to compute on a `device` in one of `DTYPES`.
-
-        It is converted before that if the folder `cache` does not have it.
-
-        Raises:
-            OSError: The converted model can't be written.
-        """
+        """Load the model of `bundle`, converted unless the folder `cache` has it already."""
         kind, index = device_of(device)
         offered = ctranslate2.get_supported_compute_types(kind, index)
         if dtype not in offered:
             others = " or ".join(each for each in DTYPES if each in offered)
             raise UserError(f"CTranslate2 has no {dtype} on this {kind}; use --dtype {others}")
+        wanted = os.environ.get("OMP_NUM_THREADS", "")
+        n_threads = (int(wanted) if wanted.isdecimal() else 0) or len(os.sched_getaffinity(0))
         # It changes the number of OpenMP threads of its caller, which torch would use.
         with ThreadPoolExecutor(1) as apart:
             loading = apart.submit(
@@ -70,7 +66,7 @@ class CTranslate2Engine(Engine):
                 kind,
                 device_index=index,
                 compute_type=dtype,
-                inter_threads=_n_threads() if kind == "cpu" else 1,
+                inter_threads=n_threads if kind == "cpu" else 1,
                 intra_threads=1,
             )
         return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
@@ -141,9 +137,8 @@ class CTranslate2Engine(Engine):
                 else:
                     found[i].append(_hypothesis(ids, score * len(tokens) ** alpha, alpha))
             progress(1)
-        rated = self.force(
-            [sources[i] for i, _ in unrated], [ids for _, ids in unrated], align=False
-        )
+        of_cut = [sources[i] for i, _ in unrated]
+        rated = self.force(of_cut, [ids for _, ids in unrated], align=False)
         for (i, cut), forced in zip(unrated, rated, strict=True):
             found[i].append(_hypothesis(list(cut), sum(forced.log_probs), alpha))
         return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
@@ -209,12 +204,6 @@ def device_of(name: str) -> tuple[str, int]:
     return devices[name]
 
 
-def _n_threads() -> int:
-    """Return how many batches are searched at the same time, each by one thread."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return (int(wanted) if wanted.isdecimal() else 0) or len(os.sched_getaffinity(0))
-
-
 def cache_folder() -> Path:
     """Return where converted models are kept; it may be deleted at any time."""
     base = os.environ.get("XDG_CACHE_HOME")
@@ -225,10 +214,7 @@ def cache_folder() -> Path:
 
 
 def _converted(bundle: Bundle, dtype: str, cache: Path) -> Path:
-    """Return the model of `bundle` as CTranslate2 reads it, in `dtype`, converted if it never was.
-
-    It lies under the hash of its origin, so a bundle that is copied or moved keeps it.
-    """
+    """Return the converted model of `bundle`, which a bundle that is copied or moved keeps."""
     files = bundle.artifact.manifest.files
     origin = {name: files[name].sha256 for name in (MODEL, WEIGHTS)}
     key = {"from": origin, "dtype": dtype, "ctranslate2": ctranslate2.__version__}

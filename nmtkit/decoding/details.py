@@ -38,12 +38,11 @@ class Detail:
 
     @property
     def log_prob(self) -> float:
-        """Return the log-probability of the translation."""
         return sum(chain.from_iterable(self.log_probs), start=0.0)
 
     @property
     def n_tokens(self) -> int:
-        """Return the number of target tokens, with each EOS."""
+        """The number of target tokens, with each EOS."""
         return sum(map(len, self.tgt_tokens))
 
     @property

@@ -53,19 +53,15 @@ class Engine(ABC):
         n_best: int,
         progress: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        """Translate sentences, given as token ids with the EOS, by beam search.
+        """Translate sentences, given as token ids with the EOS, by beam search, in input order.
 
-        Returns:
-            The hypotheses of each sentence, in input order, best first: at least one, and fewer
-            than `n_best` only if the search found fewer with a probability above 0. `progress` is
-            called with the number of sentences translated since the last call.
+        Of each there is at least one hypothesis, best first, and fewer than `n_best` only if the
+        search found fewer with a probability above 0. `progress` is called with the number of
+        sentences translated since the last call.
         """
 
     @abstractmethod
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
-        """Rate translations, given without the EOS, of sentences with it, in input order.
-
-        `align` asks for the source token of each target token, too.
-        """
+        """Rate translations without the EOS of sentences with it; `align` asks for links, too."""

@@ -4,6 +4,7 @@ One pass over whole translations; there is no search. Dimensions: S source token
 tokens of a batch, Ls and Lt those of one sentence, all with the EOS; N layers, H heads.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
@@ -13,7 +14,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from nmtkit.decoding.engine import DIVERGED, Forced, Link
-from nmtkit.decoding.ensemble import log_mean_probability
 from nmtkit.errors import DivergedError
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
@@ -51,6 +51,18 @@ def force_ids(
     return [results[i] for i in range(len(sources))]
 
 
+def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """Return the logarithm of the mean probability (..., V) of models, none above 0.
+
+    Where one has more rows V than others, beyond the vocabulary, the smallest number counts.
+    """
+    if len(log_probs) == 1:
+        return log_probs[0]
+    n_rows = min(each.shape[-1] for each in log_probs)
+    total = torch.stack([each[..., :n_rows] for each in log_probs]).logsumexp(0)
+    return total.sub_(math.log(len(log_probs))).clamp_(max=0)
+
+
 class Attended(NamedTuple):
     """The weights of all attention; those of a query (second to last dimension) sum to 1."""
 
@@ -85,10 +97,7 @@ def _run(
     *,
     watch: bool,
 ) -> tuple[Tensor, list["_Watched"]]:
-    """Return the log-probabilities (T,) of the target tokens.
-
-    If `watch` is set, the masks of encoder, decoder and cross-attention have all queries and keys.
-    """
+    """Return the log-probabilities (T,) of the target tokens, and the masks that `watch` adds."""
     device = model.eval().output_matrix.device
     masks: list[_Watched] = []
 
@@ -134,10 +143,7 @@ class _Watched:
         )
 
     def of_sentences(self) -> Iterator[Tensor]:
-        """Yield the weights (Lq, Lk) of the last layer in each sentence, if all keys are visible.
-
-        They are the mean over its heads, as in fairseq's --print-alignment.
-        """
+        """Yield the mean (Lq, Lk) of the last layer's heads, as fairseq's --print-alignment."""
         q, k = self._layers[-1]
         sides = ((q, self._mask.queries), (k, self._mask.keys))
         of_sides = (torch.split(each, layout.lengths.tolist(), 1) for each, layout in sides)

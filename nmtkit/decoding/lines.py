@@ -38,7 +38,7 @@ class Translation:
 
     @property
     def n_pieces(self) -> int:
-        """How many pieces it was translated in: 0 for an empty line, mostly 1."""
+        """How many pieces it was translated in: 0 for an empty line."""
         return len(self.src)
 
 
@@ -77,10 +77,7 @@ class Text:
     def decode_line(
         self, line: str, pieces: Sequence[Sequence[int]]
     ) -> tuple[str, Sequence[Repair]]:
-        """Join the translations of a raw line's pieces, and repair them if they are to be a tree.
-
-        The words of a tree are those of the line.
-        """
+        """Join the translations of a raw line's pieces, and repair a tree with the line's words."""
         texts = " ".join(filter(None, map(self.decode, pieces)))
         if not self.tgt.is_of_trees or not pieces:
             return texts, ()
@@ -156,8 +153,5 @@ def _best_combinations(
 
 
 def max_subwords(config: ModelConfig) -> int:
-    """Return the most subwords of a source, EOS included, that are translated at a time.
-
-    Training has seen no longer sentence, and memory and time grow with the square of the length.
-    """
+    """Return the most subwords of a source, EOS included: training has seen no longer sentence."""
     return min(config.max_positions, MAX_SUBWORDS)

@@ -1,17 +1,18 @@
 """Our own engine: the model and the search in torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing
 from threading import Event
 
 import torch
+from torch import Tensor
 
 from nmtkit.decoding.batches import Waiting, searched
-from nmtkit.decoding.beam_search import beam_search
+from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
 from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis
-from nmtkit.decoding.ensemble import Ensemble
-from nmtkit.decoding.forced import force_ids
+from nmtkit.decoding.forced import force_ids, log_mean_probability
 from nmtkit.decoding.lines import max_subwords
 from nmtkit.errors import DivergedError
 from nmtkit.fast.accelerate import accelerate, cast
@@ -29,10 +30,7 @@ class TorchEngine(Engine):
     name = "torch"
 
     def __init__(self, models: Sequence[Transformer], n_tokens: int) -> None:
-        """Take accelerated models on one device.
-
-        Rows of their output matrices beyond `n_tokens`, the vocabulary, are never produced.
-        """
+        """Take accelerated models on one device, whose vocabulary is the first `n_tokens` rows."""
         self.models = [model.eval() for model in models]
         self._device = models[0].output_matrix.device
         self.device = self._device.type
@@ -62,8 +60,16 @@ class TorchEngine(Engine):
         """Translate sentences, as `Engine` says. On a CPU, each core works on its own batch."""
         waiting = Waiting([len(ids) for ids in sources], decoding.beam_size, self._device)
 
+        @torch.inference_mode()
         def search(numbers: list[int], stopping: Event) -> list[list[Hypothesis]]:
-            return self._search([sources[i] for i in numbers], decoding, n_best, stopping)
+            tokens = [token for i in numbers for token in sources[i]]
+            src = torch.tensor(tokens, device=self._device)
+            layout = PackedLayout.of_lengths([len(sources[i]) for i in numbers]).to(self._device)
+            decoders = [
+                IncrementalDecoder(model, model.encode(src, layout), layout, never)
+                for model, never in zip(self.models, self._forbidden, strict=True)
+            ]
+            return beam_search(_Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
 
         best: list[list[Hypothesis]] = [[]] * len(sources)
         with closing(searched(search, waiting)) as batches:
@@ -75,27 +81,28 @@ class TorchEngine(Engine):
                 progress(len(numbers))
         return best
 
-    @torch.inference_mode()
-    def _search(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        n_best: int,
-        stopping: Event,
-    ) -> list[list[Hypothesis]]:
-        src = torch.tensor([token for ids in sources for token in ids], device=self._device)
-        layout = PackedLayout.of_lengths([len(ids) for ids in sources]).to(self._device)
-        decoders = [
-            IncrementalDecoder(model, model.encode(src, layout), layout, never)
-            for model, never in zip(self.models, self._forbidden, strict=True)
-        ]
-        return beam_search(Ensemble(decoders, stopping), layout.lengths - 1, decoding, n_best)
-
     def force(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
     ) -> list[Forced]:
         """Rate given translations, as `Engine` says."""
         return force_ids(self.models, sources, targets, align=align)
+
+
+class _Ensemble:
+    """A `StepModel` of one or several models for the same sentences, until it is stopped."""
+
+    def __init__(self, models: Sequence[StepModel], stopping: Event) -> None:
+        self._models, self._stopping = models, stopping
+
+    def step(self, tokens: Tensor) -> Iterator[Tensor]:
+        if self._stopping.is_set():
+            raise CancelledError
+        parts = zip(*[model.step(tokens) for model in self._models], strict=True)
+        return map(log_mean_probability, parts)
+
+    def reorder(self, sentences: Tensor, beams: Tensor) -> None:
+        for model in self._models:
+            model.reorder(sentences, beams)
 
 
 def load_model(bundle: Bundle, device: torch.device) -> Transformer:

@@ -19,10 +19,9 @@ from nmtkit.model.transformer import (
 
 
 def accelerate(model: Transformer) -> Transformer:
-    """Let `model` compute with the functions of this room, and return it.
+    """Let `model` compute with the functions of this room, on `PackedLayout`s, and return it.
 
-    Its results change by rounding, and with dropout by other random numbers. Its layouts must be
-    `PackedLayout`.
+    Its results change by rounding, and with dropout by other random numbers.
     """
     model.mask = PackedMask
     for module in model.modules():
@@ -34,10 +33,7 @@ def accelerate(model: Transformer) -> Transformer:
 
 
 def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
-    """Let `model` compute in `dtype`, with its weights cast once, and return it.
-
-    The embeddings stay in float32. The model cannot be trained afterwards.
-    """
+    """Cast the weights of `model` but its embeddings; it cannot be trained afterwards."""
     for module in model.eval().requires_grad_(False).modules():
         if isinstance(module, Linear | LayerNorm):
             module.to(dtype)
@@ -47,11 +43,8 @@ def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
 
 
 def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
-    """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U).
-
-    A mask that is no `PackedMask` computes it by itself, in any arrangement of the dimensions.
-    """
-    if not isinstance(mask, PackedMask):
+    """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U)."""
+    if not isinstance(mask, PackedMask):  # it computes in dimensions of its own
         attended: Tensor = mask.attend(q, k, v)
         return attended
     q, k, v = (each.transpose(0, 1) for each in (q, k, v))

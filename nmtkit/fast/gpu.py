@@ -46,12 +46,11 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) -> Tensor
 class Graph(Generic[Result]):
     """A computation on the current CUDA device, captured once and replayed many times.
 
-    What `compute` reads must keep its place in memory and its shape. `compute` must not ask the
-    device for a value.
+    What `compute` reads must keep its place in memory and its shape. It must not ask the device for
+    a value. Random generators stay as they are.
     """
 
     def __init__(self, compute: Callable[[], Result]) -> None:
-        """Run `compute` `WARM_UP` times, then capture it. Random generators stay as they are."""
         self._graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

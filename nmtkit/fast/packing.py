@@ -41,15 +41,6 @@ class Capacity:
         """Return the maximum number of sentences in a row, without fillers."""
         return self.n_sentences - self.n_fillers
 
-    def fill(self, lengths: Tensor) -> Tensor:
-        """Append the lengths of fillers and empty sentences to `lengths` (N,)."""
-        n_left = self.n_tokens - int(lengths.sum())
-        each, more = divmod(n_left, self.n_fillers)
-        fillers = torch.full((self.n_fillers,), each, dtype=lengths.dtype)
-        fillers[:more] += 1
-        n_empty = self.most_sentences - len(lengths)
-        return torch.cat([lengths, fillers, lengths.new_zeros(n_empty)])
-
 
 @dataclass(frozen=True)
 class PackedLayout(Layout):
@@ -70,19 +61,17 @@ class PackedLayout(Layout):
     @classmethod
     def filled(cls, lengths: Tensor, cuts: tuple[int, ...], capacity: Capacity) -> "PackedLayout":
         """Return the layout of sentences with the given lengths in a row of constant shape."""
-        sizes = capacity.fill(lengths.int())
+        each, more = divmod(capacity.n_tokens - int(lengths.sum()), capacity.n_fillers)
+        fillers = torch.full((capacity.n_fillers,), each, dtype=torch.int32)
+        fillers[:more] += 1
         n_empty = capacity.most_sentences - len(lengths)
+        sizes = torch.cat([lengths.int(), fillers, fillers.new_zeros(n_empty)])
         return cls(*_places(sizes), capacity.max_seqlen, (*cuts, len(lengths)), n_empty)
 
     def to(self, device: torch.device) -> "PackedLayout":
         """Return a copy on `device`."""
         tensors = send(self.cu_seqlens, device), send(self.positions, device)
         return PackedLayout(*tensors, self.max_seqlen, self.cuts, self.n_empty)
-
-    @property
-    def n_tokens(self) -> int:
-        """Return the number of tokens, T."""
-        return len(self.positions)
 
     @cached_property
     def rectangles(self) -> list["Rectangle"]:

@@ -7,27 +7,20 @@ from torch.nn.functional import linear
 
 
 def measured_peak(device: torch.device, seconds: float, dtype: torch.dtype) -> float:
-    """Multiply matrices of `peak_dtype` for about `seconds`; return the FLOP/s of the fastest time.
-
-    On a CPU, products of several sizes are timed. Only small ones end before another program gets
-    the core, and only large ones keep many cores busy.
-    """
+    """Multiply matrices of `peak_dtype` for some `seconds`; return the most FLOP/s."""
     dtype = peak_dtype(device, dtype)
+    # Only small ones end before another program gets the core, only large ones keep cores busy.
     widths = (8_192,) if device.type == "cuda" else (256, 512, 1_024, 2_048)
-    return max(_fastest(width, device, seconds / len(widths), dtype) for width in widths)
+    most = 0.0
+    for width in widths:
+        x, weight = (torch.randn(width, width, device=device).to(dtype) for _ in range(2))
+        end = time.perf_counter() + seconds / len(widths)
+        while (begin := time.perf_counter()) < end:
+            linear(x, weight)[0, 0].item()
+            most = max(most, 2 * width**3 / (time.perf_counter() - begin))
+    return most
 
 
 def peak_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     """Return `dtype`, or float32 on a CPU: many processors only imitate products of bfloat16."""
     return torch.float32 if device.type == "cpu" else dtype
-
-
-def _fastest(width: int, device: torch.device, seconds: float, dtype: torch.dtype) -> float:
-    """Return the most FLOP/s of a product as models compute it."""
-    x, weight = (torch.randn(width, width, device=device).to(dtype) for _ in range(2))
-    fastest, started = float("inf"), time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        begin = time.perf_counter()
-        linear(x, weight)[0, 0].item()
-        fastest = min(fastest, time.perf_counter() - begin)
-    return 2 * width**3 / fastest

@@ -5,13 +5,14 @@ room for more; Ls tokens of the longest source; D = d_model, H = n_heads, K = d_
 of the output matrix.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from nmtkit.fast.packing import PackedLayout
+from nmtkit.fast.packing import PackedLayout, Rectangle
 from nmtkit.model.transformer import DecoderLayer, Transformer
 
 ROOM = 16  # entries by which a cache grows
@@ -30,22 +31,17 @@ class IncrementalDecoder:
     def __init__(
         self, model: Transformer, memory: Tensor, src_layout: PackedLayout, forbidden: Tensor
     ) -> None:
-        """Start with one beam per sentence.
+        """Start with one beam per sentence of `memory` (S, D), whose layout is one rectangle.
 
-        Args:
-            model: An accelerated model.
-            memory: Encoder output (S, D) of B source sentences.
-            src_layout: Their layout, in one rectangle.
-            forbidden: Token ids that are never produced.
+        The model is an accelerated one, and the token ids `forbidden` are never produced.
         """
         self._model, self._forbidden = model, forbidden
         self._matrix = model.output_matrix.to(memory.dtype)
         (sources,) = src_layout.rectangles
         self._is_source = sources.mask[:, None]  # (B, 1, Ls)
         self._length = 0
-        self._caches = [Cache(layer, memory, src_layout) for layer in model.decoder]
-        n_sentences = len(sources.mask)
-        self._seen = memory.new_zeros(n_sentences, 1, 0, dtype=torch.bool)  # (B, W, C)
+        self._caches = [Cache(layer, memory, sources) for layer in model.decoder]
+        self._seen = memory.new_zeros(len(sources.mask), 1, 0, dtype=torch.bool)  # (B, W, C)
         self._logits = memory.new_empty(0)  # to overwrite
 
     def step(self, tokens: Tensor) -> Iterator[Tensor]:
@@ -66,7 +62,8 @@ class IncrementalDecoder:
             _bias(each, heads, n_beams, x.dtype) for each in (self._seen, self._is_source)
         )
         for layer, cache in zip(self._model.decoder, self._caches, strict=True):
-            x = layer(x, _Newest(cache, seen), (cache.src_keys, cache.src_values), _Whole(sources))
+            memory = cache.src_keys, cache.src_values
+            x = layer(x, _Mask(seen, cache.append), memory, _Mask(sources))
         return self._next_token(self._model.decoder_norm(x))
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
@@ -80,10 +77,7 @@ class IncrementalDecoder:
                 cache.keep(len(sentences), moved, sentences[moved])
 
     def _next_token(self, x: Tensor) -> Iterator[Tensor]:
-        """Yield log-probabilities (b, W, V) for the decoder output `x` (B, W, D).
-
-        They overwrite each other, to stay in the processor's cache.
-        """
+        """Yield log-probabilities (b, W, V) for the decoder output `x` (B, W, D), in one place."""
         n = max(1, LOGIT_ROWS[x.device.type] // x.shape[1])
         for few in torch.split(x, n):
             rows = few.flatten(0, 1)
@@ -110,13 +104,11 @@ class IncrementalDecoder:
 class Cache:
     """Keys and values of one decoder layer."""
 
-    def __init__(self, layer: DecoderLayer, memory: Tensor, src_layout: PackedLayout) -> None:
+    def __init__(self, layer: DecoderLayer, memory: Tensor, sources: Rectangle) -> None:
         """Compute those of the source; there are none of the target yet."""
-        (sources,) = src_layout.rectangles
-        n_sentences = len(sources.mask)
         # (B, H, Ls, K) and (B, H, Ls, U) of the source
         self.src_keys, self.src_values = (
-            torch.unflatten(sources.pad(each.transpose(0, 1)), 0, (n_sentences, -1))
+            torch.unflatten(sources.pad(each.transpose(0, 1)), 0, (len(sources.mask), -1))
             for each in layer.cross_attention.keys_values(memory)
         )
         # (B, H, room, K) and (B, H, room, U) of the target; the first C are in use
@@ -151,30 +143,19 @@ class Cache:
             setattr(self, name, cached[:n])
 
 
-class _Whole:
-    """A mask of a whole cache: all beams attend to it."""
+class _Mask(NamedTuple):
+    """What the newest tokens attend to, which are added to their own layer's cache first."""
 
-    def __init__(self, bias: Tensor) -> None:
-        self._bias = bias
-
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Compute equation 1 for queries (B, H, W, K) and a cache: (B, H, W, U)."""
-        queries, k, v = (each.flatten(0, 1) for each in (q, keys, values))
-        scores = torch.baddbmm(self._bias, queries, k.mT, alpha=q.shape[-1] ** -0.5)
-        attended = torch.bmm(torch.softmax(scores, -1, out=scores), v)
-        return torch.unflatten(attended, 0, q.shape[:2])
-
-
-class _Newest(_Whole):
-    """A mask that appends the newest tokens to the cache of their own layer first."""
-
-    def __init__(self, cache: Cache, bias: Tensor) -> None:
-        super().__init__(bias)
-        self._cache = cache
+    bias: Tensor  # (B H, W, C)
+    append: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Compute equation 1 for the newest tokens (B, H, W, ...) and all before: (B, H, W, U)."""
-        return super().attend(q, *self._cache.append(k, v))
+        """Compute equation 1 for queries (B, H, W, K): (B, H, W, U)."""
+        keys, values = self.append(k, v) if self.append else (k, v)
+        queries, k, v = (each.flatten(0, 1) for each in (q, keys, values))
+        scores = torch.baddbmm(self.bias, queries, k.mT, alpha=q.shape[-1] ** -0.5)
+        attended = torch.bmm(torch.softmax(scores, -1, out=scores), v)
+        return torch.unflatten(attended, 0, q.shape[:2])
 
 
 def _bias(is_seen: Tensor, heads: int, n_beams: int, dtype: torch.dtype) -> Tensor:

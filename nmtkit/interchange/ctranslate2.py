@@ -8,20 +8,16 @@ import torch
 from ctranslate2.specs import TransformerSpec
 from torch import Tensor
 
-from nmtkit.errors import UserError
+from nmtkit.interchange.names import check_runs
 from nmtkit.model.transformer import DecoderLayer, Embedding, Transformer
-from nmtkit.recipe import ModelConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, UNK_ID
 
 
 def write_model(
     folder: Path, model: Transformer, vocabulary: Sequence[str], dtype: str, n_positions: int
 ) -> None:
-    """Write what `ctranslate2.Translator` loads of a `model` on the CPU, its matrices in `dtype`.
-
-    `vocabulary` has a different string for each row of the embeddings.
-    """
-    _check_supported(model.config)
+    """Write a `model` on the CPU as `ctranslate2.Translator` loads it, its matrices in `dtype`."""
+    check_runs("CTranslate2", model.config, ("post", "pre"))
     spec = TransformerSpec.from_config(
         model.config.n_layers, model.config.n_heads, pre_norm=model.config.norm == "pre"
     )
@@ -43,16 +39,6 @@ def write_model(
     spec.validate()
     spec.optimize(dtype)
     spec.save(str(folder))
-
-
-def _check_supported(config: ModelConfig) -> None:
-    width = config.d_model / config.n_heads
-    if config.neighbourhood is not None or not config.d_k == config.d_v == width:
-        raise UserError(
-            f"CTranslate2 runs no model with d_k = {config.d_k:,}, d_v = {config.d_v:,} and "
-            f"neighbourhood = {config.neighbourhood}, only with d_model / n_heads = {width:,g} for "
-            "both and full self-attention; use --engine torch"
-        )
 
 
 def _set_embedding(side: Any, spec: Any, embedding: Embedding, n_positions: int) -> None:

@@ -21,10 +21,10 @@ from nmtkit.errors import UserError, shown
 from nmtkit.files import DamagedError, first_problem, read_utf8
 from nmtkit.interchange.names import NORMS, parts_of
 from nmtkit.interchange.restricted_load import Inert, limited_memory, load
+from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
 
-LAYER_NORM_EPSILON = 1e-5
 MAX_TEXT_BYTES = 2**23  # of a dictionary or of codes
 
 # What fairseq's checkpoints name besides tensors.
@@ -65,7 +65,6 @@ FIXED: dict[str, Any] = {
 }
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
 
-SIDES = "encoder", "decoder"
 FIRST_POSITION = 2  # the first two rows are never read
 MAX_DIGITS = 18  # of a count
 
@@ -74,43 +73,33 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model in our terms."""
-
-    config: ModelConfig
-    n_rows: int
-    weights: dict[str, Tensor]
-
-
-@dataclass(frozen=True)
 class Dictionary:
-    """The pieces of a vocabulary with their counts, in the order of their ids."""
+    """A vocabulary."""
 
-    pieces: dict[str, int]
+    pieces: dict[str, int]  # with their counts, in the order of their ids
     n_rows: int  # with symbols and fillers
 
 
-def read_model(path: Path, langs: Sequence[str]) -> Model:
-    """Read a checkpoint of fairseq, which may come from a stranger."""
+def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
+    """Read the model and the weights of a checkpoint, which may come from a stranger."""
     with limited_memory(path), torch.no_grad():
         state = load(path, NAMES, PACKAGES)
         state = state if type(state) is dict else {}
-        model, settings = state.get("model"), _settings(state)
-        if not isinstance(model, dict) or {*map(type, model)} - {str} or not settings:
+        tensors, settings = state.get("model"), _settings(state)
+        if not isinstance(tensors, dict) or {*map(type, tensors)} - {str} or not settings:
             raise UserError(
                 f"{path} is not a checkpoint of fairseq-train: it has no model or no settings"
             )
         _check_settings(path, settings, langs)
-        named = dict(_renamed(path, model))
-        config, n_rows = _config(path, settings, named)
+        named = dict(_renamed(path, tensors))
+        model = _description(path, settings, named)
         named.setdefault("decoder.output_projection.weight", named["decoder.embed_tokens.weight"])
-        weights = {
-            name: _weight(path, named, name, shape) for name, shape in shapes(config, n_rows)
-        }
+        named_shapes = shapes(model.config, model.n_rows)
+        weights = {name: _weight(path, named, name, shape) for name, shape in named_shapes}
     for key in sorted(named):
         if not NO_WEIGHTS.fullmatch(key):
             raise UserError(f"{path} has {shown(key)}, which our model has not")
-    return Model(config, n_rows, weights)
+    return model, weights
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,10 +151,10 @@ def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor
                 yield key, weight
 
 
-def _config(
+def _description(
     path: Path, settings: Mapping[str, Any], named: Mapping[str, Tensor]
-) -> tuple[ModelConfig, int]:
-    """Return the configuration, by the shapes of the weights where they tell, and the rows."""
+) -> Description:
+    """Return what the model is, by the shapes of the weights where they tell."""
     n_rows, d_model = _shape(path, named, "decoder.embed_tokens.weight")
     d_ff, _ = _shape(path, named, "encoder.layers.0.fc1.weight")
     n_layers = next(n for n in count() if f"encoder.layers.{n}.fc1.weight" not in named)
@@ -174,7 +163,7 @@ def _config(
     if learned:
         max_positions = [
             _shape(path, named, f"{side}.embed_positions.weight")[0] - FIRST_POSITION
-            for side in SIDES
+            for side in ("encoder", "decoder")
         ]
     n_heads = settings.get("encoder_attention_heads")
     if type(n_heads) is not int or n_heads < 1 or d_model % n_heads:
@@ -184,29 +173,27 @@ def _config(
         "d_model": d_model,
         "d_ff": d_ff,
         "n_heads": n_heads,
-        "d_k": d_model // n_heads,
-        "d_v": d_model // n_heads,
+        **dict.fromkeys(("d_k", "d_v"), d_model // n_heads),
         "attention_bias": True,
         "dropout": settings.get("dropout", 0.1),
         "attention_dropout": settings.get("attention_dropout", 0.0),
         "positions": "learned" if learned else "fairseq",
         "max_positions": min(max_positions, key=lambda n: n if type(n) is int else -1),
         "norm": "pre" if settings.get("encoder_normalize_before") else "post",
-        "layer_norm_epsilon": LAYER_NORM_EPSILON,
+        "layer_norm_epsilon": 1e-5,
         "tie_embeddings": False,
         "vocabulary_multiple": 1,
     }
     try:
-        return ModelConfig.model_validate(values), n_rows
+        return Description(config=ModelConfig.model_validate(values), n_rows=n_rows)
     except ValidationError as error:
         raise UserError(f"{path} has a model that is not read ({first_problem(error)})") from None
 
 
-def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> tuple[int, int]:
-    shape = named[key].shape if key in named else ()
-    if len(shape) != 2 or 0 in shape:
-        raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {key}")
-    return shape[0], shape[1]
+def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> Sequence[int]:
+    if key in named and len(shape := named[key].shape) == 2 and 0 not in shape:
+        return shape
+    raise UserError(f"{path} is not a Transformer of fairseq: it has no matrix {key}")
 
 
 def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
@@ -229,7 +216,6 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
 
 
 def _read_text(path: Path, option: str) -> str:
-    """Read a file of the user's, which is no artifact of ours to be deleted and made again."""
     try:
         return read_utf8(path, MAX_TEXT_BYTES)
     except DamagedError as error:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor
 
 from nmtkit.corpus.sentencepieces import SentencePieceSubword
-from nmtkit.errors import UserError
 from nmtkit.files import share_file, write_json
-from nmtkit.interchange.names import parts_of
+from nmtkit.interchange.names import check_runs, parts_of
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import shapes
-from nmtkit.recipe import DecodingConfig, ModelConfig
+from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID, PAD_ID, SPECIALS, UNK_ID
 from nmtkit.tensors import save_tensors
 
@@ -33,17 +32,6 @@ READERS = re.compile(r"(qkv|\.q|\.kv|w1)\.weight$|^_output$")  # of vectors betw
 UNSCALED = re.compile(r"(qkv|\.q|\.kv|w1)\.bias$")
 
 
-def _check_supported(config: ModelConfig) -> None:
-    width = config.d_model / config.n_heads
-    is_plain = config.norm == "post" and config.neighbourhood is None
-    if not is_plain or not config.d_k == config.d_v == width:
-        raise UserError(
-            "Hugging Face's Marian runs only post-norm models with d_k = d_v = d_model / n_heads "
-            f"and full self-attention, not one with norm = {config.norm}, d_k = {config.d_k:,}, "
-            f"d_v = {config.d_v:,} and neighbourhood = {config.neighbourhood}; use nmtkit translate"
-        )
-
-
 def write_model(
     folder: Path, model: Transformer, n_tokens: int, decoding: DecodingConfig, n_positions: int
 ) -> None:
@@ -53,7 +41,7 @@ def write_model(
     by length ** length_penalty.
     """
     config, n_rows = model.config, len(model.output_matrix)
-    _check_supported(config)
+    check_runs("Hugging Face's Marian", config, ("post",))
     described = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -116,24 +104,18 @@ def _weights(model: Transformer, n_positions: int) -> Iterator[tuple[str, Tensor
         table = embedding.position(positions, n_positions)
         yield f"model.{side}.embed_positions.weight", table * scale
     ours = dict(model.named_parameters())
+    marians = {"decoder.output_projection.weight": "lm_head.weight"}
+    if config.tie_embeddings:
+        marians["decoder.embed_tokens.weight"] = "model.shared.weight"
     # The last norm is read by the output matrix, which is `scale` times ours if it is tied.
     last = f"decoder.{config.n_layers - 1}.residuals.2." if config.tie_embeddings else "none"
     biased = config.model_copy(update={"attention_bias": True, "positions": "sinusoid"})
     for name, shape in shapes(biased, n_rows):
         weight = ours.get(name, torch.zeros(shape))
-        is_reader = READERS.search(name) or name.startswith(last)
-        weight = (
-            weight / scale if is_reader else weight if UNSCALED.search(name) else weight * scale
-        )
+        if READERS.search(name) or name.startswith(last):
+            weight = weight / scale
+        elif not UNSCALED.search(name):
+            weight = weight * scale
         parts = parts_of(name)
         for part, chunk in zip(parts, weight.chunk(len(parts)), strict=True):
-            yield _marians(part, is_tied=config.tie_embeddings), chunk
-
-
-def _marians(name: str, *, is_tied: bool) -> str:
-    """Return Marian's name of a weight that has this one in fairseq."""
-    if name == "decoder.output_projection.weight":
-        return "lm_head.weight"
-    if is_tied and name == "decoder.embed_tokens.weight":
-        return "model.shared.weight"
-    return f"model.{name}"
+            yield marians.get(part, f"model.{part}"), chunk

@@ -71,7 +71,7 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
     try:
         with path.open("rb") as file:
             is_zip = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
-        named = set(_names_in_zip(path) if is_zip else _names_in_pickles(path))
+        named = set(_names_in_file(path, is_zip=is_zip))
         for name in sorted(named):
             is_known = name in names or name.startswith(packages)
             if not is_known and not OF_TORCH.fullmatch(name):
@@ -98,7 +98,13 @@ def load(path: Path, names: Set[str], packages: tuple[str, ...]) -> Any:
         ) from error
 
 
-def _names_in_zip(path: Path) -> Iterator[str]:
+def _names_in_file(path: Path, *, is_zip: bool) -> Iterator[str]:
+    if not is_zip:
+        # Mapped: to read more bytes than there are takes no memory for those that are missing.
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
+            for _ in range(N_LEGACY_PICKLES):
+                yield from _names(mapped)
+        return
     with zipfile.ZipFile(path) as archive:
         if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             raise ValueError("a part is compressed, as torch never does")
@@ -107,13 +113,6 @@ def _names_in_zip(path: Path) -> Iterator[str]:
             raise ValueError(f"a zip archive with {len(pickles)} data.pkl")
         with archive.open(pickles[0]) as stream:
             yield from _names(stream)
-
-
-def _names_in_pickles(path: Path) -> Iterator[str]:
-    # Mapped: to read more bytes than there are takes no memory for those that are missing.
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        for _ in range(N_LEGACY_PICKLES):
-            yield from _names(mapped)
 
 
 def _names(pickle: Any) -> Iterator[str]:

@@ -205,6 +205,6 @@ def _row(
         layout = PackedLayout.filled(sizes, cuts, capacity)
     places = starts.repeat(lengths)
     places += layout.positions[: len(places)].numpy()
-    row = np.full(layout.n_tokens, BOS_ID, dtype=np.int64)
+    row = np.full(len(layout.positions), BOS_ID, dtype=np.int64)
     row[: len(places)] = ids[places]
     return torch.from_numpy(row), layout

@@ -143,7 +143,7 @@ def test_models_that_were_drawn_independently_are_refused(
     bundles: list[Path], tmp_path: Path
 ) -> None:
     other = publish_bundle(tmp_path / "b", tiny(), 2)
-    assert open_bundle(other).reads_as(open_bundle(bundles[0]))
+    assert open_bundle(other).hashes_of_text() == open_bundle(bundles[0]).hashes_of_text()
     refused([*bundles, other], tmp_path, f"{other} .*initial weights.* ensemble")
 
 

@@ -276,7 +276,7 @@ load_auto = partial(load, engine=EngineName.AUTO)
     ("change", "why"),
     [
         ({}, None),
-        ({"d_v": 5}, "CTranslate2 runs no model with d_k = 4, d_v = 5 and"),
+        ({"d_v": 5}, "CTranslate2 runs no model with .* d_k = 4, d_v = 5 and"),
         ({"neighbourhood": 3}, "CTranslate2 runs no model with .* neighbourhood = 3"),
     ],
 )
@@ -288,7 +288,7 @@ def test_auto_is_ctranslate2_where_it_can_run_the_model(
     says = rf"engine: torch, since CTranslate2 failed \({why}" if why else "engine: ctranslate2"
     assert re.match(says, capsys.readouterr().err)
     if why:
-        with pytest.raises(UserError, match=f"{why}.*; use --engine torch"):
+        with pytest.raises(UserError, match=f"{why}.*--engine torch"):
             load(bundle)
 
 

@@ -36,8 +36,8 @@ def random_rows(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, the latter two side by side in one projection."""
     torch.manual_seed(1)
-    q = torch.randn(tgt.n_tokens, HEADS, D_K, dtype=dtype, requires_grad=True)
-    merged = torch.randn(src.n_tokens, HEADS * (D_K + D_V), dtype=dtype, requires_grad=True)
+    q = torch.randn(len(tgt.positions), HEADS, D_K, dtype=dtype, requires_grad=True)
+    merged = torch.randn(len(src.positions), HEADS * (D_K + D_V), dtype=dtype, requires_grad=True)
     k, v = (
         torch.unflatten(each, 1, (HEADS, -1))
         for each in torch.split(merged, [HEADS * D_K, HEADS * D_V], 1)
@@ -107,7 +107,7 @@ def check(
     neighbourhood: int | None = None,
 ) -> None:
     q, k, v = random_rows(tgt, src, dtype)
-    weights = torch.randn(tgt.n_tokens, HEADS, D_V, dtype=dtype)
+    weights = torch.randn(len(tgt.positions), HEADS, D_V, dtype=dtype)
     actual = packed_attention(q, k, v, tgt, src, causal=causal, neighbourhood=neighbourhood)
     expected = sentence_by_sentence(q, k, v, tgt, src, causal=causal, neighbourhood=neighbourhood)
     gradients = [

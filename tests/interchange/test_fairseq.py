@@ -29,9 +29,9 @@ SENTENCES = [([7, 5, 9, 30, EOS], [11, 4, 6, EOS]), ([47, EOS], [8, 8, 8, 8, 8, 
 
 def check_equal(path: Path, theirs: FairseqModel) -> None:
     """Compare the log-probabilities of all tokens; only the four symbols have other ids."""
-    ours = read_model(path, LANGS)
+    ours, weights = read_model(path, LANGS)
     model = accelerate(Transformer(ours.config, ours.n_rows))
-    model.load_state_dict(ours.weights)
+    model.load_state_dict(weights)
     sources, targets = zip(*SENTENCES, strict=True)
     found = force_ids([model], sources, [tgt[:-1] for tgt in targets], align=False)
     for (src, tgt), forced in zip(SENTENCES, found, strict=True):

@@ -307,7 +307,7 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
 def test_flash_attention_equals_rectangles(causal: bool, neighbourhood: int | None) -> None:
     layout = PackedLayout.of_lengths([1, 2, 31, 256, 1, 70]).to(CUDA)
     torch.manual_seed(1)
-    qkv = [torch.randn(3, layout.n_tokens, 64, device=CUDA) for _ in "qkv"]
+    qkv = [torch.randn(3, len(layout.positions), 64, device=CUDA) for _ in "qkv"]
     window = window_of(causal=causal, neighbourhood=neighbourhood)
     found = []
     for dtype in (torch.float32, torch.bfloat16):
