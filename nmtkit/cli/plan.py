@@ -75,6 +75,7 @@ def work_out(chain: Chain, group: "Group") -> Plan:
     """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
+    from nmtkit.training.checkpoint import checkpoints_bytes
     from nmtkit.training.setup import enough_memory
 
     recipe, training, machine = chain.recipe, chain.recipe.training, chain.machine
@@ -91,7 +92,12 @@ def work_out(chain: Chain, group: "Group") -> Plan:
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
         speed = measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
+    disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
+    if chain.find("prepare") is None:
+        disk_bytes += sum(corpus.prepared_bytes(machine.downloads_dir) for corpus in corpora)
+    if chain.find("train") is None:
+        disk_bytes += checkpoints_bytes(training, n_parameters)
     files = {file.url: file for corpus in corpora for file in corpus.downloads}
     downloads = [
         Download(
@@ -107,7 +113,7 @@ def work_out(chain: Chain, group: "Group") -> Plan:
         stages=states(chain),
         downloads=downloads,
         download_bytes=to_fetch,
-        disk_bytes=to_fetch + _disk_bytes(chain, n_parameters),
+        disk_bytes=to_fetch + disk_bytes,
         vocabulary_is_known=not text.is_made_up,
         n_parameters=n_parameters,
         update_flops=flops / training.max_steps,
@@ -120,19 +126,6 @@ def work_out(chain: Chain, group: "Group") -> Plan:
             product_flops=flops,
         ),
     )
-
-
-def _disk_bytes(chain: Chain, n_parameters: int) -> int:
-    """Prepared text, checkpoints, and a bundle."""
-    from nmtkit.training.checkpoint import checkpoints_bytes
-
-    n_bytes = 4 * n_parameters
-    if chain.find("prepare") is None:
-        every = (corpus for corpora in chain.corpora.values() for corpus in corpora)
-        n_bytes += sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in every)
-    if chain.find("train") is None:
-        n_bytes += checkpoints_bytes(chain.recipe.training, n_parameters)
-    return n_bytes
 
 
 def _parts(plan: Plan) -> list[Grid | str]:

@@ -4,10 +4,10 @@ import hashlib
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
 from uuid import uuid4
 
 from nmtkit import progress
@@ -70,14 +70,15 @@ def translate(
         parts = in_growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         return _written(translator, output, parts, n_done)
 
-    if target is None:
-        _write_stream(written(0), sys.stdout)
-    elif file := file_of(target):
+    if target and (file := file_of(target)):
         keep_finished_work(kept=is_file)
         _write_file(written, file, n_lines, _made_from(translator, output, text))
-    else:  # a device or a pipe
-        with target.open("w", encoding="utf-8", newline="\n") as stream:
-            _write_stream(written(0), stream)
+        return
+    stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
+    with stream if target else nullcontext():
+        for _, lines in written(0):
+            stream.write(lines)
+            stream.flush()
 
 
 def _measured(path: Path) -> tuple[int, str]:
@@ -124,12 +125,6 @@ def _written(
                     written += as_fairseq(number, translations, of_line)
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
-
-
-def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
-    for _, lines in written:
-        stream.write(lines)
-        stream.flush()
 
 
 def _write_file(
