@@ -84,17 +84,16 @@ def _of_folders(names: list[str], output: Output = None) -> None:
     assert output is not None  # or it is the other form
     with whole_folder(output) as draft:
         models = [_opened(Path(name)) for name in names]
-        seen: dict[str, Path] = {}
-        for artifact, _, _ in models:
-            sha256 = sha256_of(artifact.file(WEIGHTS))
-            if sha256 in seen:
-                raise UserError(
-                    f"{artifact.path} has the weights of {seen[sha256]}, and would count twice in "
-                    "the mean; name each model once"
-                )
-            seen[sha256] = artifact.path
         first = next((each for each in models if each.decoding), models[0])
+        seen: dict[str, Path] = {}
         for model in models:
+            path = model.artifact.path
+            same = seen.setdefault(sha256_of(model.artifact.file(WEIGHTS)), path)
+            if same is not path:
+                raise UserError(
+                    f"{path} has the weights of {same}, and would count twice in the mean; name "
+                    "each model once"
+                )
             _check_same_model(first, model)
         files = [each.origin.model.verified_weights(each.artifact) for each in models]
         check_related(files)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.store import write_manifest
-
-if TYPE_CHECKING:
-    from nmtkit.interchange.fairseq import Dictionary
 
 
 class Tokenizer(StrEnum):
@@ -59,7 +56,7 @@ def import_model(
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.corpus.tokenizations import Tokenizations
     from nmtkit.decoding.bundle import write_bundle
-    from nmtkit.interchange.fairseq import read_merges, read_model
+    from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
     from nmtkit.model.description import Description
 
     if langpair is None:
@@ -67,7 +64,12 @@ def import_model(
     langs = Language.pair_of(langpair)
     with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
-        dictionary = _joined(dictionaries)
+        dictionary, other = map(read_dictionary, dictionaries)
+        if dictionary != other:
+            raise UserError(
+                f"{dictionaries[0]} and {dictionaries[1]} differ; only a model with one dictionary "
+                "for both sides (--joined-dictionary) can be imported"
+            )
         merges = read_merges(codes)
         model = read_model(checkpoint, [lang.tag for lang in langs])
         if dictionary.n_rows != model.n_rows:
@@ -90,16 +92,3 @@ def import_model(
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
         write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
     tell(folder)
-
-
-def _joined(paths: list[Path]) -> "Dictionary":
-    """Read the dictionaries of both sides, which must be the same."""
-    from nmtkit.interchange.fairseq import read_dictionary
-
-    src, tgt = map(read_dictionary, paths)
-    if src != tgt:
-        raise UserError(
-            f"{paths[0]} and {paths[1]} differ; only a model with one dictionary for both sides "
-            "(--joined-dictionary) can be imported"
-        )
-    return src
