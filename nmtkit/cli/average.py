@@ -135,15 +135,13 @@ def _corpus_of(checkpoint: Path) -> Artifact:
 
 def _check_same_model(first: _Model, other: _Model) -> None:
     """Compare all that two models compute with besides weights."""
-    names = first.artifact.path, other.artifact.path
     ours, theirs = (each.origin.model.computed() for each in (first, other))
-    if differences := shown_differences(theirs, ours):
+    differences = shown_differences(theirs, ours)
+    if differences or first.origin.text != other.origin.text:
+        seen = "another vocabulary or tokenization"
+        if differences:
+            seen = f"[model] {differences[0]} in place of {differences[1]}"
         raise UserError(
-            f"{names[1]} is another model than {names[0]}: [model] {differences[0]} in place of "
-            f"{differences[1]}; only models with the same values can be averaged"
-        )
-    if first.origin.text != other.origin.text:
-        raise UserError(
-            f"{names[1]} has another vocabulary or tokenization than {names[0]}; only models with "
-            "the same ones can be averaged"
+            f"{other.artifact.path} is another model than {first.artifact.path}: {seen}; only "
+            "models with the same values can be averaged"
         )

@@ -30,11 +30,8 @@ def cost_of(trained: Artifact) -> TrainingCost | None:
     if not measured.timed_steps:
         return None
     share = measured.steps / measured.timed_steps
+    seconds = share * measured.timed_seconds
     model = Description.load(trained.path)
     src, tgt = measured.timed_src_tokens, measured.timed_tgt_tokens
-    return training_cost(
-        seconds=share * measured.timed_seconds,
-        n_devices=measured.processes,
-        device=measured.device_name,
-        product_flops=share * update_flops(model.config, model.n_rows, src, tgt, TYPICAL_LENGTH),
-    )
+    flops = share * update_flops(model.config, model.n_rows, src, tgt, TYPICAL_LENGTH)
+    return training_cost(seconds, measured.processes, measured.device_name, flops)

@@ -1,8 +1,7 @@
 """nmtkit import: a model that fairseq trained, as a bundle."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,13 +11,6 @@ from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.store import write_manifest
-
-
-class Tokenizer(StrEnum):
-    """How text was tokenized."""
-
-    MOSES = "moses"
-    NONE = "none"
 
 
 @command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
@@ -36,8 +28,9 @@ def import_model(
         ),
     ] = None,
     tokenizer: Annotated[
-        Tokenizer, typer.Option(metavar="NAME", help="How text was tokenized: moses or none.")
-    ] = Tokenizer.MOSES,
+        Literal["moses", "none"],
+        typer.Option(metavar="NAME", help="How text was tokenized: moses or none."),
+    ] = "moses",
     hyphens: Annotated[
         bool | None,
         typer.Option(
@@ -81,8 +74,7 @@ def import_model(
         if hyphens is None:
             hyphens = "@-@" in dictionary.pieces  # what tokenizer.perl -a makes of them
         src, tgt = (
-            Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
-            for lang in langs
+            Tokenization(lang.code, normalize, lowercase, tokenizer, hyphens) for lang in langs
         )
         check_room(draft, sum(each.nbytes for each in model.weights.values()), "import")
         BpeSubword(merges, dictionary.pieces).save(draft)

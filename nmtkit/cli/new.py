@@ -4,10 +4,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from jinja2 import StrictUndefined, Template
@@ -38,13 +37,9 @@ PIECES_ROUND = 100  # to a multiple of this
 N_CHECKPOINTS = 20  # that training saves on its way
 
 Langs = tuple[Language, Language]
-
-
-class Vocabulary(StrEnum):
-    """What subwords are made of."""
-
-    SENTENCEPIECE = "sentencepiece"  # plain text, of any language
-    BPE = "bpe"  # Moses tokens, as in the paper; the text of many languages can't be restored
+# Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many
+# languages can't be restored from these.
+Vocabulary = Literal["sentencepiece", "bpe"]
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,7 @@ def new(
         typer.Option(
             metavar="KIND", help="sentencepiece of plain text, or bpe of Moses tokens, the paper's."
         ),
-    ] = Vocabulary.SENTENCEPIECE,
+    ] = "sentencepiece",
 ) -> None:
     """Write a recipe for a text of your own."""
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
@@ -201,11 +196,7 @@ def write_recipe(
 ) -> Path:
     """Write the recipe NAME.toml into the current folder, and those of dev and test not in `sets`.
 
-    Pairs for those are chosen at random among the training text, the same each time; what shares a
-    sentence with them is not trained on.
-
-    Raises:
-        UserError: A file exists, the text cannot be read, or is too small.
+    Pairs for those are chosen at random among the training text, the same each time.
     """
     path, folder = Path(f"{name}.toml"), Path(name)
     missing = {
@@ -217,7 +208,7 @@ def write_recipe(
         raise UserError(f"{name!r} cannot name a recipe: use letters, digits, '-', '_' and '.'")
     if name in (recipe.stem for recipe in bundled_recipes()):
         raise UserError(f"a recipe {name} comes with nmtkit; choose another name")
-    if vocabulary == Vocabulary.BPE and (odd := [lang for lang in langs if not lang.is_spaced]):
+    if vocabulary == "bpe" and (odd := [lang for lang in langs if not lang.is_spaced]):
         raise UserError(
             f"--vocabulary bpe needs spaces between words, and {odd[0]} is written without; leave "
             "it out"

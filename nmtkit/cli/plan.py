@@ -99,15 +99,13 @@ def work_out(chain: Chain, group: "Group") -> Plan:
     if chain.find("train") is None:
         disk_bytes += checkpoints_bytes(training, n_parameters)
     files = {file.url: file for corpus in corpora for file in corpus.downloads}
+    folder = machine.downloads_dir
     downloads = [
-        Download(
-            url,
-            known_bytes(file, machine.downloads_dir),
-            find(file, machine.downloads_dir, machine.mirror) is not None,
-        )
+        Download(url, known_bytes(file, folder), find(file, folder, machine.mirror) is not None)
         for url, file in files.items()
     ]
     to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
+    seconds = training.max_steps * training.tgt_tokens_per_update / speed
     return Plan(
         recipe=recipe.name,
         stages=states(chain),
@@ -119,12 +117,7 @@ def work_out(chain: Chain, group: "Group") -> Plan:
         update_flops=flops / training.max_steps,
         device=devices,
         tgt_tokens_per_second=speed,
-        cost=training_cost(
-            seconds=training.max_steps * training.tgt_tokens_per_update / speed,
-            n_devices=group.size,
-            device=device_name(group.device),
-            product_flops=flops,
-        ),
+        cost=training_cost(seconds, group.size, device_name(group.device), flops),
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -32,8 +32,6 @@ from nmtkit.translator import Translator
 
 # What a translation of a text depends on, besides its bundle.
 ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
-
-Pieces = Sequence[tuple[list[list[int]], list[list[int]]]]  # ids of the pieces of both sides
 
 
 @dataclass(frozen=True)
