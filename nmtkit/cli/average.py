@@ -71,11 +71,7 @@ def _opened(folder: Path) -> _Model:
 
 @command("nmtkit average DIR DIR --output MEAN")
 def _of_folders(names: list[str], output: Output = None) -> None:
-    """Publish the mean of bundles and checkpoints as a bundle.
-
-    The first bundle gives its text and its decoding settings. Without one, the text is that of the
-    training in which the first checkpoint lies, and the decoding settings are the paper's.
-    """
+    """Publish the mean as a bundle, with the text and the decoding settings of the first bundle."""
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.model.weights import WEIGHTS

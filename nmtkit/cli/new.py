@@ -194,10 +194,7 @@ class Survey:
 def write_recipe(
     name: str, train: Source, langs: Langs, vocabulary: Vocabulary, sets: Mapping[str, Source]
 ) -> Path:
-    """Write the recipe NAME.toml into the current folder, and those of dev and test not in `sets`.
-
-    Pairs for those are chosen at random among the training text, the same each time.
-    """
+    """Write NAME.toml here, and those of dev and test not in `sets`, held out of the text."""
     path, folder = Path(f"{name}.toml"), Path(name)
     missing = {
         kind: FilePair(name=kind, src=f"{name}/{kind}.{langs[0]}", tgt=f"{name}/{kind}.{langs[1]}")
@@ -279,11 +276,7 @@ def _max_ratio(langs: Langs) -> float:
 
 
 def _toml_of(
-    name: str,
-    langs: Langs,
-    vocabulary: Vocabulary,
-    sources: Mapping[str, Source],
-    survey: Survey,
+    name: str, langs: Langs, vocabulary: Vocabulary, sources: Mapping[str, Source], survey: Survey
 ) -> str:
     size = next(size for size in SIZES if survey.n_words <= size.max_words)
     like = load_recipe(size.like, size.overrides)

@@ -44,17 +44,9 @@ class Output:
 
 
 def translate(
-    translator: Translator,
-    output: Output,
-    source: Path | None = None,
-    target: Path | None = None,
+    translator: Translator, output: Output, source: Path | None = None, target: Path | None = None
 ) -> None:
-    """Translate a text.
-
-    Lines of standard input that have arrived are translated together; a line that comes alone is
-    answered at once. A file that is translated to a file is resumed after the last part that a
-    stopped command finished.
-    """
+    """Translate a text: lines of standard input as they arrive; from file to file resumably."""
     # A pipe can be read only once. A damaged file is refused at once.
     is_file = source is not None and source.is_file()
     n_lines, text = _measured(source) if source and is_file else (None, uuid4().hex)
@@ -126,16 +118,12 @@ def _written(
 
 
 def _write_file(
-    written: Callable[[int], Iterable[tuple[int, str]]],
+    written: Callable[[int], Iterable[tuple[int, str]]],  # of the lines after so many
     file: Path,
     n_lines: int | None,
     made_from: Mapping[str, str],
 ) -> None:
-    """Write a file that is whole or not there; what is stopped is resumed.
-
-    `written` returns what is written of the lines after so many. `n_lines` is None if the text
-    can't be read again.
-    """
+    """Write a file whole or not at all, resumably; `n_lines` is None of a text read once."""
     with beside(file) as draft:
         journal = Journal(draft, draft, made_from)
         path, n_done = draft / "text", journal["lines"] or 0
@@ -169,10 +157,7 @@ def _write_file(
 def rated(
     translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
 ) -> Iterator[str]:
-    """Rate each line of a text as the translation of the same line of another, and tell the sum.
-
-    As text, that is the log-probability and the perplexity of each line.
-    """
+    """Rate each line of a text as the translation of the same line of another, and tell the sum."""
     for path in (src, tgt):
         if path.is_file():  # a pipe can be read only once
             check_form(TextFile(path))
