@@ -203,12 +203,10 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
         for each in of_sets
         if key in each
     )
-    columns = [marked(_column(*each), other) for each in scores.items()]
+    columns = []
+    for name, each in scores.items():
+        test_set = each["test_set"]
+        of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
+        columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", other))
     note = [f"note: {code_note(other)}"] if other else []
     return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
-
-
-def _column(name: str, scores: Mapping[str, Any]) -> str:
-    test_set = scores["test_set"]
-    of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
-    return f"{name}\n{of_set}{test_set['lines']:,} lines"

@@ -82,10 +82,28 @@ def checks(machine: Machine) -> Iterator[Check]:
 
 def environment(machine: Machine) -> Iterator[Check]:
     """Yield what is found of versions, devices, memory and disk."""
+    import torch
+
     where = f"Python {platform.python_version()}, {platform.platform()}"
     yield Check("nmtkit", "held", f"{__version__}, {where}")
-    yield _versions()
-    yield from _devices(machine)
+    others = []
+    for name, pinned in pins().items():
+        with suppress(metadata.PackageNotFoundError):  # of an extra
+            version = metadata.version(name)
+            if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
+                others.append(f"{name} {version} (tested: {pinned})")
+    not_pinned = f"not those that nmtkit is tested with: {', '.join(others)}"
+    seen = not_pinned if others else f"those of {CONSTRAINTS}"
+    yield Check("versions", "noted" if others else "held", seen)
+    n_cores = machine.n_workers()
+    yield Check("CPU", "held", f"{n_cores} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if not torch.cuda.is_available():
+        yield Check("GPU", "skipped", "torch sees none")
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        precision = "bfloat16" if found.major >= 8 else "float32"
+        seen = f"{found.name}, {_gigabytes(found.total_memory)}, computes in {precision}"
+        yield Check(f"GPU {index}", "held", seen)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     yield Check("memory", "held", _gigabytes(total))
     runs = machine.runs_dir
@@ -107,33 +125,6 @@ def pins() -> dict[str, str]:
     lines = path.read_text(encoding="utf-8").split("\n")
     named = [line.partition("==") for line in lines if not line.startswith("#")]
     return {name: version for name, is_pin, version in named if is_pin}
-
-
-def _versions() -> Check:
-    others = []
-    for name, pinned in pins().items():
-        with suppress(metadata.PackageNotFoundError):  # of an extra
-            version = metadata.version(name)
-            if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
-                others.append(f"{name} {version} (tested: {pinned})")
-    if others:
-        seen = f"not those that nmtkit is tested with: {', '.join(others)}"
-        return Check("versions", "noted", seen)
-    return Check("versions", "held", f"those of {CONSTRAINTS}")
-
-
-def _devices(machine: Machine) -> Iterator[Check]:
-    import torch
-
-    n_cores = machine.n_workers()
-    yield Check("CPU", "held", f"{n_cores} cores, {torch.backends.cpu.get_cpu_capability()}")
-    if not torch.cuda.is_available():
-        yield Check("GPU", "skipped", "torch sees none")
-    for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        precision = "bfloat16" if found.major >= 8 else "float32"
-        seen = f"{found.name}, {_gigabytes(found.total_memory)}, computes in {precision}"
-        yield Check(f"GPU {index}", "held", seen)
 
 
 def learned(counts: Mapping[str, int]) -> Check:
