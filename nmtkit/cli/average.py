@@ -71,11 +71,7 @@ def _opened(folder: Path) -> _Model:
 
 @command("nmtkit average DIR DIR --output MEAN")
 def _of_folders(names: list[str], output: Output = None) -> None:
-    """Publish the mean of bundles and checkpoints as a bundle.
-
-    The first bundle gives its text and its decoding settings. Without one, the text is that of the
-    training in which the first checkpoint lies, and the decoding settings are the paper's.
-    """
+    """Publish the mean as a bundle, with the text and the decoding settings of the first bundle."""
     from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.model.weights import WEIGHTS
@@ -84,17 +80,16 @@ def _of_folders(names: list[str], output: Output = None) -> None:
     assert output is not None  # or it is the other form
     with whole_folder(output) as draft:
         models = [_opened(Path(name)) for name in names]
-        seen: dict[str, Path] = {}
-        for artifact, _, _ in models:
-            sha256 = sha256_of(artifact.file(WEIGHTS))
-            if sha256 in seen:
-                raise UserError(
-                    f"{artifact.path} has the weights of {seen[sha256]}, and would count twice in "
-                    "the mean; name each model once"
-                )
-            seen[sha256] = artifact.path
         first = next((each for each in models if each.decoding), models[0])
+        seen: dict[str, Path] = {}
         for model in models:
+            path = model.artifact.path
+            same = seen.setdefault(sha256_of(model.artifact.file(WEIGHTS)), path)
+            if same is not path:
+                raise UserError(
+                    f"{path} has the weights of {same}, and would count twice in the mean; name "
+                    "each model once"
+                )
             _check_same_model(first, model)
         files = [each.origin.model.verified_weights(each.artifact) for each in models]
         check_related(files)
@@ -136,15 +131,13 @@ def _corpus_of(checkpoint: Path) -> Artifact:
 
 def _check_same_model(first: _Model, other: _Model) -> None:
     """Compare all that two models compute with besides weights."""
-    names = first.artifact.path, other.artifact.path
     ours, theirs = (each.origin.model.computed() for each in (first, other))
-    if differences := shown_differences(theirs, ours):
+    differences = shown_differences(theirs, ours)
+    if differences or first.origin.text != other.origin.text:
+        seen = "another vocabulary or tokenization"
+        if differences:
+            seen = f"[model] {differences[0]} in place of {differences[1]}"
         raise UserError(
-            f"{names[1]} is another model than {names[0]}: [model] {differences[0]} in place of "
-            f"{differences[1]}; only models with the same values can be averaged"
-        )
-    if first.origin.text != other.origin.text:
-        raise UserError(
-            f"{names[1]} has another vocabulary or tokenization than {names[0]}; only models with "
-            "the same ones can be averaged"
+            f"{other.artifact.path} is another model than {first.artifact.path}: {seen}; only "
+            "models with the same values can be averaged"
         )

@@ -33,8 +33,7 @@ def _row(corpus: Facts) -> tuple[str, ...]:
     columns = (
         [f"{langs} {'?' if n is None else f'{n:,}'}" for langs, n in corpus["n_pairs"].items()],
         ["?" if file["n_bytes"] is None else decimal(file["n_bytes"]) for file in files],
-        [file["state"] for file in files],
-        [file["hash"] for file in files],
+        *([file[key] for file in files] for key in COLUMNS[3:]),
     )
     return (corpus["name"], *map("\n".join, columns))
 
@@ -51,9 +50,7 @@ def entry(name: str, machine: Machine) -> Facts:
         "name": name,
         "licence": next(iter(found.values())).licence,
         "n_pairs": {"-".join(map(str, pair)): corpus.n_pairs for pair, corpus in found.items()},
-        "files": [
-            {**_file(file, machine), "members": sorted(names)} for file, names in members.items()
-        ],
+        "files": [_file(file, machine) | {"members": sorted(members[file])} for file in members],
     }
 
 
@@ -73,7 +70,7 @@ def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
         state = f"part: {share}"
     return {
         "url": file.url,
-        "path": None if path is None else str(path),
+        "path": path and str(path),
         "n_bytes": n_bytes,
         "sha256": file.sha256,
         "md5": file.md5,

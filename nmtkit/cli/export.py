@@ -2,9 +2,8 @@
 
 import shutil
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,7 +11,6 @@ from nmtkit.cli.options import FORMAT, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
 
-README = "README.md"
 TEXT = """
 Raw text becomes tokens by normalize-punctuation.perl, lower-casing and tokenizer.perl of Moses,
 each if it is named here ("none" only collapses spaces):
@@ -25,15 +23,9 @@ divides by length ** alpha, not by ((5 + length) / 6) ** alpha.
 """
 
 
-class ExportFormat(StrEnum):
-    """Whose format."""
-
-    CTRANSLATE2 = "ctranslate2"
-    HUGGINGFACE = "huggingface"
-
-
-USAGE = {
-    ExportFormat.CTRANSLATE2: """# A model for CTranslate2
+ExportFormat = Literal["ctranslate2", "huggingface"]
+USAGE: dict[ExportFormat, str] = {
+    "ctranslate2": """# A model for CTranslate2
 ```python
 import ctranslate2
 
@@ -43,7 +35,7 @@ result = translator.translate_batch([source], beam_size={beam})
 result[0].hypotheses[0]  # subwords
 ```
 """,
-    ExportFormat.HUGGINGFACE: """# A model for transformers
+    "huggingface": """# A model for transformers
 ```python
 import torch
 import transformers
@@ -84,7 +76,7 @@ def export(
                 "source; use `nmtkit translate --bundle`"
             )
         model, n_tokens = load_model(opened, torch.device("cpu")), text.subword.n_tokens
-        if how == ExportFormat.CTRANSLATE2:
+        if how == "ctranslate2":
             unused = (f"<unused {row}>" for row in range(n_tokens, opened.description.n_rows))
             pieces = [*text.subword.pieces(range(n_tokens)), *unused]
             ctranslate2.write_model(draft, model, pieces, "float32", 2 * MAX_SUBWORDS)
@@ -102,5 +94,5 @@ def export(
         page = (USAGE[how] + TEXT).format(
             name=repr(folder.name), beam=decoding.beam_size, sides=sides, n=opened.max_subwords
         )
-        (draft / README).write_text(page, encoding="utf-8", newline="\n")
+        (draft / "README.md").write_text(page, encoding="utf-8", newline="\n")
     tell(folder)

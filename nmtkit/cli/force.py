@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, command
-from nmtkit.cli.translate import check_alignment, engine_for
+from nmtkit.cli.translate import engine_for
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 
@@ -25,10 +25,10 @@ def force(
     how = how or Format.TEXT
     if how == Format.MOSES:
         raise UserError("--format moses is for translations that are found; use another")
-    check_alignment(how, asked=align)
+    engine = engine_for(how, engine, align=align)
     from nmtkit.cli import text  # imports what reads text
     from nmtkit.translator import Translator
 
-    translator = Translator(*bundles, device=device, engine=engine_for(engine, align=align))
+    translator = Translator(*bundles, device=device, engine=engine)
     for line in text.rated(translator, src, tgt, how, align=align):
         typer.echo(line)

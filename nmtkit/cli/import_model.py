@@ -1,8 +1,7 @@
 """nmtkit import: a model that fairseq trained, as a bundle."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,16 +11,6 @@ from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.store import write_manifest
-
-if TYPE_CHECKING:
-    from nmtkit.interchange.fairseq import Dictionary
-
-
-class Tokenizer(StrEnum):
-    """How text was tokenized."""
-
-    MOSES = "moses"
-    NONE = "none"
 
 
 @command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
@@ -39,8 +28,9 @@ def import_model(
         ),
     ] = None,
     tokenizer: Annotated[
-        Tokenizer, typer.Option(metavar="NAME", help="How text was tokenized: moses or none.")
-    ] = Tokenizer.MOSES,
+        Literal["moses", "none"],
+        typer.Option(metavar="NAME", help="How text was tokenized: moses or none."),
+    ] = "moses",
     hyphens: Annotated[
         bool | None,
         typer.Option(
@@ -58,14 +48,19 @@ def import_model(
     from nmtkit.corpus.moses import Tokenization, Tokenizations
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.decoding.bundle import write_bundle
-    from nmtkit.interchange.fairseq import read_merges, read_model
+    from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 
     if langpair is None:
         raise UserError("--langpair SRC-TGT is missing, such as --langpair en-de")
     langs = Language.pair_of(langpair)
     with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
-        dictionary = _joined(dictionaries)
+        dictionary, other = map(read_dictionary, dictionaries)
+        if dictionary != other:
+            raise UserError(
+                f"{dictionaries[0]} and {dictionaries[1]} differ; only a model with one dictionary "
+                "for both sides (--joined-dictionary) can be imported"
+            )
         merges = read_merges(codes)
         model, weights = read_model(checkpoint, [lang.tag for lang in langs])
         if dictionary.n_rows != model.n_rows:
@@ -77,8 +72,7 @@ def import_model(
         if hyphens is None:
             hyphens = "@-@" in dictionary.pieces  # what tokenizer.perl -a makes of them
         src, tgt = (
-            Tokenization(lang.code, normalize, lowercase, tokenizer.value, hyphens)
-            for lang in langs
+            Tokenization(lang.code, normalize, lowercase, tokenizer, hyphens) for lang in langs
         )
         check_room(draft, sum(each.nbytes for each in weights.values()), "import")
         BpeSubword(merges, dictionary.pieces).save(draft)
@@ -87,16 +81,3 @@ def import_model(
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}
         write_manifest(draft, {"kind": "import", "depends_on": {"fairseq": origin}})
     tell(folder)
-
-
-def _joined(paths: list[Path]) -> "Dictionary":
-    """Read the dictionaries of both sides, which must be the same."""
-    from nmtkit.interchange.fairseq import read_dictionary
-
-    src, tgt = map(read_dictionary, paths)
-    if src != tgt:
-        raise UserError(
-            f"{paths[0]} and {paths[1]} differ; only a model with one dictionary for both sides "
-            "(--joined-dictionary) can be imported"
-        )
-    return src

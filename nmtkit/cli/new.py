@@ -4,14 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from functools import cached_property
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import StrictUndefined, Template
 
 from nmtkit import progress
 from nmtkit.cli.options import Src, Tgt, command
@@ -20,7 +18,6 @@ from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.errors import UserError
 from nmtkit.files import whole_file, whole_folder
 from nmtkit.languages import Language
-from nmtkit.recipe import Recipe
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.catalog import RemoteFile
@@ -40,13 +37,9 @@ PIECES_ROUND = 100  # to a multiple of this
 N_CHECKPOINTS = 20  # that training saves on its way
 
 Langs = tuple[Language, Language]
-
-
-class Vocabulary(StrEnum):
-    """What subwords are made of."""
-
-    SENTENCEPIECE = "sentencepiece"  # plain text, of any language
-    BPE = "bpe"  # Moses tokens, as in the paper; the text of many languages can't be restored
+# Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many
+# languages can't be restored from these.
+Vocabulary = Literal["sentencepiece", "bpe"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +53,6 @@ class Size:
     min_steps: int
     why: str
     overrides: Sequence[str] = ()  # of that recipe
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """Return the recipe whose model and training are taken."""
-        return load_recipe(self.like, self.overrides)
 
 
 SIZES = (
@@ -95,21 +83,18 @@ SIZES = (
 )
 
 
+def _file(text: str) -> Any:
+    return typer.Option(metavar="FILE", help=text)
+
+
 @command("nmtkit new mine --src train.en --tgt train.de")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the recipe is called.")],
     src: Src = None,
     tgt: Tgt = None,
-    tsv: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Text and translation in tab-separated columns."),
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text and translation in columns of CSV.")
-    ] = None,
-    jsonl: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Text and translation in an object a line.")
-    ] = None,
+    tsv: Annotated[Path | None, _file("Text and translation in tab-separated columns.")] = None,
+    csv: Annotated[Path | None, _file("Text and translation in columns of CSV.")] = None,
+    jsonl: Annotated[Path | None, _file("Text and translation in an object a line.")] = None,
     columns: Annotated[
         str | None,
         typer.Option(
@@ -118,10 +103,8 @@ def new(
             "and datasets.",
         ),
     ] = None,
-    tmx: Annotated[Path | None, typer.Option(metavar="FILE", help="A translation memory.")] = None,
-    opus_zip: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="An archive of OPUS, in Moses format.")
-    ] = None,
+    tmx: Annotated[Path | None, _file("A translation memory.")] = None,
+    opus_zip: Annotated[Path | None, _file("An archive of OPUS, in Moses format.")] = None,
     dataset: Annotated[
         Path | None,
         typer.Option(metavar="PLACE", help="A folder that `datasets` saved, or Parquet."),
@@ -149,7 +132,7 @@ def new(
         typer.Option(
             metavar="KIND", help="sentencepiece of plain text, or bpe of Moses tokens, the paper's."
         ),
-    ] = Vocabulary.SENTENCEPIECE,
+    ] = "sentencepiece",
 ) -> None:
     """Write a recipe for a text of your own."""
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
@@ -176,16 +159,7 @@ def training_text(
     src_lang: str | None,
     tgt_lang: str | None,
 ) -> tuple[Source, Langs]:
-    """Return the text that the options name, and its languages.
-
-    Args:
-        src: The sentences, a line each.
-        tgt: Their translations.
-        files: A file that has both, by the key of its kind of source.
-        columns: The names of its columns, with commas between them.
-        src_lang: The language of the sentences; None: as the names of the files say.
-        tgt_lang: That of their translations.
-    """
+    """Return the text that the options name, `files` by the keys of kinds, and its languages."""
     given = {key: path for key, path in files.items() if path}
     if bool(src) != bool(tgt) or len(given) + bool(src) != 1:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in files)
@@ -213,52 +187,14 @@ class Survey:
 
     n_pairs: int = 0
     n_words: float = 0.0  # on the target side
-    candidates: tuple[Chosen, ...] = ()
     characters: set[str] = field(default_factory=set)  # of both sides
-
-    def add(self, pair: Pair, tgt: Language) -> None:
-        """Count a pair."""
-        self.n_pairs += 1
-        n_characters = WORDS_PER_CHARACTER * len(pair[1])
-        self.n_words += len(pair[1].split()) if tgt.is_spaced else n_characters
-        for side in pair:
-            self.characters.update(side)
-
-    @property
-    def n_tokens(self) -> int:
-        """Return how many sentencepieces to learn, a round number; a small text has fewer."""
-        wanted = self.size.n_pieces + N_BYTES + len(self.characters)
-        return -(-wanted // PIECES_ROUND) * PIECES_ROUND
-
-    @property
-    def size(self) -> Size:
-        """Return the recipe that fits."""
-        return next(size for size in SIZES if self.n_words <= size.max_words)
-
-    @property
-    def updates_per_epoch(self) -> float:
-        """Return how many updates go once through the text."""
-        n_tokens = TOKENS_PER_WORD * self.n_words + self.n_pairs  # and as many end symbols
-        return n_tokens / self.size.recipe.training.src_tokens_per_update
-
-    @property
-    def save_every(self) -> int:
-        """Return the steps between two checkpoints, a round number."""
-        n_steps = max(self.size.n_epochs * self.updates_per_epoch, self.size.min_steps)
-        return 10 * round(n_steps / N_CHECKPOINTS / 10)
+    candidates: Sequence[Chosen] = ()  # to be held out
 
 
 def write_recipe(
     name: str, train: Source, langs: Langs, vocabulary: Vocabulary, sets: Mapping[str, Source]
 ) -> Path:
-    """Write the recipe NAME.toml into the current folder, and those of dev and test not in `sets`.
-
-    Pairs for those are chosen at random among the training text, the same each time; what shares a
-    sentence with them is not trained on.
-
-    Raises:
-        UserError: A file exists, the text cannot be read, or is too small.
-    """
+    """Write NAME.toml here, and those of dev and test not in `sets`, held out of the text."""
     path, folder = Path(f"{name}.toml"), Path(name)
     missing = {
         kind: FilePair(name=kind, src=f"{name}/{kind}.{langs[0]}", tgt=f"{name}/{kind}.{langs[1]}")
@@ -269,7 +205,7 @@ def write_recipe(
         raise UserError(f"{name!r} cannot name a recipe: use letters, digits, '-', '_' and '.'")
     if name in (recipe.stem for recipe in bundled_recipes()):
         raise UserError(f"a recipe {name} comes with nmtkit; choose another name")
-    if vocabulary == Vocabulary.BPE and (odd := [lang for lang in langs if not lang.is_spaced]):
+    if vocabulary == "bpe" and (odd := [lang for lang in langs if not lang.is_spaced]):
         raise UserError(
             f"--vocabulary bpe needs spaces between words, and {odd[0]} is written without; leave "
             "it out"
@@ -277,23 +213,13 @@ def write_recipe(
     for place in (path, *([folder] if missing else [])):
         if place.exists():
             raise UserError(f"{place} exists already; choose another name, or move it away")
-
-    sources = {"train": train, **sets, **missing}
-
-    def text(survey: Survey) -> str:
-        return _toml_of(name, langs, vocabulary, sources, survey)
-
+    text = partial(_toml_of, name, langs, vocabulary, {"train": train, **sets, **missing})
     parse_recipe(text(Survey(n_pairs=1)), path)  # what is refused is refused at once
     survey = _surveyed(train, langs)
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
     if missing:
-        held_out = _held_out(survey, list(missing))
-        with whole_folder(folder) as draft:
-            for kind, some in held_out.items():
-                for side, file in enumerate(missing[kind].files()):
-                    lines = "".join(f"{one.pair[side]}\n" for one in some)
-                    (draft / file.path.name).write_text(lines, encoding="utf-8", newline="\n")
+        _hold_out(survey, missing, folder)
     with whole_file(path) as draft:
         draft.write_text(text(survey), encoding="utf-8", newline="\n")
     return path
@@ -305,23 +231,30 @@ def _surveyed(train: Source, langs: Langs) -> Survey:
     cleaning = Cleaning(1, 250, _max_ratio(langs))
 
     def usable(pairs: Iterator[Pair]) -> Iterator[Pair]:
-        for pair in pairs:
-            survey.add(pair, langs[1])
+        for src, tgt in pairs:
+            survey.n_pairs += 1
+            spaced = langs[1].is_spaced
+            survey.n_words += len(tgt.split()) if spaced else WORDS_PER_CHARACTER * len(tgt)
+            survey.characters.update(src, tgt)
             task.advance(1)
-            if cleaning.reason_to_drop(*pair) is None:
-                yield pair
+            if cleaning.reason_to_drop(src, tgt) is None:
+                yield src, tgt
 
     with progress.task("new: read the text", unit="pairs") as task:
         pairs = find_corpus(train, *langs).pairs(
             _no_download, lambda note: progress.say(f"new: {note}")
         )
-        survey.candidates = tuple(sample(usable(pairs), 2 * MAX_HELD_OUT))
+        survey.candidates = sample(usable(pairs), 2 * MAX_HELD_OUT)
     return survey
 
 
-def _held_out(survey: Survey, kinds: Sequence[str]) -> dict[str, list[Chosen]]:
-    """Return pairs for each set, in the order of the text."""
-    chosen = survey.candidates
+def _no_download(file: RemoteFile) -> Path:
+    raise AssertionError(file)
+
+
+def _hold_out(survey: Survey, sets: Mapping[str, FilePair], folder: Path) -> None:
+    """Write each set, in the order of the text."""
+    chosen, kinds = survey.candidates, [*sets]
     n_each = min(survey.n_pairs // SHARE_HELD_OUT, MAX_HELD_OUT, len(chosen) // len(kinds))
     if n_each < survey.n_pairs // SHARE_HELD_OUT < MAX_HELD_OUT:
         raise UserError(
@@ -329,12 +262,12 @@ def _held_out(survey: Survey, kinds: Sequence[str]) -> dict[str, list[Chosen]]:
             "be held out of it; give one with --dev and --test"
         )
     progress.say(f"new: held {n_each:,} pairs out of the text for each of {' and '.join(kinds)}")
-    by_line = {kind: chosen[i * n_each : (i + 1) * n_each] for i, kind in enumerate(kinds)}
-    return {kind: sorted(some, key=lambda one: one.line) for kind, some in by_line.items()}
-
-
-def _no_download(file: RemoteFile) -> Path:
-    raise AssertionError(file)
+    with whole_folder(folder) as draft:
+        for i, pair in enumerate(sets.values()):
+            some = sorted(chosen[i * n_each : (i + 1) * n_each], key=lambda one: one.line)
+            for side, file in enumerate(pair.files()):
+                lines = "".join(f"{one.pair[side]}\n" for one in some)
+                (draft / file.path.name).write_text(lines, encoding="utf-8", newline="\n")
 
 
 def _max_ratio(langs: Langs) -> float:
@@ -343,26 +276,31 @@ def _max_ratio(langs: Langs) -> float:
 
 
 def _toml_of(
-    name: str,
-    langs: Langs,
-    vocabulary: Vocabulary,
-    sources: Mapping[str, Source],
-    survey: Survey,
+    name: str, langs: Langs, vocabulary: Vocabulary, sources: Mapping[str, Source], survey: Survey
 ) -> str:
-    every = survey.save_every
-    text = TEMPLATES.get_template("new.toml.j2").render(
+    size = next(size for size in SIZES if survey.n_words <= size.max_words)
+    like = load_recipe(size.like, size.overrides)
+    n_tgt_tokens = TOKENS_PER_WORD * survey.n_words + survey.n_pairs  # and as many end symbols
+    updates_per_epoch = n_tgt_tokens / like.training.src_tokens_per_update
+    n_steps = max(size.n_epochs * updates_per_epoch, size.min_steps)
+    every = 10 * round(n_steps / N_CHECKPOINTS / 10)
+    n_pieces = size.n_pieces + N_BYTES + len(survey.characters)  # a small text has fewer
+    text = TEMPLATE.render(
         sources,
+        toml=_toml,
         name=name,
         src_lang=str(langs[0]),
         tgt_lang=str(langs[1]),
         vocabulary=vocabulary,
-        n_tokens=survey.n_tokens,
+        n_tokens=-(-n_pieces // PIECES_ROUND) * PIECES_ROUND,
         max_ratio=_max_ratio(langs),
         n_pairs=survey.n_pairs,
-        size=survey.size,
+        size=size,
+        model=like.model,
+        training=like.training,
         every=every,
         max_steps=N_CHECKPOINTS * every,
-        n_epochs=round(N_CHECKPOINTS * every / survey.updates_per_epoch),
+        n_epochs=round(N_CHECKPOINTS * every / updates_per_epoch),
     )
     return re.sub(r"^(\w+ = \S*) # ", lambda line: f"{line[1]:<34} # ", text, flags=re.MULTILINE)
 
@@ -374,22 +312,19 @@ def _toml(value: str | int | Source) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     inside = value.model_dump(exclude_defaults=True)
-    for each in chain.from_iterable(map(_all_of, inside.values())):
-        if not str(each).isprintable():
-            raise UserError(f"{each!r} cannot stand in a recipe, which is plain text; rename it")
+    for each in inside.values():
+        for part in each if isinstance(each, tuple) else [each]:
+            if not str(part).isprintable():
+                raise UserError(
+                    f"{part!r} cannot stand in a recipe, which is plain text; rename it"
+                )
     return f"{{ {', '.join(f'{key} = {json.dumps(each)}' for key, each in inside.items())} }}"
 
 
-def _all_of(value: Any) -> Any:
-    return value if isinstance(value, tuple) else (value,)
-
-
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=select_autoescape(),  # of HTML
+TEMPLATE = Template(
+    Path(__file__).with_name("new.toml.j2").read_text(encoding="utf-8"),
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-TEMPLATES.filters["toml"] = _toml

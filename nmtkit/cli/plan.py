@@ -75,6 +75,7 @@ def work_out(chain: Chain, group: "Group") -> Plan:
     """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
+    from nmtkit.training.checkpoint import checkpoints_bytes
     from nmtkit.training.setup import enough_memory
 
     recipe, training, machine = chain.recipe, chain.recipe.training, chain.machine
@@ -91,48 +92,33 @@ def work_out(chain: Chain, group: "Group") -> Plan:
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
         speed = measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
+    disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
+    if chain.find("prepare") is None:
+        disk_bytes += sum(corpus.prepared_bytes(machine.downloads_dir) for corpus in corpora)
+    if chain.find("train") is None:
+        disk_bytes += checkpoints_bytes(training, n_parameters)
     files = {file.url: file for corpus in corpora for file in corpus.downloads}
+    folder = machine.downloads_dir
     downloads = [
-        Download(
-            url,
-            known_bytes(file, machine.downloads_dir),
-            find(file, machine.downloads_dir, machine.mirror) is not None,
-        )
+        Download(url, known_bytes(file, folder), find(file, folder, machine.mirror) is not None)
         for url, file in files.items()
     ]
     to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
+    seconds = training.max_steps * training.tgt_tokens_per_update / speed
     return Plan(
         recipe=recipe.name,
         stages=states(chain),
         downloads=downloads,
         download_bytes=to_fetch,
-        disk_bytes=to_fetch + _disk_bytes(chain, n_parameters),
+        disk_bytes=to_fetch + disk_bytes,
         vocabulary_is_known=not text.is_made_up,
         n_parameters=n_parameters,
         update_flops=flops / training.max_steps,
         device=devices,
         tgt_tokens_per_second=speed,
-        cost=training_cost(
-            seconds=training.max_steps * training.tgt_tokens_per_update / speed,
-            n_devices=group.size,
-            device=device_name(group.device),
-            product_flops=flops,
-        ),
+        cost=training_cost(seconds, group.size, device_name(group.device), flops),
     )
-
-
-def _disk_bytes(chain: Chain, n_parameters: int) -> int:
-    """Prepared text, checkpoints, and a bundle."""
-    from nmtkit.training.checkpoint import checkpoints_bytes
-
-    n_bytes = 4 * n_parameters
-    if chain.find("prepare") is None:
-        every = (corpus for corpora in chain.corpora.values() for corpus in corpora)
-        n_bytes += sum(corpus.prepared_bytes(chain.machine.downloads_dir) for corpus in every)
-    if chain.find("train") is None:
-        n_bytes += checkpoints_bytes(chain.recipe.training, n_parameters)
-    return n_bytes
 
 
 def _parts(plan: Plan) -> list[Grid | str]:

@@ -12,7 +12,6 @@ import typer
 from pydantic import BaseModel, Field
 
 from nmtkit import progress
-from nmtkit.cli.cost import cost_of
 from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.cli.options import Output, command, tell
 from nmtkit.cli.study import chains_of, table
@@ -20,17 +19,19 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DamagedError, read_record
 from nmtkit.machine import Machine
+from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
+from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.report import Report, RunFacts, document
 from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import Artifact, Store, open_directory, versions
+from nmtkit.store import MEASUREMENTS, Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -188,8 +189,35 @@ def _training(path: Path) -> dict[str, Any]:
     return {
         "n_parameters": count_parameters(model.config, model.n_rows).total,
         "steps": lines[-1]["step"] if lines else None,
-        "cost": cost_of(trained),
+        "cost": _cost_of(trained, model),
         "dev": [
             {key: line.get(key) for key in OF_DEV} for line in lines if line.get("dev_perplexity")
         ],
     }
+
+
+class _Measured(BaseModel):
+    """The measurements that cost depends on."""
+
+    device_name: str
+    processes: int
+    steps: int
+    timed_steps: int
+    timed_seconds: float
+    timed_src_tokens: int
+    timed_tgt_tokens: int
+
+
+def _cost_of(trained: Artifact, model: Description) -> TrainingCost | None:
+    """Return the cost of a training, steps that were not measured included, if it can be known."""
+    try:
+        measured = read_record(trained.path / MEASUREMENTS, _Measured)
+    except DamagedError:
+        return None
+    if not measured.timed_steps:
+        return None
+    share = measured.steps / measured.timed_steps
+    seconds = share * measured.timed_seconds
+    src, tgt = measured.timed_src_tokens, measured.timed_tgt_tokens
+    flops = share * update_flops(model.config, model.n_rows, src, tgt, TYPICAL_LENGTH)
+    return training_cost(seconds, measured.processes, measured.device_name, flops)

@@ -29,21 +29,17 @@ def run(chain: Chain, form: Form) -> None:
 
 
 def run_stages(chain: Chain) -> dict[str, Any]:
-    """Run every stage that is not fresh, and return what there is then."""
+    """Run every stage that is not fresh; return what they took, some translations, and scores."""
+    from nmtkit.evaluation.translations import read_scores, translated_sets
+
+    found: dict[str, Artifact] = {}
     for stage in STAGES:
         if artifact := chain.find(stage):
             progress.say(f"{stage}: fresh, {artifact.path}")
             chain.tell_code(artifact)
         else:  # imported only now: if all stages are done, torch is not needed
-            import_module(f"nmtkit.stages.{stage}").run(chain)
-    return results_of(chain)
-
-
-def results_of(chain: Chain) -> dict[str, Any]:
-    """Return what the stages of a finished chain took, some translations, and the scores."""
-    from nmtkit.evaluation.translations import read_scores, translated_sets
-
-    found = {stage: chain.need(stage) for stage in STAGES}
+            artifact = import_module(f"nmtkit.stages.{stage}").run(chain)
+        found[stage] = artifact
     src, hyps, references = translated_sets(found["translate"])[0].read()
     spread = [len(src) * i // N_SAMPLES for i in range(min(N_SAMPLES, len(src)))]
     ref = references[0] if references else [None] * len(src)

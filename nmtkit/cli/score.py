@@ -23,8 +23,6 @@ from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.chain import Chain, fetch
 
-STANDARD_INPUT = "-"
-
 
 class Metric(StrEnum):
     """What is computed of files."""
@@ -78,7 +76,9 @@ def _of_files(
                 "--test-set names the reference and needs --langpair SRC-TGT, such as en-de; leave "
                 "out --ref and --lang"
             )
-        reference = catalog_test_set(test_set, langpair, machine)
+        langs = Language.pair_of(langpair)
+        pairs = find_corpus(test_set, *langs).pairs(partial(fetch, machine=machine))
+        reference = TestSet(test_set, langs[1], [[reference for _, reference in pairs]])
     else:
         if langpair:
             raise UserError("--langpair is for --test-set; leave it out, or name the set")
@@ -133,13 +133,6 @@ def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
     return TestSet(", ".join(path.name for path in paths), language, references)
 
 
-def catalog_test_set(name: str, langpair: str, machine: Machine) -> TestSet:
-    """Read the reference of a corpus of the catalog, which is downloaded unless it is here."""
-    src_lang, tgt_lang = Language.pair_of(langpair)
-    pairs = find_corpus(name, src_lang, tgt_lang).pairs(partial(fetch, machine=machine))
-    return TestSet(name, tgt_lang, [[reference for _, reference in pairs]])
-
-
 def check_length(
     system: str | Path, lines: Sequence[str], name: str, others: Sequence[str]
 ) -> None:
@@ -175,7 +168,7 @@ def score_files(
         raise UserError(f"{' '.join(systems)} names a file twice; name each system once")
     read = {}
     for system in systems:
-        path = Path("/dev/stdin" if system == STANDARD_INPUT else system)
+        path = Path("/dev/stdin" if system == "-" else system)
         read[system] = list(read_plain(path))
         check_length(path, read[system], name, refs[0])
     scores: dict[str, Any] = {}
@@ -210,12 +203,10 @@ def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> li
         for each in of_sets
         if key in each
     )
-    columns = [marked(_column(*each), other) for each in scores.items()]
+    columns = []
+    for name, each in scores.items():
+        test_set = each["test_set"]
+        of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
+        columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", other))
     note = [f"note: {code_note(other)}"] if other else []
     return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
-
-
-def _column(name: str, scores: Mapping[str, Any]) -> str:
-    test_set = scores["test_set"]
-    of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
-    return f"{name}\n{of_set}{test_set['lines']:,} lines"

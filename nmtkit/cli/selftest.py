@@ -7,8 +7,9 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -27,9 +28,8 @@ from nmtkit.machine import Machine, Precision
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.chain import Chain
+from nmtkit.stages.chain import Chain, fetch
 from nmtkit.visible import visible
 
 CONSTRAINTS = "constraints.txt"
@@ -70,7 +70,7 @@ def selftest(machine: Machine, form: Form) -> None:
 def checks(machine: Machine) -> Iterator[Check]:
     """Yield each check as soon as it is made."""
     yield from environment(machine)
-    pairs = find_corpus("demo-train", *DEMO_LANGS).pairs(_no_download)
+    pairs = find_corpus("demo-train", *DEMO_LANGS).pairs(partial(fetch, machine=machine))
     words = Counter[str]()
     for pair in islice(pairs, DEMO_LINES):
         for line, lang in zip(pair, DEMO_LANGS, strict=True):
@@ -80,16 +80,30 @@ def checks(machine: Machine) -> Iterator[Check]:
         yield _demo(Path(name))
 
 
-def _no_download(file: RemoteFile) -> Path:
-    raise AssertionError(file)
-
-
 def environment(machine: Machine) -> Iterator[Check]:
     """Yield what is found of versions, devices, memory and disk."""
+    import torch
+
     where = f"Python {platform.python_version()}, {platform.platform()}"
     yield Check("nmtkit", "held", f"{__version__}, {where}")
-    yield _versions()
-    yield from _devices(machine)
+    others = []
+    for name, pinned in pins().items():
+        with suppress(metadata.PackageNotFoundError):  # of an extra
+            version = metadata.version(name)
+            if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
+                others.append(f"{name} {version} (tested: {pinned})")
+    not_pinned = f"not those that nmtkit is tested with: {', '.join(others)}"
+    seen = not_pinned if others else f"those of {CONSTRAINTS}"
+    yield Check("versions", "noted" if others else "held", seen)
+    n_cores = machine.n_workers()
+    yield Check("CPU", "held", f"{n_cores} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if not torch.cuda.is_available():
+        yield Check("GPU", "skipped", "torch sees none")
+    for index in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(index)
+        precision = "bfloat16" if found.major >= 8 else "float32"
+        seen = f"{found.name}, {_gigabytes(found.total_memory)}, computes in {precision}"
+        yield Check(f"GPU {index}", "held", seen)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     yield Check("memory", "held", _gigabytes(total))
     runs = machine.runs_dir
@@ -113,39 +127,8 @@ def pins() -> dict[str, str]:
     return {name: version for name, is_pin, version in named if is_pin}
 
 
-def _versions() -> Check:
-    others = []
-    for name, pinned in pins().items():
-        try:
-            version = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # of an extra
-        if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
-            others.append(f"{name} {version} (tested: {pinned})")
-    if others:
-        seen = f"not those that nmtkit is tested with: {', '.join(others)}"
-        return Check("versions", "noted", seen)
-    return Check("versions", "held", f"those of {CONSTRAINTS}")
-
-
-def _devices(machine: Machine) -> Iterator[Check]:
-    import torch
-
-    n_cores = machine.n_workers()
-    yield Check("CPU", "held", f"{n_cores} cores, {torch.backends.cpu.get_cpu_capability()}")
-    if not torch.cuda.is_available():
-        yield Check("GPU", "skipped", "torch sees none")
-    for index in range(torch.cuda.device_count()):
-        found = torch.cuda.get_device_properties(index)
-        precision = "bfloat16" if found.major >= 8 else "float32"
-        seen = f"{found.name}, {_gigabytes(found.total_memory)}, computes in {precision}"
-        yield Check(f"GPU {index}", "held", seen)
-
-
 def learned(counts: Mapping[str, int]) -> Check:
     """Learn BPE, which is ours, and compare with what subword-nmt learns."""
-    if all(len(word) == 1 for word in counts):  # where subword-nmt ends with an error
-        return Check("BPE learned", "skipped", "no word has two letters")
     codes = io.StringIO()
     dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in counts.items()))
     with redirect_stderr(io.StringIO()):  # its progress bar

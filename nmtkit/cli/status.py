@@ -65,12 +65,12 @@ def status(chain: Chain, form: Form) -> None:
     grid = Grid.of(f"nmtkit status {chain.command}", columns, rows, len(columns))
     note = code_note(all_of(*(each.other_code for each in found)))
     notes = [f"note: {note}"] if note else []
-    running = next((each.stage for each in found if each.state == "running"), None)
     if training:
         notes.append(f"curves: {found[1].path}.html")
     following = next_command(chain, found)
     if following:
-        notes.append(f"next{f', when {running} has ended' if running else ''}: {following}")
+        running = [each.stage for each in found if each.state == "running"]
+        notes.append(f"next{f', when {running[0]} has ended' if running else ''}: {following}")
     value = {"recipe": chain.command, "stages": {each.stage: each for each in found}}
     show(form, {**value, "training": training, "next": following}, [grid, *notes])
 
@@ -102,12 +102,7 @@ def _state(chain: Chain, stage: str) -> State:
     if artifact is not None:
         other = other_code(artifact.manifest)
         return State(stage, "fresh", fingerprint, place, marked("nothing to do", other), other)
-    return State(stage, *_unfinished(chain, stage, fingerprint))
-
-
-def _unfinished(chain: Chain, stage: str, fingerprint: str) -> tuple[str, str, str, str]:
-    """Return the state of a stage that is not finished, its artifact's place, and why."""
-    place, draft = (of(stage, fingerprint) for of in (chain.store.place, chain.store.draft_place))
+    draft = chain.store.draft_place(stage, fingerprint)
     training = training_of(chain) if stage == "train" else None
     reached = f": {training}" if training else ""
     if process := chain.store.holder(stage, fingerprint):
@@ -118,7 +113,7 @@ def _unfinished(chain: Chain, stage: str, fingerprint: str) -> tuple[str, str, s
         state, why = "partial", f"begun but not finished; the next run resumes it{reached}"
     else:
         state, why = "missing", "not made with these values yet"
-    return state, fingerprint, str(place), why
+    return State(stage, state, fingerprint, place, why)
 
 
 def training_of(chain: Chain) -> Training | None:

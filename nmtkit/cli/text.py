@@ -3,11 +3,11 @@
 import hashlib
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
 from uuid import uuid4
 
 from nmtkit import progress
@@ -33,8 +33,6 @@ from nmtkit.translator import Translator
 # What a translation of a text depends on, besides its bundle.
 ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
 
-Pieces = Sequence[tuple[list[list[int]], list[list[int]]]]  # ids of the pieces of both sides
-
 
 @dataclass(frozen=True)
 class Output:
@@ -46,17 +44,9 @@ class Output:
 
 
 def translate(
-    translator: Translator,
-    output: Output,
-    source: Path | None = None,
-    target: Path | None = None,
+    translator: Translator, output: Output, source: Path | None = None, target: Path | None = None
 ) -> None:
-    """Translate a text.
-
-    Lines of standard input that have arrived are translated together; a line that comes alone is
-    answered at once. A file that is translated to a file is resumed after the last part that a
-    stopped command finished.
-    """
+    """Translate a text: lines of standard input as they arrive; from file to file resumably."""
     # A pipe can be read only once. A damaged file is refused at once.
     is_file = source is not None and source.is_file()
     n_lines, text = _measured(source) if source and is_file else (None, uuid4().hex)
@@ -70,14 +60,15 @@ def translate(
         parts = in_growing_parts(chunks, PART_LINES[translator.engine.device], n_done)
         return _written(translator, output, parts, n_done)
 
-    if target is None:
-        _write_stream(written(0), sys.stdout)
-    elif file := file_of(target):
+    if target and (file := file_of(target)):
         keep_finished_work(kept=is_file)
         _write_file(written, file, n_lines, _made_from(translator, output, text))
-    else:  # a device or a pipe
-        with target.open("w", encoding="utf-8", newline="\n") as stream:
-            _write_stream(written(0), stream)
+        return
+    stream = target.open("w", encoding="utf-8", newline="\n") if target else sys.stdout
+    with stream if target else nullcontext():
+        for _, lines in written(0):
+            stream.write(lines)
+            stream.flush()
 
 
 def _measured(path: Path) -> tuple[int, str]:
@@ -126,23 +117,13 @@ def _written(
         yield len(part), "".join(f"{line}\n" for line in written)
 
 
-def _write_stream(written: Iterable[tuple[int, str]], stream: TextIO) -> None:
-    for _, lines in written:
-        stream.write(lines)
-        stream.flush()
-
-
 def _write_file(
-    written: Callable[[int], Iterable[tuple[int, str]]],
+    written: Callable[[int], Iterable[tuple[int, str]]],  # of the lines after so many
     file: Path,
     n_lines: int | None,
     made_from: Mapping[str, str],
 ) -> None:
-    """Write a file that is whole or not there; what is stopped is resumed.
-
-    `written` returns what is written of the lines after so many. `n_lines` is None if the text
-    can't be read again.
-    """
+    """Write a file whole or not at all, resumably; `n_lines` is None of a text read once."""
     with beside(file) as draft:
         journal = Journal(draft, draft, made_from)
         path, n_done = draft / "text", journal["lines"] or 0
@@ -176,10 +157,7 @@ def _write_file(
 def rated(
     translator: Translator, src: Path, tgt: Path, how: Format, *, align: bool = False
 ) -> Iterator[str]:
-    """Rate each line of a text as the translation of the same line of another, and tell the sum.
-
-    As text, that is the log-probability and the perplexity of each line.
-    """
+    """Rate each line of a text as the translation of the same line of another, and tell the sum."""
     for path in (src, tgt):
         if path.is_file():  # a pipe can be read only once
             check_form(TextFile(path))

@@ -1,7 +1,6 @@
 """nmtkit translate."""
 
 import gc
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -63,8 +62,15 @@ def _of_text(
         raise UserError(
             "--format text has one translation a line; with --n-best, use moses, json or fairseq"
         )
-    check_alignment(how, asked=align)
-    _check_places(source, target)
+    if source and target and target.exists() and source.exists() and source.samefile(target):
+        raise UserError(f"--input and --output are both {target}; name another --output")
+    if target and is_compressed(target.name):
+        raise UserError(
+            f"--output {target} would not be compressed; name it without {target.suffix}, and "
+            "compress it afterwards"
+        )
+    check_file("--output", target)
+    engine = engine_for(how, engine, align=align)
     gc.disable()  # to import and to load is faster without it
     from nmtkit.cli import text  # imports what reads text
     from nmtkit.translator import Translator
@@ -72,7 +78,7 @@ def _of_text(
     translator = Translator(
         *bundles,
         device=device,
-        engine=engine_for(engine, align=align),
+        engine=engine,
         dtype=dtype or EnginePrecision.AUTO,
         beam_size=beam,
         length_penalty=length_penalty,
@@ -96,26 +102,11 @@ translate = either(
 )
 
 
-def check_alignment(how: Format, *, asked: bool) -> None:
-    """Refuse --alignment of a format that shows none."""
-    if asked and not how.needs_details:
-        raise UserError(f"--format {how} has no alignment; use --format json or fairseq")
-
-
-def engine_for(engine: EngineName | None, *, align: bool) -> EngineName:
+def engine_for(how: Format, engine: EngineName | None, *, align: bool) -> EngineName:
     """Return the engine that was named; auto is torch where words are to be linked."""
+    if align and not how.needs_details:
+        raise UserError(f"--format {how} has no alignment; use --format json or fairseq")
     if not align or engine not in (None, EngineName.AUTO):
         return engine or EngineName.AUTO
     progress.say("engine: torch, since CTranslate2 links no words")
     return EngineName.TORCH
-
-
-def _check_places(source: Path | None, target: Path | None) -> None:
-    if source and target and target.exists() and source.exists() and source.samefile(target):
-        raise UserError(f"--input and --output are both {target}; name another --output")
-    if target and is_compressed(target.name):
-        raise UserError(
-            f"--output {target} would not be compressed; name it without {target.suffix}, and "
-            "compress it afterwards"
-        )
-    check_file("--output", target)

@@ -10,10 +10,10 @@ from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
 from nmtkit.symbols import SPECIALS
-from nmtkit.training.batches import Ints, Pairs, Update
+from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.setup import SLACK
-from nmtkit.training.trainer import Trainer, Work
+from nmtkit.training.trainer import Trainer
 
 PART_TOKENS = 2_048  # target tokens of a part of an update
 ENOUGH_STEPS = 50
@@ -58,8 +58,15 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
     updates, whole = trainer.updates(), trainer.config.tgt_tokens_per_update
     n_tokens = whole if trainer.acceleration.static else min(PART_TOKENS, whole)
 
-    def step() -> Metrics:
-        return trainer.step(_part_of(next(updates), n_tokens, trainer))
+    def step() -> Metrics:  # of an update, or of its first pairs, up to `n_tokens`
+        update = next(updates)
+        ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
+        n_pairs = max(1, int(np.searchsorted(ends, n_tokens, side="right")))
+        if n_pairs == len(update.pairs):
+            return trainer.step(trainer.work_of(1, update))
+        share = int(SLACK * n_tokens / trainer.group.size) + 1
+        part = replace(update, pairs=update.pairs[:n_pairs])
+        return trainer.step(trainer.work_of(1, part, min(trainer.max_tokens, share)))
 
     step()  # also pays for setting up
     begin = time.monotonic()
@@ -69,14 +76,3 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
             break
         timed.append(step())
     return median(step.tgt_tokens / step.seconds for step in timed)
-
-
-def _part_of(update: Update, n_tokens: int, trainer: Trainer) -> Work:
-    """Return the work of the first pairs of `update`, up to `n_tokens` target tokens."""
-    ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
-    n_pairs = max(1, int(np.searchsorted(ends, n_tokens, side="right")))
-    if n_pairs == len(update.pairs):
-        return trainer.work_of(1, update)
-    share = int(SLACK * n_tokens / trainer.group.size) + 1
-    part = replace(update, pairs=update.pairs[:n_pairs])
-    return trainer.work_of(1, part, min(trainer.max_tokens, share))

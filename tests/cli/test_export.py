@@ -24,7 +24,7 @@ def exported(bundle: Path, folder: Path, how: ExportFormat) -> Path:
 
 def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
     place = publish_bundle(tmp_path / "b", tiny())
-    folder = exported(place, tmp_path / "exported", ExportFormat.CTRANSLATE2)
+    folder = exported(place, tmp_path / "exported", "ctranslate2")
     bundle = open_bundle(place)
     source, target = (bundle.text.encode(line) for line in LINES[:2])
     pieces = bundle.text.subword.pieces
@@ -39,7 +39,7 @@ def test_ctranslate2_reads_the_pieces_of_the_vocabulary(tmp_path: Path) -> None:
 
 def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
     place = publish_bundle(tmp_path / "b", tiny())
-    folder = exported(place, tmp_path / "exported", ExportFormat.HUGGINGFACE)
+    folder = exported(place, tmp_path / "exported", "huggingface")
     generation = json.loads((folder / "generation_config.json").read_bytes())
     assert (generation["num_beams"], generation["length_penalty"]) == (3, 0.6)
     names = {path.name for path in folder.iterdir()}
@@ -48,4 +48,4 @@ def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
 
 def test_existing_folder_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is there already"):
-        exported(publish_bundle(tmp_path / "b", tiny()), tmp_path, ExportFormat.HUGGINGFACE)
+        exported(publish_bundle(tmp_path / "b", tiny()), tmp_path, "huggingface")
