@@ -116,12 +116,8 @@ class _Group(TyperGroup):
         module = import_module(f"nmtkit.cli.{self.prefix}{name}")
         function = getattr(module, f"{self.prefix}{name}")
         one = typer.Typer(add_completion=False, **SETTINGS)
-        one.command(
-            cmd_name,
-            cls=_Command,
-            help=text,
-            epilog=f"Example: {getattr(function, 'example', '')}",
-        )(function)
+        example = f"Example: {function.example}"
+        one.command(cmd_name, cls=_Command, help=text, epilog=example)(function)
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
