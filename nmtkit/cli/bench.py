@@ -185,14 +185,11 @@ def layer_of(name: str, x: Tensor) -> Layer:
 
 
 def seconds_of(name: str, n: int, d: int, device: torch.device, limit: float) -> float:
-    """Return the time of the fastest forward and backward pass over one sentence.
-
-    One pass is not timed; then there are at least two, and as many as begin in `limit` seconds.
-    """
+    """Return the time of the fastest pass, forward and backward, of two or more in `limit` s."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     x = torch.randn(n, d, device=device, dtype=dtype, requires_grad=True)
     layer, parameters = layer_of(name, x)
-    grad, taken = torch.randn_like(x), list[float]()
+    grad, taken = torch.randn_like(x), list[float]()  # the first of which does not count
     while len(taken) < 3 or sum(taken[1:]) < limit:
         begin = time.perf_counter()
         torch.autograd.grad(layer(x), [x, *parameters], grad)

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from nmtkit import progress
 from nmtkit.cli.cost import cost_of
-from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.cli.options import Output, command, tell
+from nmtkit.cli.runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.scores import read_scores

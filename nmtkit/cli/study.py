@@ -100,11 +100,7 @@ def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> 
 
 
 def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
-    """Run the rows that are neither finished nor diverged, and return the names of those that fail.
-
-    Each runs in a process of its own, so that nothing of one row, be it memory, compiled code or
-    a crash, reaches the next. A row that another process runs is left to it.
-    """
+    """Run the rows that are not done, each in its own process, and return those that fail."""
     for row in rows:
         _prepare(chains[row.name])
     failed = []
@@ -121,7 +117,7 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
                 if state not in ("finished", "diverged"):
                     failed.append(row.name)
                 progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
-        except BusyError as error:
+        except BusyError as error:  # another process runs the row
             progress.say(f"{of_all}: {error}")
     return failed
 

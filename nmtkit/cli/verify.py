@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.known_runs import recorded, with_sources
 from nmtkit.cli.options import Overrides, chain_of, command
+from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine

@@ -10,14 +10,7 @@ class Speed:
     """A moving average of the speed of training."""
 
     def __init__(self, config: ModelConfig, n_rows: int, *, length: int, peak_flops: float) -> None:
-        """Start without any steps.
-
-        Args:
-            config: the model.
-            n_rows: rows of its embeddings.
-            length: mean number of tokens in a sentence.
-            peak_flops: FLOP/s of the devices, or 0 if not known.
-        """
+        """Start; sentences have `length` tokens, and `peak_flops` is FLOP/s, 0 if not known."""
         self._config, self._n_rows, self._length = config, n_rows, length
         self._peak_flops = peak_flops
         self._tokens = self._flops = self._seconds = 0.0
