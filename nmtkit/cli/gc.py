@@ -160,13 +160,9 @@ def _decide(
         return is_kept[drafts], why
     if run is None:
         return True, "it does not say which recipe it is of"
-    if others := _others(Path(each.path)):
+    path = Path(each.path)
+    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
+    files = [found for found in path.rglob("*") if found.is_symlink() or not found.is_dir()]
+    if others := sorted({found.relative_to(path).as_posix() for found in files} - known):
         return True, f"its manifest does not name {others[0]}"
     return unread.get(run.run, (False, "its recipe or its texts have changed since"))
-
-
-def _others(path: Path) -> list[str]:
-    """Return the files and links in a published folder that were not published with it."""
-    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
-    files = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
-    return sorted({each.relative_to(path).as_posix() for each in files} - known)

@@ -1,7 +1,4 @@
-"""A chart: series over two axes, as SVG on a page or in a file by itself.
-
-chart.css has its colours and type, in light and in dark.
-"""
+"""A chart: series over two axes, as SVG on a page or in a file by itself, in chart.css."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -263,7 +260,9 @@ def _scale(
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)
-        every = _round_up((high - low) / n_ticks)
+        least = (high - low) / n_ticks
+        power = 10.0 ** math.floor(math.log10(least))
+        every = next(of * power for of in (1, 2, 5, 10) if of * power >= least * (1 - 1e-9))
         if is_round:
             low = math.floor(low / every) * every if axis.low is None else low
             high = math.ceil(high / every) * every if axis.high is None else high
@@ -271,11 +270,6 @@ def _scale(
         ticks = [every * i for i in range(first, last + 1)]
     named = axis.ticks or [(value, short(value)) for value in ticks]
     return _Scale(low, high, start, end, axis.is_log, named)
-
-
-def _round_up(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= value * (1 - 1e-9))
 
 
 def _powers(low: float, high: float, most: int) -> list[float]:

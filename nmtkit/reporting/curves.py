@@ -29,17 +29,13 @@ ADVICE = {
 
 
 class Curves:
-    """The metrics of a training.
-
-    Attributes:
-        samples: Translations of dev by the model of the last evaluation.
-    """
+    """The metrics of a training."""
 
     def __init__(self, path: Path, title: str, description: str, max_steps: int) -> None:
         """Begin without any step; the axis of steps ends at `max_steps`."""
         self._path, self._title, self._description = path, title, description
         self._max_steps = max_steps
-        self.samples: Sequence[Sample] = ()
+        self.samples: Sequence[Sample] = ()  # of dev, translated at the last evaluation
         self._steps = array("q")
         self._values = {name: array("d") for name in MEASURED}  # NaN where there is none
         self._dev: list[tuple[int, float, float]] = []  # step, perplexity, score
