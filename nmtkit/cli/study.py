@@ -13,7 +13,7 @@ import typer
 
 from nmtkit import progress
 from nmtkit.cli import keep_finished_work
-from nmtkit.cli.options import Overrides, command
+from nmtkit.cli.options import OF_TRAINING, Overrides, command
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -124,14 +124,13 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
 
 def _prepare(chain: Chain) -> None:
     """Have the corpus prepared by this process, or wait for another one that shares it."""
-    machine = chain.machine
-    of_prepare = Machine(machine.runs_dir, mirror=machine.mirror, workers=machine.workers)
+    options = chain.machine.options(besides=OF_TRAINING)
     is_waiting = False
     while chain.find("prepare") is None:
         try:
             with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
                 is_here = chain.find("prepare") is not None
-                if not is_here and _nmtkit("prepare", chain, of_prepare.options()):
+                if not is_here and _nmtkit("prepare", chain, options):
                     raise UserError("the corpus of the study was not prepared, as said above")
         except BusyError as error:
             if not is_waiting:
