@@ -18,7 +18,6 @@ from nmtkit.visible import visible
 
 CTRL_C = 130  # exit code: 128 + SIGINT
 CLOSED_PIPE = 141  # exit code: 128 + SIGPIPE
-STDIN, STDOUT, STDERR = 0, 1, 2
 OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     "beam, or more memory"
@@ -70,11 +69,8 @@ def main() -> None:
 
 
 def _fill_closed_streams() -> None:
-    """Open /dev/null in place of each closed standard stream.
-
-    The next file to be opened would get its descriptor, and whatever a library prints.
-    """
-    for descriptor in (STDIN, STDOUT, STDERR):
+    """Open /dev/null in place of a closed standard stream: the next file would be in its place."""
+    for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:

@@ -27,6 +27,7 @@ from nmtkit.visible import visible
 
 Weights = npt.NDArray[np.float64]
 
+OF_STRUCTURE = "specific weight on another word, less that at the distance it prefers"
 FAR = 4  # tokens between two words: a long distance
 # Words that stand for another one, of the languages that tests and recipes have.
 PRONOUNS = {
@@ -154,25 +155,17 @@ def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -
             f"SENTENCE has {len(src):,} subwords and its translation {len(tgt):,}; at most "
             f"{translator.max_subwords:,} can be shown"
         )
-    found = attended(translator.engine.models[0], src, tgt)
-    words = [text.subword.pieces(ids) for ids in (src, [BOS_ID, *tgt], [*tgt, EOS_ID])]
-    encoder, cross = found.encoder.cpu().numpy(), found.cross.cpu().numpy()
+    found = attended(translator.engine.models[0], src, tgt)._asdict()
+    weights = {kind: of_layers.cpu().numpy() for kind, of_layers in found.items()}
+    words, read, written = map(text.subword.pieces, (src, [BOS_ID, *tgt], [*tgt, EOS_ID]))
     return AttentionPicture(
         bundle=str(bundle),
         source=source,
         target=target,
         is_given=is_given,
-        words={
-            "encoder": (words[0], words[0]),
-            "decoder": (words[1], words[1]),
-            "cross": (words[2], words[0]),
-        },
-        weights={
-            "encoder": encoder.tolist(),
-            "decoder": found.decoder.tolist(),
-            "cross": cross.tolist(),
-        },
-        findings=findings(encoder, cross, words[0], text.src.lang),
+        words={"encoder": (words, words), "decoder": (read, read), "cross": (written, words)},
+        weights={kind: of_layers.tolist() for kind, of_layers in weights.items()},
+        findings=findings(weights["encoder"], weights["cross"], words, text.src.lang),
     )
 
 
@@ -244,11 +237,8 @@ def _hues(picture: AttentionPicture) -> list[int]:
 def findings(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) -> list[Finding]:
     """Find an alignment and the heads that the paper shows, each by a measure.
 
-    Args:
-        encoder: (N, H, Ls, Ls), an array of the weights of N layers and H heads.
-        cross: (N, H, Lt, Ls), those of the decoder to the encoder's output.
-        src: The Ls tokens of the sentence, with the EOS.
-        lang: Its language.
+    The weights of N layers and H heads are `encoder`, (N, H, Ls, Ls), and `cross`, (N, H, Lt, Ls);
+    `src` has Ls tokens, the last of which is the EOS.
     """
     n = len(src) - 1  # without the EOS
     # Of a weight, what is more than its key gets from all words on average: a head in which all
@@ -271,14 +261,9 @@ def findings(encoder: Weights, cross: Weights, src: Sequence[str], lang: str) ->
     found = [
         _best("long distance", f"{of_pair}over {FAR} or more tokens between", "encoder", far),
         _best("anaphora", f"{of_pair}of a pronoun on an earlier word", "encoder", back),
-        _best(
-            "structure",
-            of_heads + "specific weight on another word, less that at the distance it prefers",
-            "encoder",
-            varied / max(1, n),
-        ),
+        _best("structure", f"{of_heads}{OF_STRUCTURE}", "encoder", varied / max(1, n)),
     ]
-    alignment = _best("alignment", of_heads + "weight on a source word", "cross", sharp)
+    alignment = _best("alignment", f"{of_heads}weight on a source word", "cross", sharp)
     return [alignment, *(each for each in found if each.value > 0)]
 
 

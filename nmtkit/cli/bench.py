@@ -1,6 +1,6 @@
-"""How fast this machine trains and translates.
+"""How fast this machine trains, translates and computes the layer types of Table 1.
 
-Each measurement has a process of its own, since the peak memory of a process never shrinks.
+Dimensions: a sentence of n positions, width d.
 """
 
 import resource
@@ -13,13 +13,17 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from rich.filesize import decimal
+from torch import Tensor, nn
 
 from nmtkit import progress
 from nmtkit.cli.trial import text_of
 from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
+from nmtkit.fast.accelerate import fast_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
+from nmtkit.model.attention import window_of
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe import DecodingConfig
 from nmtkit.reporting.cost import device_name
@@ -32,15 +36,21 @@ from nmtkit.translator import load_engine
 
 Facts = dict[str, Any]
 Item = TypeVar("Item")
+Layer = tuple[Callable[[Tensor], Tensor], Sequence[Tensor]]  # and its parameters
 
 PEAK_SECONDS = 1.0
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
+RECURRENT, CONVOLUTIONAL = "recurrent (LSTM)", "convolutional"
+LAYER_TYPES = ("self-attention", RECURRENT, CONVOLUTIONAL, "self-attention, restricted")
+HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
+KERNEL = 3  # positions of a convolution
+NEIGHBOURHOOD = 64  # positions that restricted self-attention sees
 
 
 def apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
-    """Return what `measure` finds of `item` in a process of its own."""
+    """Return what `measure` finds of `item` in a new process, where memory has no peak yet."""
     quietly = partial(_measured, measure, is_quiet=progress.console.quiet)
     return call_apart(quietly, item, if_killed=if_killed)
 
@@ -66,26 +76,19 @@ def speed_grid(title: str, speeds: Sequence[Facts], columns: Mapping[str, str]) 
 
 def _machine(device: torch.device) -> Facts:
     """Return what has computed, and the most memory that this process has had there."""
-    threads = torch.get_num_threads()
-    return {"device": device_name(device), "threads": threads, "peak_bytes": _peak_bytes(device)}
-
-
-def _peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    # On Linux, ru_maxrss includes the memory that the parent had when it started this process.
-    if STATUS.exists():
-        lines = STATUS.read_text(encoding="utf-8").split("\n")
-        (kib,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-        return int(kib) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+        peak = torch.cuda.max_memory_allocated(device)
+    elif STATUS.exists():  # Linux, whose ru_maxrss includes what the parent had at the start
+        status = STATUS.read_text(encoding="utf-8")
+        peak = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    threads = torch.get_num_threads()
+    return {"device": device_name(device), "threads": threads, "peak_bytes": peak}
 
 
 def training_speed(chain: Chain, *, seconds: float) -> Facts:
-    """Train for about `seconds` after a few untimed steps; keep nothing.
-
-    The text is the recipe's own if it is prepared here, and made up otherwise.
-    """
+    """Train for about `seconds` on the recipe's text, or on one that is made up; keep nothing."""
     recipe, device = chain.recipe, chain.machine.torch_device()
     setup, text = setup_of(chain, Group(0, 1, device)), text_of(chain)
     progress.say(f"bench: {recipe.name}: {seconds:.0f} s after {UNTIMED_STEPS} steps")
@@ -159,3 +162,38 @@ def translation_speed(
         "tokens_per_second": n / seconds,
         "load_seconds": load_seconds,
     }
+
+
+def layer_of(name: str, x: Tensor) -> Layer:
+    """Return a layer for inputs like `x` (n, d). Attention has no projections: Equation 1."""
+    n, d = x.shape
+    if name == RECURRENT:
+        lstm = nn.LSTM(d, d).to(x)
+        return lambda x: lstm(x)[0], [*lstm.parameters()]
+    if name == CONVOLUTIONAL:
+        convolution = nn.Conv1d(d, d, KERNEL, padding="same").to(x)
+        return lambda x: convolution(x.mT).mT, [*convolution.parameters()]
+    layout = PackedLayout.of_lengths([n]).to(x.device)
+    neighbourhood = None if name == "self-attention" else NEIGHBOURHOOD
+    mask = PackedMask(layout, layout, window_of(causal=False, neighbourhood=neighbourhood))
+
+    def attention(x: Tensor) -> Tensor:
+        heads = x.reshape(n, -1, HEAD_WIDTH).transpose(0, 1)
+        return fast_attention(heads, heads, heads, mask).transpose(0, 1).reshape(n, d)
+
+    return attention, []
+
+
+def seconds_of(name: str, n: int, d: int, device: torch.device, limit: float) -> float:
+    """Return the time of the fastest pass, forward and backward, of two or more in `limit` s."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    x = torch.randn(n, d, device=device, dtype=dtype, requires_grad=True)
+    layer, parameters = layer_of(name, x)
+    grad, taken = torch.randn_like(x), list[float]()  # the first of which does not count
+    while len(taken) < 3 or sum(taken[1:]) < limit:
+        begin = time.perf_counter()
+        torch.autograd.grad(layer(x), [x, *parameters], grad)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        taken.append(time.perf_counter() - begin)
+    return min(taken[1:])

@@ -17,7 +17,7 @@ SIZES = {
 @command("nmtkit bench layers --device cpu")
 def bench_layers(form: Form, seconds: Seconds = 0.5, device: Device = "auto") -> None:
     """Measure Table 1: self-attention, recurrence and convolution."""
-    from nmtkit.cli.layer_types import LAYER_TYPES, seconds_of
+    from nmtkit.cli.bench import LAYER_TYPES, seconds_of
 
     on = Machine(RUNS, device=device).torch_device()
     lengths, widths = SIZES[on.type]

@@ -11,9 +11,9 @@ import typer
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
-from nmtkit.cli.known_runs import named_chain
 from nmtkit.cli.options import Html, Lang, References, Src, command
 from nmtkit.cli.options import TestSet as TestSetName
+from nmtkit.cli.runs import named_chain
 from nmtkit.cli.score import TestSet, check_length, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from nmtkit.cli.known_runs import (
+from nmtkit.cli.options import chain_of, command
+from nmtkit.cli.runs import (
     Made,
     disk_bytes,
     made,
@@ -18,7 +19,6 @@ from nmtkit.cli.known_runs import (
     recorded,
     with_sources,
 )
-from nmtkit.cli.options import chain_of, command
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
@@ -54,9 +54,9 @@ def gc(
     """Free the artifacts that no recipe needs, after asking."""
     freed, kept = find_garbage(machine, keep or [], drafts=drafts)
     tables = [("kept", kept), ("to be freed", freed)]
-    grids = [made_grid(title, found, "why") for title, found in tables if found]
-    show(Form(), None, [*grids, *([] if freed else ["nothing to free"])])
+    show(Form(), None, [made_grid(title, found, "why") for title, found in tables if found])
     if not freed:
+        typer.echo("nothing to free")
         return
     size = decimal(disk_bytes([Path(each.path) for each, _ in freed]))
     if not yes:
@@ -75,8 +75,7 @@ def gc(
 def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tuple[Told, Told]:
     """Return what can be freed, and what is kept although no recipe may need it, in their order.
 
-    Recipes need what they would find today. They are those that the artifacts themselves name,
-    with the overrides that they were run with, and those to `keep`.
+    The recipes are those that the artifacts name, with their overrides, and those to `keep`.
     """
     store = Store(machine.runs_dir)
     there = [(each, recorded(Path(each.path)).run) for each in made(store.folder)]
@@ -161,13 +160,9 @@ def _decide(
         return is_kept[drafts], why
     if run is None:
         return True, "it does not say which recipe it is of"
-    if others := _others(Path(each.path)):
+    path = Path(each.path)
+    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
+    files = [found for found in path.rglob("*") if found.is_symlink() or not found.is_dir()]
+    if others := sorted({found.relative_to(path).as_posix() for found in files} - known):
         return True, f"its manifest does not name {others[0]}"
     return unread.get(run.run, (False, "its recipe or its texts have changed since"))
-
-
-def _others(path: Path) -> list[str]:
-    """Return the files and links in a published folder that were not published with it."""
-    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
-    files = [each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()]
-    return sorted({each.relative_to(path).as_posix() for each in files} - known)

@@ -96,32 +96,24 @@ class _Group(TyperGroup):
     def __init__(self, *, groups: Groups = GROUPS, prefix: str = "", **given: Any) -> None:
         super().__init__(**given)
         self.groups, self.prefix = groups, prefix  # of the names of modules
-        names = [name for group in groups.values() for name in group]
-        self.commands = dict.fromkeys(names)  # type: ignore[assignment]
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return the names in the order of the groups."""
-        return list(self.commands)
+        self.commands: Any = {
+            name: text for group in groups.values() for name, text in group.items()
+        }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """Import a command; None if there is none of this name."""
-        if cmd_name not in self.commands:
+        if (text := self.commands.get(cmd_name)) is None:
             return None
-        text = next(group[cmd_name] for group in self.groups.values() if cmd_name in group)
         if cmd_name == "bench" and not self.prefix:
             example = "Example: nmtkit bench train demo"
             given = {"no_args_is_help": True, "epilog": example, **SETTINGS}
             return _Group(name="bench", groups=OF_BENCH, prefix="bench_", help=text, **given)
         name = {"import": "import_model"}.get(cmd_name, cmd_name)
-        module = import_module(f"nmtkit.cli.{self.prefix}{name}")
-        function = getattr(module, f"{self.prefix}{name}")
+        name = f"{self.prefix}{name}"
+        function = getattr(import_module(f"nmtkit.cli.{name}"), name)
         one = typer.Typer(add_completion=False, **SETTINGS)
-        one.command(
-            cmd_name,
-            cls=_Command,
-            help=text,
-            epilog=f"Example: {getattr(function, 'example', '')}",
-        )(function)
+        example = f"Example: {function.example}"
+        one.command(cmd_name, cls=_Command, help=text, epilog=example)(function)
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002

@@ -111,21 +111,19 @@ def _histograms(of: Mapping[tuple[str, str], Values]) -> Facts:
     """Return the middles of bins and the percentage of each split in them; the last are open."""
     found: Facts = {}
     for side in (*SIDES, "ratio"):
-        edges = RATIO_EDGES if side == "ratio" else _length_edges(of["train", side])
-        middles = np.sqrt(edges[1:] * edges[:-1]) if side == "ratio" else edges[:-1] + edges[0]
+        if side == "ratio":
+            edges, middles = RATIO_EDGES, np.sqrt(RATIO_EDGES[1:] * RATIO_EDGES[:-1])
+        else:  # bins for 99.9 % of the lengths, and one more
+            typical = int(np.quantile(of["train", side], 0.999))
+            width = 1 + typical // LENGTH_BINS
+            edges = np.arange(width / 2, typical + 2 * width, width)
+            middles = edges[:-1] + edges[0]
         found[side] = {}
         for split in SPLITS:
             bins = np.searchsorted(edges[1:-1], of[split, side], "right")
             shares = 100 * np.bincount(bins, minlength=len(middles)) / len(bins)
             found[side][split] = [*zip(middles.tolist(), shares.tolist(), strict=True)]
     return found
-
-
-def _length_edges(lengths: Values) -> Values:
-    """Return the edges of bins for 99.9 % of the lengths, and of one more."""
-    typical = int(np.quantile(lengths, 0.999))
-    width = 1 + typical // LENGTH_BINS
-    return np.arange(width / 2, typical + 2 * width, width)
 
 
 def _words(lines: Sequence[str], how: Tokenization, subword: Subword) -> Facts:
@@ -143,10 +141,7 @@ def _words(lines: Sequence[str], how: Tokenization, subword: Subword) -> Facts:
 
 
 def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | None:
-    """Return what a perfect translation of dev can score at most; None: all that can be scored.
-
-    Moses does not restore the text of most languages exactly.
-    """
+    """Return what dev scores that Moses took apart and put together; None: it did not."""
     if how.tokenizer != "moses":
         return None
     hyps = [how.detokenize(how.tokenize(line)) for line in lines]
@@ -206,7 +201,9 @@ def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
     """Return the training pairs that were read, kept, and dropped why."""
     groups = []
     for each in corpora:
-        dropped = {f"dropped: {_spoken(reason)}": n for reason, n in each["dropped"].items()}
+        dropped = {
+            f"dropped: {reason.replace('_', ' ')}": n for reason, n in each["dropped"].items()
+        }
         numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
         shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
         groups.append([(each["corpus"], *share) for share in shares])
@@ -267,14 +264,10 @@ def sample_grids(facts: Facts) -> list[Grid]:
             [(name, facts["names"][side], pair[side][name]) for side in SIDES]
             for name in pair["src"]
         ]
-        why = f", dropped: {_spoken(pair['reason'])}" if "reason" in pair else ""
+        why = f", dropped: {pair['reason'].replace('_', ' ')}" if "reason" in pair else ""
         title = f"{pair['corpus']}, line {pair['line']:,}{why}"
         grids.append(Grid(title, ("", "", ""), 3, groups))
     return grids
-
-
-def _spoken(reason: str) -> str:
-    return reason.replace("_", " ")
 
 
 def _first_of_each(pairs: Sequence[Facts], key: str) -> list[Facts]:

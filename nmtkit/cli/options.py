@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from nmtkit.cli import keep_finished_work
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
-from nmtkit.machine import RUNS, EngineName, Machine, Precision
+from nmtkit.machine import RUNS, EngineName, Machine
 from nmtkit.reporting.show import Form, TableForm
 
 Command = Callable[..., None]
@@ -78,41 +78,41 @@ Remake = Annotated[
 
 # Of the machine
 
-RUNS_DIR = typer.Option(metavar="DIR", callback=_folder, help="Folder of artifacts and downloads.")
-MIRROR = typer.Option(
-    metavar="DIR",
-    callback=_folder,
-    help="Folder of downloads as HOST/PATH, read instead of the network.",
-)
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
-MAX_TOKENS = typer.Option(
-    metavar="N", min=1, help="Most tokens per side of a micro-batch; lower it to save memory."
-)
-WORKERS = typer.Option(
-    metavar="N", min=1, max=1_024, help="Processes that prepare text; by default one per core."
-)
-PROCESSES = typer.Option(
-    metavar="N",
-    min=1,
-    help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
-)
+DEVICE = typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")
+Device = Annotated[str, DEVICE]
 DTYPE = typer.Option(
     metavar="TYPE",
     help="Precision of training: float32, bfloat16, or auto: bfloat16 on GPUs that have it.",
 )
-DETERMINISTIC = typer.Option("--deterministic", help="Train to the same bits every time; slower.")
-TENSORBOARD = typer.Option(metavar="DIR", help="Also write training metrics for TensorBoard here.")
-# The fields of `Machine`, and their defaults.
-OF_MACHINE: dict[str, tuple[Any, Any]] = {
-    "runs_dir": (Annotated[Path, RUNS_DIR], RUNS),
-    "mirror": (Annotated[Path | None, MIRROR], None),
-    "device": (Device, "auto"),
-    "max_tokens": (Annotated[int | None, MAX_TOKENS], None),
-    "workers": (Annotated[int | None, WORKERS], None),
-    "processes": (Annotated[int | None, PROCESSES], None),
-    "dtype": (Annotated[Precision, DTYPE], Precision.AUTO),
-    "deterministic": (Annotated[bool, DETERMINISTIC], False),
-    "tensorboard": (Annotated[Path | None, TENSORBOARD], None),
+# Of the fields of `Machine`, which has their types and defaults.
+OF_MACHINE = {
+    "runs_dir": typer.Option(
+        metavar="DIR", callback=_folder, help="Folder of artifacts and downloads."
+    ),
+    "mirror": typer.Option(
+        metavar="DIR",
+        callback=_folder,
+        help="Folder of downloads as HOST/PATH, read instead of the network.",
+    ),
+    "device": DEVICE,
+    "max_tokens": typer.Option(
+        metavar="N", min=1, help="Most tokens per side of a micro-batch; lower it to save memory."
+    ),
+    "workers": typer.Option(
+        metavar="N", min=1, max=1_024, help="Processes that prepare text; by default one per core."
+    ),
+    "processes": typer.Option(
+        metavar="N",
+        min=1,
+        help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
+    ),
+    "dtype": DTYPE,
+    "deterministic": typer.Option(
+        "--deterministic", help="Train to the same bits every time; slower."
+    ),
+    "tensorboard": typer.Option(
+        metavar="DIR", help="Also write training metrics for TensorBoard here."
+    ),
 }
 OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
 
@@ -203,29 +203,21 @@ def command(
 ) -> Callable[[Command], Command]:
     """Make a command of a function that takes a `chain`, a `machine` or a `form`.
 
-    In their place, the command has options:
-
-    - `chain: Chain`: a RECIPE, `--set`, and `--remake` if stages can be made again;
-    - `machine: Machine`, or a chain: `--runs-dir` and the fields of `Machine` that are named;
-    - `form: Form`: `--json` and `--table`.
-
-    Args:
-        example: A command line to show below the help, of at most 70 characters.
-        machine: Fields of `Machine`.
-        remake: The stages that `--remake` makes again.
+    It has options in their place: of a `Chain`, RECIPE, `--set`, and `--remake` of the stages
+    `remake`; of a `Machine`, and of a chain, `--runs-dir` and the fields `machine`; of a `Form`,
+    `--json` and `--table`. Its help ends with `example`, of at most 70 characters.
     """
-    options = {
-        name: inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default
-        )
-        for name, (annotation, default) in {
-            "recipe": (RecipeName, inspect.Parameter.empty),
-            "overrides": (Overrides, None),
-            **OF_MACHINE,
-            "remake": (Remake, False),
-            "as_json": (Json, False),
-            "table": (Table, None),
-        }.items()
+    types = get_type_hints(Machine)
+    options: dict[str, tuple[Any, Any]] = {
+        "recipe": (RecipeName, inspect.Parameter.empty),
+        "overrides": (Overrides, None),
+        **{
+            name: (Annotated[types[name], option], getattr(Machine, name, RUNS))
+            for name, option in OF_MACHINE.items()
+        },
+        "remake": (Remake, False),
+        "as_json": (Json, False),
+        "table": (Table, None),
     }
 
     def decorate(function: Command) -> Command:
@@ -255,15 +247,20 @@ def command(
         ]
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
-                *(options[name] for name in of_recipe[:1]),
-                *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters),
-                *(options[name] for name in (*of_recipe[1:], *of_machine, *last)),
+                *(_keyword(name, *options[name]) for name in of_recipe[:1]),
+                *(_keyword(each.name, each.annotation, each.default) for each in parameters),
+                *(_keyword(name, *options[name]) for name in (*of_recipe[1:], *of_machine, *last)),
             ]
         )
         run.example = example  # type: ignore[attr-defined]
         return run
 
     return decorate
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
 
 def either(
@@ -273,11 +270,7 @@ def either(
     text: str,
     is_recipe: Callable[[list[str], dict[str, Any]], bool],
 ) -> Command:
-    """Return a command of two forms, which has the options of both; they may share some.
-
-    `is_recipe` tells the first form by the names and the options that were given. `metavar` and
-    `text` describe the names, of which a recipe is one.
-    """
+    """Return a command of two forms; `is_recipe` tells the first by what was given."""
     forms = [inspect.signature(each).parameters for each in (of_recipe, of_files)]
     examples: list[str] = [each.example for each in (of_recipe, of_files)]  # type: ignore[attr-defined]
     together = {**forms[1], **forms[0]}
@@ -299,12 +292,7 @@ def either(
         (of_recipe, of_files)[chosen](**taken)
 
     argument = typer.Argument(metavar=metavar, autocompletion=recipe_names, help=text)
-    of_names = inspect.Parameter(
-        "names",
-        inspect.Parameter.KEYWORD_ONLY,
-        annotation=Annotated[list[str] | None, argument],
-        default=None,
-    )
+    of_names = _keyword("names", Annotated[list[str] | None, argument], None)
     run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
     run.example = examples[1]  # type: ignore[attr-defined]
     return run

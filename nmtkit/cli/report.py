@@ -12,8 +12,8 @@ import typer
 from pydantic import BaseModel, Field
 
 from nmtkit import progress
-from nmtkit.cli.known_runs import named_chain, recorded, split_overrides, upstream_of
 from nmtkit.cli.options import Output, command, tell
+from nmtkit.cli.runs import named_chain, recorded, split_overrides, with_sources
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -116,11 +116,7 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
 
 
 def _run(store: Store, scored: Artifact) -> RunFacts:
-    found: dict[str, Path] = {"score": scored.path}
-    for stage in reversed(list(STAGES)):
-        if stage in found:
-            for name, fingerprint in upstream_of(found[stage]).items():
-                found[name] = store.place(name, fingerprint)
+    found = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage(stage, found[stage]) for stage in STAGES if stage in found]
     sections = {key: each for stage in stages for key, each in stage.get("recipe", {}).items()}
     run = recorded(scored.path).run

@@ -1,13 +1,60 @@
-"""nmtkit runs."""
+"""nmtkit runs, and what there is in the folder of artifacts."""
 
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from nmtkit.cli.known_runs import Made, made, made_grid
+from pydantic import BaseModel
+from rich.filesize import decimal
+
 from nmtkit.cli.options import command
+from nmtkit.duration import duration
+from nmtkit.errors import UserError
+from nmtkit.evaluation.translations import read_scores
+from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import all_of, code_note, marked
+from nmtkit.provenance import Provenance
+from nmtkit.recipe_file import load_recipe
+from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted
 from nmtkit.reporting.show import Form, show
+from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.code import other_code
+from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
+
+# Folders that are not published; the state of a draft depends on its lock.
+STATES = {DRAFT: "stopped", ASIDE: "set aside", DISCARDED: "being freed"}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A folder of an artifact, finished or not."""
+
+    run: str | None  # what to type behind `nmtkit run`; None: it does not say
+    stage: str
+    fingerprint: str
+    path: str
+    state: str  # "published", "damaged", "being made" or one of STATES
+    n_bytes: int
+    age_seconds: float
+    scores: dict[str, Any]  # of each test set, as `score` published them
+    other_code: OtherCode  # that made it
+
+
+class Recorded(BaseModel):
+    """What measurements, or the lock of a draft, say of the run that made it."""
+
+    run: Provenance | None = None
+    published: datetime | None = None
+    seconds: float | None = None
+    host: str | None = None
+    upstream: dict[str, str] = {}  # of a draft
 
 
 @command("nmtkit runs")
@@ -44,3 +91,91 @@ def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
         for key in ("sacrebleu", "bracket_f1")
         if key in of_set
     }
+
+
+def named_chain(run: str, machine: Machine) -> Chain:
+    """Return the chain of a run as one types it: a recipe, or 'RECIPE --set section.key=value'."""
+    recipe, overrides = split_overrides(run)
+    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
+
+
+def split_overrides(run: str) -> tuple[str, list[str]]:
+    """Return the recipe or study, and the overrides, of a run or a study as one types it."""
+    if "--set" not in run:
+        return run, []
+    try:
+        name, *options = shlex.split(run.replace("--set ", "--set="))
+    except ValueError:  # an open quotation mark
+        name, options = run, [""]
+    if not all(option.startswith("--set=") for option in options):
+        raise UserError(f"{run!r} is not a run; give a recipe, or 'RECIPE --set section.key=value'")
+    return name, [option.removeprefix("--set=") for option in options]
+
+
+def recorded(path: Path) -> Recorded:
+    """Return what an artifact, or the lock of a draft, says of the run that made it."""
+    with suppress(DamagedError, OSError, ValueError, IndexError):
+        if path.suffix in STATES:
+            note = path.with_suffix(".lock").read_text(encoding="utf-8").split("\n")[1]
+            return Recorded.model_validate_json(note)
+        return read_record(path / MEASUREMENTS, Recorded)
+    return Recorded()
+
+
+def upstream_of(path: Path) -> dict[str, str]:
+    """Return the fingerprint of each stage that a folder of artifacts was made from."""
+    if path.suffix in STATES:
+        return recorded(path).upstream
+    with suppress(DamagedError):
+        upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
+        return upstream
+    return {}
+
+
+def with_sources(path: Path, runs_dir: Path) -> list[Path]:
+    """Return the folder of an artifact, after all that it was made from."""
+    upstream = [runs_dir.joinpath(*each) for each in upstream_of(path).items()]
+    return [*(each for before in upstream for each in with_sources(before, runs_dir)), path]
+
+
+def made(runs_dir: Path) -> Iterator[Made]:
+    """Yield what there is, stage by stage, the oldest first."""
+    store = Store(runs_dir)
+    for stage in STAGES:
+        found = [_made(store, stage, path) for path in store.folders(stage)]
+        yield from sorted(found, key=lambda each: (-each.age_seconds, each.path))
+
+
+def made_grid(title: str, found: Sequence[tuple[Made, str]], what: str) -> Grid:
+    """Return the table of some artifacts, each with what is said of it in the column `what`."""
+    rows = []
+    for each, said in found:
+        size, age = decimal(each.n_bytes), duration(each.age_seconds)
+        rows.append((each.run or "?", each.stage, each.fingerprint, said, size, age))
+    return Grid.of(title, ("run", "stage", "fingerprint", what, "size", "age"), rows, 4)
+
+
+def _made(store: Store, stage: str, path: Path) -> Made:
+    by, state, scores = recorded(path), "published", {}
+    other: OtherCode = {}
+    if path.suffix:
+        is_locked = path.suffix == DRAFT and store.holder(stage, path.stem) is not None
+        state = "being made" if is_locked else STATES[path.suffix]
+    else:
+        try:
+            artifact = open_directory(path)
+            other = other_code(artifact.manifest)
+            scores = read_scores(artifact) if stage == "score" else {}
+        except DamagedError:
+            state = "damaged"
+    then = by.published.timestamp() if by.published else path.stat().st_mtime
+    run, age = by.run.run if by.run else None, max(0.0, time.time() - then)
+    size = disk_bytes([path])
+    return Made(run, stage, path.stem, str(path), state, size, age, scores, other)
+
+
+def disk_bytes(folders: Sequence[Path]) -> int:
+    """Return the bytes of all files in some folders; a file with several names counts once."""
+    paths = (path for folder in folders for path in folder.rglob("*"))
+    found = [path.stat() for path in paths if path.is_file() and not path.is_symlink()]
+    return sum({(each.st_dev, each.st_ino): each.st_size for each in found}.values())

@@ -13,7 +13,7 @@ import typer
 
 from nmtkit import progress
 from nmtkit.cli import keep_finished_work
-from nmtkit.cli.options import Overrides, command
+from nmtkit.cli.options import OF_TRAINING, Overrides, command
 from nmtkit.cli.status import states
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import Stopped, UserError
@@ -100,11 +100,7 @@ def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> 
 
 
 def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
-    """Run the rows that are neither finished nor diverged, and return the names of those that fail.
-
-    Each runs in a process of its own, so that nothing of one row, be it memory, compiled code or
-    a crash, reaches the next. A row that another process runs is left to it.
-    """
+    """Run the rows that are not done, each in its own process, and return those that fail."""
     for row in rows:
         _prepare(chains[row.name])
     failed = []
@@ -121,21 +117,20 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
                 if state not in ("finished", "diverged"):
                     failed.append(row.name)
                 progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
-        except BusyError as error:
+        except BusyError as error:  # another process runs the row
             progress.say(f"{of_all}: {error}")
     return failed
 
 
 def _prepare(chain: Chain) -> None:
     """Have the corpus prepared by this process, or wait for another one that shares it."""
-    machine = chain.machine
-    of_prepare = Machine(machine.runs_dir, mirror=machine.mirror, workers=machine.workers)
+    options = chain.machine.options(besides=OF_TRAINING)
     is_waiting = False
     while chain.find("prepare") is None:
         try:
             with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
                 is_here = chain.find("prepare") is not None
-                if not is_here and _nmtkit("prepare", chain, of_prepare.options()):
+                if not is_here and _nmtkit("prepare", chain, options):
                     raise UserError("the corpus of the study was not prepared, as said above")
         except BusyError as error:
             if not is_waiting:

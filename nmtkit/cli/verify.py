@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.known_runs import recorded, with_sources
 from nmtkit.cli.options import Overrides, chain_of, command
+from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
@@ -79,13 +79,13 @@ def _places(chain: Chain) -> list[Path]:
 
 def _chain_of(path: Path) -> Chain | None:
     """Return the chain that made an artifact, if its recipe is still there."""
+    made: Chain | None = None
     try:
         if run := recorded(path).run:
-            made: Chain = chain_of(run.recipe, run.overrides, Machine(path.parent.parent))
-            return made
+            made = chain_of(run.recipe, run.overrides, Machine(path.parent.parent))
     except UserError as error:
         progress.say(f"verify: the texts of {path} are not compared: {error}")
-    return None
+    return made
 
 
 def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:

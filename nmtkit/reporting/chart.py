@@ -1,7 +1,4 @@
-"""A chart: series over two axes, as SVG on a page or in a file by itself.
-
-chart.css has its colours and type, in light and in dark.
-"""
+"""A chart: series over two axes, as SVG on a page or in a file by itself, in chart.css."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -49,10 +46,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Series over a horizontal and a vertical axis; a template prints it as SVG.
-
-    A legend below the plot names two or more series.
-    """
+    """Series over two axes, as a template prints it; a legend names two or more series."""
 
     key: str  # its id on the page, of letters, digits and hyphens
     title: str  # a page writes it above, and screen readers say it
@@ -132,11 +126,7 @@ class Chart:
 
     @cached_property
     def _label_boxes(self) -> list[tuple[str, Box, Point]]:
-        """The name of each labelled dot, the box that it fills, and the dot.
-
-        The box is the nearest one around the dot that covers no other name and no dot; if the plot
-        has none, it is a line of its own below the plot.
-        """
+        """The name of each labelled dot, the free box nearest to it or below the plot, the dot."""
         dots = [
             (self._x(place), self._y(value))
             for each in self.series
@@ -216,25 +206,21 @@ class Chart:
         return _element("text", visible(content), **where)
 
 
-def svg_file(*charts: Chart) -> str:
-    """Return charts, side by side, as an SVG image by itself, each below its title."""
-    above, width = 24.0, sum(chart.width for chart in charts)
-    parts, x = [], 0.0
-    for chart in charts:
-        title = chart._text(chart._x.start, 16, chart.title, "name")
-        drawing = _element("g", chart.content(), transform=f"translate(0 {above})")
-        parts.append(_element("g", title + drawing, transform=f"translate({x} 0)"))
-        x += chart.width
+def svg_file(chart: Chart) -> str:
+    """Return a chart, below its title, as an SVG image by itself."""
+    above = 24.0
+    title = chart._text(chart._x.start, 16, chart.title, "name")
+    drawing = _element("g", chart.content(), transform=f"translate(0 {above})")
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {0} {1}" width="{0}" '
-        'height="{1}" role="img" aria-labelledby="{2}">\n<style>\n{3}</style>\n'
+        'height="{1}" role="img" aria-labelledby="{2}-t">\n<style>\n{3}</style>\n'
         '<rect class="paper" width="{0}" height="{1}"/>\n{4}\n</svg>\n'
     ).format(
-        width,
-        above + max(chart.height for chart in charts),
-        " ".join(f"{chart.key}-t" for chart in charts),
+        chart.width,
+        above + chart.height,
+        chart.key,
         Markup(STYLE.read_text(encoding="utf-8")),  # noqa: S704
-        Markup("\n").join(parts),
+        title + drawing,
     )
 
 
@@ -263,10 +249,7 @@ class _Scale:
 def _scale(
     axis: Axis, values: Sequence[float], start: float, end: float, *, n_ticks: int, is_round: bool
 ) -> _Scale:
-    """Return the scale of an axis with about `n_ticks` values.
-
-    If `is_round`, a linear axis ends at round values where its ends are not given.
-    """
+    """Return a scale with about `n_ticks` values; if `is_round` and linear, it ends at such."""
     low = min(values, default=1.0) if axis.low is None else axis.low
     high = max(values, default=1.0) if axis.high is None else axis.high
     if axis.is_log:
@@ -277,7 +260,9 @@ def _scale(
     else:
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             high = low + (abs(low) or 1.0)
-        every = _round_up((high - low) / n_ticks)
+        least = (high - low) / n_ticks
+        power = 10.0 ** math.floor(math.log10(least))
+        every = next(of * power for of in (1, 2, 5, 10) if of * power >= least * (1 - 1e-9))
         if is_round:
             low = math.floor(low / every) * every if axis.low is None else low
             high = math.ceil(high / every) * every if axis.high is None else high
@@ -285,11 +270,6 @@ def _scale(
         ticks = [every * i for i in range(first, last + 1)]
     named = axis.ticks or [(value, short(value)) for value in ticks]
     return _Scale(low, high, start, end, axis.is_log, named)
-
-
-def _round_up(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= value * (1 - 1e-9))
 
 
 def _powers(low: float, high: float, most: int) -> list[float]:

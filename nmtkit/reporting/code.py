@@ -1,6 +1,7 @@
 """How it is said that a result was made by other code than the present one."""
 
 from collections.abc import Mapping
+from itertools import chain
 
 OtherCode = Mapping[str, list[str]]  # by stage, the rooms that were different
 
@@ -22,12 +23,11 @@ def marked(text: str, other: OtherCode) -> str:
 
 def code_note(other: OtherCode) -> str:
     """Return the line that names the rooms, each with its stages; "" if there is nothing to say."""
-    stages: dict[str, list[str]] = {}
-    for stage, rooms in other.items():
-        for room in rooms:
-            stages.setdefault(room, []).append(stage)
-    if not stages:
+    if not other:
         return ""
+    stages = {
+        room: [each for each in other if room in other[each]] for room in chain(*other.values())
+    }
     parts = ", ".join(f"{room} ({', '.join(of_room)})" for room, of_room in stages.items())
     return (
         f"made by other code than the present: {parts}; `nmtkit run --remake` makes it again, "

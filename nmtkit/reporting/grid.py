@@ -24,31 +24,22 @@ class Link(str):
     target: str
 
     def __new__(cls, text: str, target: str) -> "Link":
-        """Return `text`, which leads to `target`."""
         link = super().__new__(cls, text)
         link.target = target
         return link
 
     def __html__(self) -> Markup:
-        """Return the link as a template prints it."""
         return Markup('<a href="#{}">{}</a>').format(self.target, visible(str(self)))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table whose rows stand in groups; a line or a space separates groups of several rows.
+    """A table whose rows stand in groups; a line or a space separates groups of several rows."""
 
-    Attributes:
-        title: What the table shows; "" for nothing.
-        columns: The heads of the columns; all of them "" for a table without heads.
-        n_labels: How many of the first columns hold text; the others hold numbers.
-        groups: Rows. In a group, a first cell that repeats the one above it is shown once.
-    """
-
-    title: str
-    columns: Row
-    n_labels: int
-    groups: Sequence[Sequence[Row]]
+    title: str  # "" for none
+    columns: Row  # their heads; all of them "" for none
+    n_labels: int  # the first columns, which hold text; the others hold numbers
+    groups: Sequence[Sequence[Row]]  # in one, a first cell that repeats the last is not shown
 
     @classmethod
     def of(cls, title: str, columns: Sequence[str], rows: Sequence[Row], n_labels: int) -> "Grid":
@@ -105,13 +96,10 @@ def as_rich(grid: Grid) -> Table:
 def as_markdown(grid: Grid) -> str:
     """Return the table as GitHub shows it."""
     aligned = ["---" if i < grid.n_labels else "--:" for i in range(len(grid.columns))]
-    rows = [row for group in grid.groups for row in group]
-    table = [_bars(grid.columns), f"|{'|'.join(aligned)}|", *map(_bars, rows)]
-    return "\n".join([*([f"**{markdown(grid.title)}**", ""] if grid.title else []), *table])
-
-
-def _bars(row: Row) -> str:
-    return f"| {' | '.join(map(markdown, row))} |"
+    rows = [grid.columns, *(row for group in grid.groups for row in group)]
+    head, *body = (f"| {' | '.join(map(markdown, row))} |" for row in rows)
+    title = [f"**{markdown(grid.title)}**", ""] if grid.title else []
+    return "\n".join([*title, head, f"|{'|'.join(aligned)}|", *body])
 
 
 def markdown(text: str) -> str:
@@ -167,5 +155,8 @@ def _number(cell: str) -> str:
     return cell.replace(",", "") if is_number else cell.replace("\n", ", ")
 
 
-Writer = Callable[[Grid], str]
-WRITERS: dict[str, Writer] = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv}
+WRITERS: dict[str, Callable[[Grid], str]] = {
+    "markdown": as_markdown,
+    "latex": as_latex,
+    "csv": as_csv,
+}

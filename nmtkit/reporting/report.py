@@ -11,8 +11,16 @@ from nmtkit.reporting.code import OtherCode, code_note
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
-from nmtkit.reporting.published import NOTES, TABLE_2_KINDS, TABLES
-from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.scores import (
+    NOT_AVAILABLE,
+    NOTES,
+    SCORE_NAMES,
+    TABLE_2_KINDS,
+    TABLES,
+    how_counted,
+    kind_of,
+    shown,
+)
 from nmtkit.reporting.study import NOT_VERIFIED, StudyTable, study_chart, study_grid, study_notes
 
 FORMAT = 3  # of report.json; README.md describes it

@@ -1,6 +1,8 @@
-"""What figures of scores are called, and how each was counted."""
+"""What figures of scores are called, how each was counted, and what is published."""
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 # A figure beside another one is called by both keys; artifacts of before have none.
@@ -15,6 +17,13 @@ SCORE_NAMES = {
     "compound_split_bleu.score_quotes_replaced": "compound-split BLEU, quotes replaced",
 }
 NOT_AVAILABLE = "not available"
+# By target language: the figure of a run that is comparable with Table 2.
+TABLE_2_KINDS = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
+
+TABLES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
+)
+NOTES: list[str] = TABLES.pop("notes")  # the first: how the figure for "de" is counted
 
 
 def kind_of(name: str) -> str:

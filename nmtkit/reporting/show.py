@@ -37,37 +37,25 @@ class Form:
 
 
 def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
-    """Print what a command found.
-
-    Args:
-        form: How.
-        value: What machines read: records, mappings and sequences of them.
-        parts: What people read: tables, and sentences between them. As LaTeX and CSV, the
-            sentences are comments and are left out, respectively.
-    """
+    """Print `value` as JSON for machines, or `parts` for people; CSV leaves the sentences out."""
     if form.as_json:
         print(json.dumps(value, default=_plain, ensure_ascii=False, indent=1, sort_keys=True))
-    elif form.table is None:
-        _show_on_terminal(parts)
-    else:
+    elif form.table is not None:
         print("\n\n".join(_written(parts, form.table)))
+    else:
+        console = Console(highlight=False, markup=False, emoji=False)
+        if not console.is_terminal:
+            console.width = PIPE_WIDTH
+        for part in parts:
+            if isinstance(part, Grid):
+                console.print(as_rich(part))
+            else:
+                console.print(visible(part), soft_wrap=True)
 
 
 def _plain(value: Any) -> dict[str, Any]:
     """Return a record as a mapping."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else asdict(value)
-
-
-def _show_on_terminal(parts: Iterable[Grid | str]) -> None:
-    """Print to standard output, of constant width if it is not a terminal."""
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PIPE_WIDTH
-    for part in parts:
-        if isinstance(part, Grid):
-            console.print(as_rich(part))
-        else:
-            console.print(visible(part), soft_wrap=True)
 
 
 def _written(parts: Iterable[Grid | str], table: TableForm) -> Iterable[str]:

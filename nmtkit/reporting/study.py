@@ -9,8 +9,15 @@ from typing import Any
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.published import COUNTED_DE, TABLE_2_KINDS
-from nmtkit.reporting.scores import NOT_AVAILABLE, SCORE_NAMES, figure, how_counted, kind_of
+from nmtkit.reporting.scores import (
+    NOT_AVAILABLE,
+    NOTES,
+    SCORE_NAMES,
+    TABLE_2_KINDS,
+    figure,
+    how_counted,
+    kind_of,
+)
 
 CHANGE = 1  # the column that a terminal has no room for
 NOT_VERIFIED = "not verified: metrics.jsonl, where it stands, is covered by no hash"
@@ -179,7 +186,7 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append("in brackets: the difference from the first row, or from its seeds' mean")
         notes.append(f"dev perplexity: per subword, end symbols counted; {NOT_VERIFIED}")
     if table.bleu == TABLE_2_KINDS["de"]:
-        notes.append(COUNTED_DE)
+        notes.append(NOTES[0])
     kind = kind_of(table.bleu)
     notes += dict.fromkeys(
         f"{SCORE_NAMES[table.bleu]} of {name}: {how_counted(each[kind])}"

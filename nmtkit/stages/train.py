@@ -25,9 +25,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.cost import device_name
-from nmtkit.reporting.curves import Curves
-from nmtkit.reporting.events import EventWriter
-from nmtkit.reporting.speed import Speed
+from nmtkit.reporting.training import Curves, EventWriter, Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note

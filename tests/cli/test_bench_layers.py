@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import bench_layers as command
-from nmtkit.cli.layer_types import LAYER_TYPES, NEIGHBOURHOOD, layer_of
+from nmtkit.cli.bench import LAYER_TYPES, NEIGHBOURHOOD, layer_of
 
 N = 2 * NEIGHBOURHOOD
 # Positions that the last one sees in one layer.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.reporting.events import EventWriter
+from nmtkit.reporting.training import EventWriter
 
 METRICS = {"step": 7, "loss": 2.5, "skipped": False, "dev_perplexity": None, "how": "greedy"}
 

@@ -10,8 +10,8 @@ from nmtkit.reporting.cost import training_cost
 from nmtkit.reporting.document import Part, files_for_paper, markdown_of
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.page import TEMPLATES
-from nmtkit.reporting.published import TABLES
 from nmtkit.reporting.report import Report, RunFacts, document, reproductions_grid, table_2, table_4
+from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.study import StudyRow, StudyTable, study_chart, study_grid, study_notes
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_alone, parse

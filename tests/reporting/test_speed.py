@@ -4,7 +4,7 @@ import pytest
 from models import tiny
 
 from nmtkit.model.cost import update_flops
-from nmtkit.reporting.speed import Speed
+from nmtkit.reporting.training import Speed
 
 CONFIG = tiny()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nmtkit.cli import gc
-from nmtkit.cli.known_runs import made
+from nmtkit.cli.runs import made
 from nmtkit.errors import UserError
 from nmtkit.files import write_json
 from nmtkit.machine import Machine

@@ -1,4 +1,4 @@
-"""The curves of a training as one HTML page, which curves.html.j2 describes."""
+"""What is shown of a training: a page of its curves, its speed, TensorBoard's event files."""
 
 import math
 import time
@@ -11,12 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from nmtkit.duration import duration
+from nmtkit.model.cost import update_flops
+from nmtkit.recipe import ModelConfig
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.page import TEMPLATES, replace_page
 
 MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more
 MAX_SAMPLES = 5
 EVERY_S = 10.0  # minimum time between two versions of the page, except after evaluations
+DECAY = 0.95  # of speed: weight of a step relative to the next; an average of about 20 steps
 MEASURED = ("nll", "learning_rate", "gradient_norm", "tgt_tokens", "seconds")
 
 State = Literal["running", "stopped", "finished"]
@@ -29,17 +32,13 @@ ADVICE = {
 
 
 class Curves:
-    """The metrics of a training.
-
-    Attributes:
-        samples: Translations of dev by the model of the last evaluation.
-    """
+    """The metrics of a training."""
 
     def __init__(self, path: Path, title: str, description: str, max_steps: int) -> None:
         """Begin without any step; the axis of steps ends at `max_steps`."""
         self._path, self._title, self._description = path, title, description
         self._max_steps = max_steps
-        self.samples: Sequence[Sample] = ()
+        self.samples: Sequence[Sample] = ()  # of dev, translated at the last evaluation
         self._steps = array("q")
         self._values = {name: array("d") for name in MEASURED}  # NaN where there is none
         self._dev: list[tuple[int, float, float]] = []  # step, perplexity, score
@@ -148,3 +147,48 @@ def _number(value: object) -> float:
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return math.nan
+
+
+class Speed:
+    """A moving average of the speed of training."""
+
+    def __init__(self, config: ModelConfig, n_rows: int, *, length: int, peak_flops: float) -> None:
+        """Start; sentences have `length` tokens, and `peak_flops` is FLOP/s, 0 if not known."""
+        self._config, self._n_rows, self._length = config, n_rows, length
+        self._peak_flops = peak_flops
+        self._tokens = self._flops = self._seconds = 0.0
+
+    def add(self, src_tokens: int, tgt_tokens: int, seconds: float) -> None:
+        """Count a step."""
+        flops = update_flops(self._config, self._n_rows, src_tokens, tgt_tokens, self._length)
+        self._tokens = DECAY * self._tokens + tgt_tokens
+        self._flops = DECAY * self._flops + flops
+        self._seconds = DECAY * self._seconds + seconds
+
+    def parts(self) -> list[str]:
+        """Return target tokens/s and, if the peak is known, MFU (of real tokens)."""
+        parts = [f"{self._tokens / self._seconds:,.0f} target tokens/s"]
+        if self._peak_flops:
+            parts.append(f"{self._flops / self._seconds / self._peak_flops:.1%} MFU")
+        return parts
+
+
+class EventWriter:
+    """Writes event files that `tensorboard --logdir FOLDER` shows."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        """Write to `folder`; what a killed run wrote there of `first_step` and later is hidden."""
+        from torch.utils.tensorboard import SummaryWriter  # an optional extra
+
+        self._writer = SummaryWriter(str(folder), purge_step=first_step)
+
+    def write(self, metrics: Mapping[str, object]) -> None:
+        """Add the numbers of a step, under their names, at `metrics["step"]`."""
+        for name, value in metrics.items():
+            if name != "step" and isinstance(value, int | float):
+                self._writer.add_scalar(name, float(value), metrics["step"])
+        self._writer.flush()  # a step that a checkpoint counts is not written again after a kill
+
+    def close(self) -> None:
+        """End the file."""
+        self._writer.close()
