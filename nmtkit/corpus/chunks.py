@@ -41,8 +41,7 @@ def map_chunks(
     """Yield `function(chunk)` for every chunk, in order; the same for any number of workers.
 
     With one worker everything happens in this process. Otherwise each has one chunk at a time, and
-    `function` is sent to it once, so it may carry models and keep caches. What it raises is raised
-    here, and UserError if a worker was killed.
+    `function` is sent to it once, so it may carry models and keep caches. Errors are raised here.
     """
     if workers == 1:
         yield from map(function, chunks)

@@ -29,10 +29,7 @@ def paired_test(
     *references: Sequence[str],
     metrics: Sequence[Metric],
 ) -> list[dict[str, Any]]:
-    """Compare systems with the first one by a two-sided test: what it found, by system and metric.
-
-    `test` is one of `TESTS`.
-    """
+    """Compare systems with the first one by one of `TESTS`: what it found, by system and metric."""
     short = TESTS[test]
     sampled = _bootstrap if short == "bs" else _randomization
     found: list[dict[str, Any]] = [{} for _ in systems]

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import zstandard
 
-from nmtkit.errors import shortened
+from nmtkit.errors import UserError, shortened
 
 Blocks = Iterator[bytes]
 
@@ -61,8 +61,11 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
 
 def list_zip(path: Path) -> list[str]:
     """Return the names of the files in a zip archive, in its order."""
-    with path.open("rb") as stored, _zip(stored) as archive:
-        return _names(archive)
+    try:
+        with path.open("rb") as stored, _zip(stored) as archive:
+            return _names(archive)
+    except PackedError as error:
+        raise UserError(f"{path} {error}") from None
 
 
 def text_suffix(name: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.sources.archives import PackedError, list_zip
+from nmtkit.sources.archives import list_zip
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
@@ -95,10 +95,7 @@ class OpusZip(Source):
 
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         [archive] = texts
-        try:
-            names = list_zip(archive.path)
-        except PackedError as error:
-            raise UserError(f"{archive} {error}") from None
+        names = list_zip(archive.path)
         members: dict[str, dict[str, str]] = {}  # by name without suffix, and by suffix
         for name in names:
             suffix = PurePosixPath(name).suffix.removeprefix(".")

@@ -63,8 +63,7 @@ class Corpus:
     def pairs(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
-        At the end, `tell` is told what was left out, a sentence each time. If the sides differ in
-        length, UserError is raised after the last whole pair.
+        At the end, `tell` is told what was left out, a sentence each time.
         """
         rows = self.rows(fetch, tell)
         return ((row[0], row[1] if len(row) > 1 else "") for row in rows)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from nmtkit.errors import UserError, shortened
-from nmtkit.sources.archives import PackedError, list_zip
+from nmtkit.sources.archives import list_zip
 from nmtkit.sources.source import Pair, Row, Source, combined, own_path
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
@@ -137,11 +137,7 @@ def files_of(place: Path, sections: Sequence[str]) -> list[TextFile]:
     elif not place.is_file():
         raise UserError(f"there is no folder or file {place}; correct the recipe")
     elif zipfile.is_zipfile(place):
-        try:
-            names = sorted(list_zip(place))
-        except PackedError as error:
-            raise UserError(f"{place} {error}") from None
-        found = [TextFile(place, name) for name in names if _has_trees(name)]
+        found = [TextFile(place, name) for name in sorted(list_zip(place)) if _has_trees(name)]
     elif sections:
         raise UserError(f"{place} is one file and has no sections; name a folder or a .zip")
     else:
