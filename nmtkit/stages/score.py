@@ -22,9 +22,9 @@ def run(chain: Chain) -> Artifact:
 def _score(chain: Chain, draft: Path) -> dict[str, Any]:
     scoring, lang = chain.recipe.scoring, chain.recipe.corpus.tgt_lang
     scores = {}
+    of_trees = scoring.metric == "bracket_f1"
     for each in translated_sets(chain.need("translate")):
         _, hyps, references = each.read()
-        of_trees = scoring.metric == "bracket_f1"
         for warning in () if of_trees else warnings(hyps, references):
             progress.say(f"score: {each.name}: {warning}")
         if not references:

@@ -191,10 +191,7 @@ def last_step(directory: Path) -> int:
 
 
 def forget_old(directory: Path, keep: int) -> None:
-    """Delete all but the last `keep` scheduled checkpoints, and of most their moments.
-
-    With early stopping, also keep the last `keep` up to the best one.
-    """
+    """Keep the last `keep` scheduled checkpoints, and as many up to the best one; delete others."""
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
         files.delete(left)
     existing = checkpoints(directory)

@@ -39,10 +39,7 @@ def train(
     say: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> Progress:
-    """Train from the last intact checkpoint in `directory` to the recipe's last step.
-
-    Damaged checkpoints are moved `aside`. If any process `should_stop`, all save and end.
-    """
+    """Train from the last intact checkpoint on; if any process `should_stop`, all save and end."""
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
@@ -59,8 +56,7 @@ def train(
                 publishing.result()
             if group.is_first and _is_due(config.dev_every_steps, metrics.step, config.max_steps):
                 try:
-                    found = _evaluated(trainer, dev_pairs, evaluate)
-                    metrics = replace(metrics, **found)
+                    metrics = replace(metrics, **_evaluated(trainer, dev_pairs, evaluate))
                 except DivergedError:
                     publishing.result()
                     raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
