@@ -90,7 +90,16 @@ def _of_folders(names: list[str], output: Output = None) -> None:
                     f"{path} has the weights of {same}, and would count twice in the mean; name "
                     "each model once"
                 )
-            _check_same_model(first, model)
+            ours, theirs = (each.origin.model.computed() for each in (first, model))
+            differences = shown_differences(theirs, ours)
+            if differences or first.origin.text != model.origin.text:
+                other = "another vocabulary or tokenization"
+                if differences:
+                    other = f"[model] {differences[0]} in place of {differences[1]}"
+                raise UserError(
+                    f"{path} is another model than {first.artifact.path}: {other}; only models "
+                    "with the same values can be averaged"
+                )
         files = [each.origin.model.verified_weights(each.artifact) for each in models]
         check_related(files)
         weights = average_weights(files)
@@ -127,17 +136,3 @@ def _corpus_of(checkpoint: Path) -> Artifact:
             f"{runs}; put them back there, or name also a bundle of the same model"
         )
     return corpus
-
-
-def _check_same_model(first: _Model, other: _Model) -> None:
-    """Compare all that two models compute with besides weights."""
-    ours, theirs = (each.origin.model.computed() for each in (first, other))
-    differences = shown_differences(theirs, ours)
-    if differences or first.origin.text != other.origin.text:
-        seen = "another vocabulary or tokenization"
-        if differences:
-            seen = f"[model] {differences[0]} in place of {differences[1]}"
-        raise UserError(
-            f"{other.artifact.path} is another model than {first.artifact.path}: {seen}; only "
-            "models with the same values can be averaged"
-        )

@@ -30,9 +30,6 @@ from nmtkit.stages.translate import tell_pieces
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
 
-# What a translation of a text depends on, besides its bundle.
-ROOMS_OF_TEXT = (*ROOMS["translate"], "interchange/", "cli/text.py")
-
 
 @dataclass(frozen=True)
 class Output:
@@ -86,7 +83,7 @@ def _made_from(translator: Translator, output: Output, text: str) -> dict[str, s
         "text": text,
         "model, engine or search": translator.fingerprint,
         "format": canonical_json(asdict(output)),
-        **hashes(ROOMS_OF_TEXT),
+        **hashes((*ROOMS["translate"], "interchange/", "cli/text.py")),
     }
 
 
