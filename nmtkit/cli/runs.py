@@ -122,20 +122,16 @@ def recorded(path: Path) -> Recorded:
     return Recorded()
 
 
-def upstream_of(path: Path) -> dict[str, str]:
-    """Return the fingerprint of each stage that a folder of artifacts was made from."""
-    if path.suffix in STATES:
-        return recorded(path).upstream
-    with suppress(DamagedError):
-        upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
-        return upstream
-    return {}
-
-
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     """Return the folder of an artifact, after all that it was made from."""
-    upstream = [runs_dir.joinpath(*each) for each in upstream_of(path).items()]
-    return [*(each for before in upstream for each in with_sources(before, runs_dir)), path]
+    upstream: dict[str, str] = {}
+    if path.suffix in STATES:
+        upstream = recorded(path).upstream
+    else:
+        with suppress(DamagedError):
+            upstream = open_directory(path).manifest.depends_on.get("upstream", {})
+    folders = [runs_dir.joinpath(*each) for each in upstream.items()]
+    return [*(each for before in folders for each in with_sources(before, runs_dir)), path]
 
 
 def made(runs_dir: Path) -> Iterator[Made]:
