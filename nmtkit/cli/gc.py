@@ -15,8 +15,8 @@ from nmtkit.cli.runs import (
     disk_bytes,
     made,
     made_grid,
-    named_chain,
     recorded,
+    split_overrides,
     with_sources,
 )
 from nmtkit.errors import UserError
@@ -96,7 +96,7 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tupl
         if (Path(named) / MANIFEST).is_file():
             needed.add(Path(named).resolve().parts[-2:])
         else:
-            needed |= _needs(named_chain(named, machine), published)
+            needed |= _needs(chain_of(*split_overrides(named), machine), published)
     needed |= _sources([store.place(*each) for each in needed], store)
     decided = [
         (each, *_decide(each, run, unread, drafts=drafts))

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from nmtkit import progress
 from nmtkit.cli.cost import cost_of
-from nmtkit.cli.options import Output, command, tell
-from nmtkit.cli.runs import named_chain, recorded, split_overrides, with_sources
+from nmtkit.cli.options import Output, chain_of, command, tell
+from nmtkit.cli.runs import recorded, split_overrides, with_sources
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.scores import read_scores
@@ -94,7 +94,7 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
             studies.append(table(study, chains_of(study, machine, overrides)))
             wanted |= {row.scored for row in studies[-1].rows}
         else:
-            wanted.add(named_chain(name, machine).need("score").path.name)
+            wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
     rows = {row.scored: f"{study.name}: {row.name}" for study in studies for row in study.rows}
     runs = []
     for artifact in store.all("score"):

@@ -19,12 +19,11 @@ from nmtkit.evaluation.scores import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
 
@@ -93,14 +92,8 @@ def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
     }
 
 
-def named_chain(run: str, machine: Machine) -> Chain:
-    """Return the chain of a run as one types it: a recipe, or 'RECIPE --set section.key=value'."""
-    recipe, overrides = split_overrides(run)
-    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
-
-
 def split_overrides(run: str) -> tuple[str, list[str]]:
-    """Return the recipe or study, and the overrides, of a run or a study as one types it."""
+    """Return the recipe, or the study, and the overrides of 'RECIPE --set section.key=value'."""
     if "--set" not in run:
         return run, []
     try:
