@@ -40,7 +40,11 @@ def kept(before: str) -> str:
 
 def main() -> None:
     """Run the command line."""
-    _fill_closed_streams()
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # this stream is closed, and the next file would be opened in its place
+            os.open(os.devnull, os.O_RDWR)
     end_with_agent()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Whatever the locale is; bytes of a path that are not Unicode are printed as escapes.
@@ -66,15 +70,6 @@ def main() -> None:
         if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
         sys.exit(f"nmtkit: {OUT_OF_MEMORY}{kept('; then ')}")
-
-
-def _fill_closed_streams() -> None:
-    """Open /dev/null in place of a closed standard stream: the next file would be in its place."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
 
 
 def _explain(error: OSError) -> str:

@@ -11,9 +11,9 @@ import typer
 from sacrebleu.metrics.base import Metric
 
 from nmtkit import progress
-from nmtkit.cli.options import Html, Lang, References, Src, command
+from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
-from nmtkit.cli.runs import named_chain
+from nmtkit.cli.runs import split_overrides
 from nmtkit.cli.score import TestSet, check_length, own_test_set
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import count_scores
@@ -31,6 +31,7 @@ from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
+from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe
 
@@ -130,7 +131,7 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     path = Path(name)
     if path.is_file() and path.suffix != ".toml":
         return _System(name, list(read_plain(path)))
-    chain = named_chain(name, machine)
+    chain: Chain = chain_of(*split_overrides(name), machine)
     translated = chain.need("translate")
     sets = {each.name: each for each in translated_sets(translated) if each.references}
     if not sets or test_set not in (None, *sets):

@@ -15,8 +15,8 @@ from nmtkit.cli.runs import (
     disk_bytes,
     made,
     made_grid,
-    named_chain,
     recorded,
+    split_overrides,
     with_sources,
 )
 from nmtkit.errors import UserError
@@ -87,14 +87,16 @@ def find_garbage(machine: Machine, keep: Sequence[str], *, drafts: bool) -> tupl
             needed |= _needs(chain_of(run.recipe, run.overrides, machine), published)
         except UserError as error:
             unread[name] = _without(Path(run.recipe), error)
-    for recipe in _renamed(runs.values()):
+    recipes = (Path(run.recipe) for run in runs.values())
+    gone = {path.parent for path in recipes if path.is_absolute() and not path.exists()}
+    for renamed in (each for folder in gone for each in folder.glob("*.toml")):
         with suppress(UserError):  # it is another TOML file
-            needed |= _needs(chain_of(recipe, [], machine), published)
+            needed |= _needs(chain_of(str(renamed), [], machine), published)
     for named in keep:
         if (Path(named) / MANIFEST).is_file():
             needed.add(Path(named).resolve().parts[-2:])
         else:
-            needed |= _needs(named_chain(named, machine), published)
+            needed |= _needs(chain_of(*split_overrides(named), machine), published)
     needed |= _sources([store.place(*each) for each in needed], store)
     decided = [
         (each, *_decide(each, run, unread, drafts=drafts))
@@ -133,13 +135,6 @@ def _sources(paths: Iterable[Path], store: Store) -> Places:
     """Return some folders and all that they were made from."""
     found = (each for path in paths for each in with_sources(path, store.folder))
     return Places(each.parts[-2:] for each in found)
-
-
-def _renamed(runs: Iterable[Provenance]) -> list[str]:
-    """Return the recipes that are where a recorded one was; it may have been renamed."""
-    paths = (Path(run.recipe) for run in runs)
-    folders = {path.parent for path in paths if path.is_absolute() and not path.exists()}
-    return [str(recipe) for folder in folders for recipe in folder.glob("*.toml")]
 
 
 def _without(recipe: Path, error: UserError) -> tuple[bool, str]:

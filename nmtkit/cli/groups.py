@@ -104,12 +104,11 @@ class _Group(TyperGroup):
         """Import a command; None if there is none of this name."""
         if (text := self.commands.get(cmd_name)) is None:
             return None
-        if cmd_name == "bench" and not self.prefix:
+        if cmd_name == "bench":
             example = "Example: nmtkit bench train demo"
             given = {"no_args_is_help": True, "epilog": example, **SETTINGS}
             return _Group(name="bench", groups=OF_BENCH, prefix="bench_", help=text, **given)
-        name = {"import": "import_model"}.get(cmd_name, cmd_name)
-        name = f"{self.prefix}{name}"
+        name = "import_model" if cmd_name == "import" else f"{self.prefix}{cmd_name}"
         function = getattr(import_module(f"nmtkit.cli.{name}"), name)
         one = typer.Typer(add_completion=False, **SETTINGS)
         example = f"Example: {function.example}"

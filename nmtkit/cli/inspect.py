@@ -16,7 +16,7 @@ from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
 from nmtkit.reporting.code import code_note, marked
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import TEMPLATES, replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
@@ -213,19 +213,12 @@ def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
 def _lengths_grid(facts: Facts) -> Grid:
     """Return the lengths of the sentences of each side, and their ratios."""
     keys = (*QUANTILES, "mean", "tokens", "unknown")
-    groups = [
-        [
-            (
-                f"{split}, {row['pairs']:,} pairs",
-                facts["names"][row["of"]],
-                *(_number(row[key]) if key in row else "" for key in keys),
-            )
-            for row in facts["lengths"]
-            if row["split"] == split
-        ]
-        for split in SPLITS
-    ]
-    return Grid("lengths in subword tokens", ("split", "", *keys), 2, groups)
+    groups: dict[str, list[Row]] = {split: [] for split in SPLITS}
+    for row in facts["lengths"]:
+        split, name = f"{row['split']}, {row['pairs']:,} pairs", facts["names"][row["of"]]
+        numbers = (_number(row[key]) if key in row else "" for key in keys)
+        groups[row["split"]].append((split, name, *numbers))
+    return Grid("lengths in subword tokens", ("split", "", *keys), 2, [*groups.values()])
 
 
 def _vocabulary_grid(vocabulary: Facts, words: Sequence[Facts]) -> Grid:

@@ -282,7 +282,10 @@ def either(
         form, example, other = forms[chosen], examples[chosen], examples[1 - chosen]
         for name, value in given.items():
             if name not in form and value != options[name].default:
-                typed = _typed(options[name])
+                (info,) = options[name].annotation.__metadata__
+                names = [info.default, *(info.param_decls or ())]  # typer takes one for a default
+                long = (each for each in names if str(each).startswith("--"))
+                typed = next(long, f"--{name.replace('_', '-')}")
                 raise UserError(f"{typed} is for `{other}`, not for `{example}`; leave it out")
         if "recipe" in form and len(names) != 1:
             seen = f"{len(names)} names were given" if names else "no name was given"
@@ -296,14 +299,6 @@ def either(
     run.__signature__ = inspect.Signature([of_names, *options.values()])  # type: ignore[attr-defined]
     run.example = examples[1]  # type: ignore[attr-defined]
     return run
-
-
-def _typed(parameter: inspect.Parameter) -> str:
-    """Return an option as it is typed."""
-    (info,) = parameter.annotation.__metadata__
-    names = [info.default, *(info.param_decls or ())]  # typer takes the first for a default
-    long = (name for name in names if str(name).startswith("--"))
-    return next(long, f"--{parameter.name.replace('_', '-')}")
 
 
 def chain_of(

@@ -1,9 +1,8 @@
 """nmtkit report: gather runs and studies from what was published; nothing is run."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +11,8 @@ import typer
 from pydantic import BaseModel, Field
 
 from nmtkit import progress
-from nmtkit.cli.options import Output, command, tell
-from nmtkit.cli.runs import named_chain, recorded, split_overrides, with_sources
+from nmtkit.cli.options import Output, chain_of, command, tell
+from nmtkit.cli.runs import recorded, split_overrides, with_sources
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -96,12 +95,13 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
             studies.append(table(study, chains_of(study, machine, overrides)))
             wanted |= {row.scored for row in studies[-1].rows}
         else:
-            wanted.add(named_chain(name, machine).need("score").path.name)
+            wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
+    rows = {row.scored: f"{study.name}: {row.name}" for study in studies for row in study.rows}
     runs = []
     for artifact in store.all("score"):
         if not names or artifact.path.name in wanted:
             try:
-                runs.append(_run(store, artifact))
+                runs.append(_run(store, artifact, rows.get(artifact.path.name)))
             except DamagedError as error:
                 if names:
                     raise
@@ -110,12 +110,12 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         made_by=versions(),
         runs_dir=str(machine.runs_dir),
-        runs=sorted(_labelled(runs, studies), key=lambda run: run.label),
+        runs=sorted(runs, key=lambda run: run.label),
         studies=studies,
     )
 
 
-def _run(store: Store, scored: Artifact) -> RunFacts:
+def _run(store: Store, scored: Artifact, row: str | None) -> RunFacts:
     found = {path.parent.name: path for path in with_sources(scored.path, store.folder)}
     stages = [_stage(stage, found[stage]) for stage in STAGES if stage in found]
     sections = {key: each for stage in stages for key, each in stage.get("recipe", {}).items()}
@@ -129,28 +129,20 @@ def _run(store: Store, scored: Artifact) -> RunFacts:
             description = loaded.description
             if not corpus:  # it was freed
                 langs = loaded.corpus.src_lang.canonical, loaded.corpus.tgt_lang.canonical
-    name = run.name if run else "?"
+    name, other = run.name if run else "?", other_code(scored.manifest)
+    changes = (each.split(".", 1)[-1] for each in (run.overrides if run else ()))
     return RunFacts(
         id=scored.path.name,
-        label=name,
+        label=marked(row or " ".join([name, *changes]), other),
         command=f"nmtkit run {run.run}" if run else "?",
         name=name,
         description=description,
         languages=langs,
         scores=read_scores(scored),
         stages=stages,
-        other_code=other_code(scored.manifest),
+        other_code=other,
         **(_training(found["train"]) if "train" in found else {}),
     )
-
-
-def _labelled(runs: Sequence[RunFacts], studies: Sequence[StudyTable]) -> Iterator[RunFacts]:
-    """Label each run with its row of a study, or with its recipe and overrides."""
-    rows = {row.scored: f"{study.name}: {row.name}" for study in studies for row in study.rows}
-    for run in runs:
-        overrides = run.stages[-1]["run"].get("overrides", ())
-        label = " ".join([run.name, *(each.split(".", 1)[-1] for each in overrides)])
-        yield replace(run, label=marked(rows.get(run.id, label), run.other_code))
 
 
 def _stage(stage: str, path: Path) -> dict[str, Any]:

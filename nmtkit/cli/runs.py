@@ -19,12 +19,11 @@ from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted
 from nmtkit.reporting.show import Form, show
-from nmtkit.stages.chain import STAGES, Chain
+from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
 
@@ -93,14 +92,8 @@ def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
     }
 
 
-def named_chain(run: str, machine: Machine) -> Chain:
-    """Return the chain of a run as one types it: a recipe, or 'RECIPE --set section.key=value'."""
-    recipe, overrides = split_overrides(run)
-    return Chain(load_recipe(recipe, overrides), machine, recipe, overrides)
-
-
 def split_overrides(run: str) -> tuple[str, list[str]]:
-    """Return the recipe or study, and the overrides, of a run or a study as one types it."""
+    """Return the recipe, or the study, and the overrides of 'RECIPE --set section.key=value'."""
     if "--set" not in run:
         return run, []
     try:
@@ -122,20 +115,16 @@ def recorded(path: Path) -> Recorded:
     return Recorded()
 
 
-def upstream_of(path: Path) -> dict[str, str]:
-    """Return the fingerprint of each stage that a folder of artifacts was made from."""
-    if path.suffix in STATES:
-        return recorded(path).upstream
-    with suppress(DamagedError):
-        upstream: dict[str, str] = open_directory(path).manifest.depends_on.get("upstream", {})
-        return upstream
-    return {}
-
-
 def with_sources(path: Path, runs_dir: Path) -> list[Path]:
     """Return the folder of an artifact, after all that it was made from."""
-    upstream = [runs_dir.joinpath(*each) for each in upstream_of(path).items()]
-    return [*(each for before in upstream for each in with_sources(before, runs_dir)), path]
+    upstream: dict[str, str] = {}
+    if path.suffix in STATES:
+        upstream = recorded(path).upstream
+    else:
+        with suppress(DamagedError):
+            upstream = open_directory(path).manifest.depends_on.get("upstream", {})
+    folders = [runs_dir.joinpath(*each) for each in upstream.items()]
+    return [*(each for before in folders for each in with_sources(before, runs_dir)), path]
 
 
 def made(runs_dir: Path) -> Iterator[Made]:

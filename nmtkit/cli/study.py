@@ -196,6 +196,11 @@ def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
             reached = _reached(chain)
         except UserError as error:
             state, why = "damaged", str(error)
+    n_tokens = chain.expected_vocabulary()
+    with suppress(UserError):
+        if prepared := chain.find("prepare"):
+            n_tokens = PreparedCorpus(prepared).counts().vocabulary
+    model = chain.recipe.model
     changes = [override.partition(".")[2] for override in row.set]
     return StudyRow(
         name=row.name,
@@ -204,7 +209,7 @@ def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
         run=run_of(chain.command, chain.overrides),
         state=state,
         why=why,
-        n_parameters=_n_parameters(chain),
+        n_parameters=count_parameters(model, model.rows_for(n_tokens)).total,
         published=row.published.model_dump(exclude_none=True),
         **reached,
     )
@@ -237,12 +242,3 @@ def _reached(chain: Chain) -> dict[str, Any]:
         "scores": read_scores(scored),
         "other_code": other_code(scored.manifest),
     }
-
-
-def _n_parameters(chain: Chain) -> int:
-    n_tokens = chain.expected_vocabulary()
-    with suppress(UserError):
-        if prepared := chain.find("prepare"):
-            n_tokens = PreparedCorpus(prepared).counts().vocabulary
-    model = chain.recipe.model
-    return count_parameters(model, model.rows_for(n_tokens)).total

@@ -47,7 +47,13 @@ def verify(
             raise UserError("--set is an option for recipes; a folder has its values already")
         if not (path / MANIFEST).exists():
             raise UserError(f"{run} has no {MANIFEST}; name a recipe, or the folder of an artifact")
-        chain, places = _chain_of(path.resolve()), with_sources(path, path.resolve().parents[1])
+        runs_dir = path.resolve().parents[1]
+        chain, places = None, with_sources(path, runs_dir)
+        try:
+            if made := recorded(path.resolve()).run:
+                chain = chain_of(made.recipe, made.overrides, Machine(runs_dir))
+        except UserError as error:
+            progress.say(f"verify: the texts of {path.resolve()} are not compared: {error}")
     else:
         chain = chain_of(run, overrides, machine)
         places = _places(chain) or [chain.need("prepare").path]
@@ -75,17 +81,6 @@ def _places(chain: Chain) -> list[Path]:
         for artifact in chain.store.all("prepare")
         if {**artifact.manifest.depends_on, "inputs": None} == wanted
     ]
-
-
-def _chain_of(path: Path) -> Chain | None:
-    """Return the chain that made an artifact, if its recipe is still there."""
-    made: Chain | None = None
-    try:
-        if run := recorded(path).run:
-            made = chain_of(run.recipe, run.overrides, Machine(path.parent.parent))
-    except UserError as error:
-        progress.say(f"verify: the texts of {path} are not compared: {error}")
-    return made
 
 
 def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
