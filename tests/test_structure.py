@@ -344,7 +344,7 @@ def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
 
 
 # How large the house may be, in lines of code, templates and styles. What is added is taken away.
-BUDGET = {"nmtkit": 21_130, "nmtkit/model": 650, "tests": 21_000}
+BUDGET = {"nmtkit": 20_000, "nmtkit/model": 650, "tests": 21_000}
 CODE = (".py", ".j2", ".js", ".css")
 LONGEST_FUNCTION = 70  # lines
 
