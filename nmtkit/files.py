@@ -302,6 +302,8 @@ def file_of(place: Path) -> Path | None:
     """Return the file that is replaced to write `place`, or None for a device or a pipe."""
     if place.exists() and not place.is_file():
         return None
+    if place.exists() and str(place).startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        raise UserError(f"cannot replace {place}, an open file of this process; give its own path")
     return Path(os.path.realpath(place))
 
 

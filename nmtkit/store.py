@@ -2,14 +2,14 @@
 
 An artifact is written as a draft beside its place, under a lock, and renamed once every file is
 hashed and synced: what has its final name is complete. A manifest contains no time, host or path,
-so that equal inputs give equal bytes; measurements are in files of their own, without a hash.
+so that equal inputs give equal bytes; measurements are in files beside it, which have a hash too.
 """
 
 import hashlib
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -197,7 +197,8 @@ class Store:
         draft, place = self.draft_place(kind, fingerprint), self.place(kind, fingerprint)
         where = {"host": socket.gethostname()}
         when = {"published": datetime.now(UTC).isoformat(timespec="seconds")}
-        files.write_json(draft / MEASUREMENTS, {**measurements, **where, **when})
+        told = {**measurements, **where, **when, "measured": _entries(draft, measured)}
+        files.write_json(draft / MEASUREMENTS, files.sealed(told))
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
         manifest = {**what, "code": code, "made_by": made_by}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
@@ -217,15 +218,19 @@ def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> 
 
 def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
     """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
-    names = {path.relative_to(draft).as_posix(): path for path in sorted(draft.rglob("*"))}
-    entries = {
-        name: {"bytes": path.stat().st_size, "sha256": files.sha256_of(path)}
-        for name, path in names.items()
-        if path.is_file() and name.split("/")[0] != TEMPORARY and name not in (MANIFEST, *measured)
-    }
+    paths = (path for path in sorted(draft.rglob("*")) if path.is_file())
+    names = [path.relative_to(draft).as_posix() for path in paths]
+    others = (MANIFEST, *measured)
+    kept = [name for name in names if name.split("/")[0] != TEMPORARY and name not in others]
     made_by = {**versions(), **manifest.get("made_by", {})}
-    content = {**manifest, "format": FORMAT, "files": entries, "made_by": made_by}
+    content = {**manifest, "format": FORMAT, "files": _entries(draft, kept), "made_by": made_by}
     files.write_json(draft / MANIFEST, files.sealed(content))
+
+
+def _entries(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    paths = [folder / name for name in names]
+    entries = [{"bytes": p.stat().st_size, "sha256": files.sha256_of(p)} for p in paths]
+    return dict(zip(names, entries, strict=True))
 
 
 def withdraw(path: Path, name: str) -> None:
@@ -286,22 +291,41 @@ def verify(artifact: Artifact, *names: str) -> Artifact:
     return artifact
 
 
+class _Measured(BaseModel):
+    measured: dict[str, File]  # the files that have measurements too
+
+
 def differences(path: Path) -> Iterator[str]:
-    """Yield a sentence for each file of a folder that is not as its manifest says."""
+    """Yield a sentence for each file of a folder that is not as it was published."""
     try:
         manifest = files.read_sealed(path / MANIFEST, Manifest)
     except DamagedError as error:
         yield error.reason
         return
+    entries = dict(manifest.files)
     if manifest.fingerprint is not None:  # a stage published it
         expected = fingerprint_of(manifest.kind, manifest.depends_on)
         if manifest.fingerprint != expected:
             yield f"{path / MANIFEST} has another fingerprint than {expected}, what it depends on"
         if path.match(NAMES) and manifest.fingerprint != path.name:
             yield f"{path} was published as {manifest.kind} {manifest.fingerprint}"
-    for name, entry in manifest.files.items():
+        try:
+            entries |= files.read_sealed(path / MEASUREMENTS, _Measured).measured
+            yield from (
+                f"{path / each} was not published with it" for each in strays(path, entries)
+            )
+        except DamagedError as error:
+            yield error.reason
+    for name, entry in entries.items():
         if difference := _difference(path, name, entry):
             yield difference
+
+
+def strays(path: Path, names: Iterable[str]) -> list[str]:
+    """Return the files in a folder besides those that a stage published."""
+    found = (each for each in path.rglob("*") if each.is_symlink() or not each.is_dir())
+    known = {*names, MANIFEST, MEASUREMENTS}
+    return sorted({each.relative_to(path).as_posix() for each in found} - known)
 
 
 @cache

@@ -19,6 +19,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import (
     BusyError,
     DamagedError,
+    file_of,
     holder_of,
     locked,
     move,
@@ -111,6 +112,14 @@ def write_folder(place: Path) -> None:
         for name in ("deep/one", "two"):
             (draft / name).parent.mkdir(exist_ok=True)
             (draft / name).write_bytes(b"whole")
+
+
+def test_an_open_file_of_this_process_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("of an earlier run\n", encoding="utf-8")
+    log = (tmp_path / "log").open("a", encoding="utf-8")
+    with log, pytest.raises(UserError, match="cannot replace"):
+        file_of(Path(f"/dev/fd/{log.fileno()}"))
+    assert file_of(tmp_path / "log") == tmp_path / "log"
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder])

@@ -22,19 +22,17 @@ OUT_OF_MEMORY = (
     "out of memory; use fewer --workers or --processes, a lower --max-tokens, a smaller model or "
     "beam, or more memory"
 )
-
-
 _is_kept = False  # whether the command that runs can be resumed
 
 
 def keep_finished_work(*, kept: bool = True) -> None:
-    """Let messages say that the command can be resumed, or that it can't."""
+    """Set whether messages may say that finished work is kept."""
     global _is_kept  # noqa: PLW0603
     _is_kept = kept
 
 
-def kept(before: str) -> str:
-    """Return, after `before`, how to go on with a command that was stopped; "" if it can't."""
+def advice(before: str) -> str:
+    """Return `before` and how to resume a stopped command, or "" if nothing of it is kept."""
     return f"{before}run the same command again: finished work is kept" if _is_kept else ""
 
 
@@ -62,14 +60,14 @@ def main() -> None:
         if isinstance(end.__context__, BrokenPipeError):  # typer exits with 1 on it
             sys.exit(CLOSED_PIPE)
         if end.code == CTRL_C:  # typer exits with this on KeyboardInterrupt, and prints nothing
-            typer.echo(f"nmtkit: stopped{kept('; ')}", err=True)
+            typer.echo(f"nmtkit: stopped{advice('; ')}", err=True)
         raise
     except OSError as error:
         sys.exit(f"nmtkit: {_explain(error)}")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error) and "can't start new thread" not in str(error):
             raise
-        sys.exit(f"nmtkit: {OUT_OF_MEMORY}{kept('; then ')}")
+        sys.exit(f"nmtkit: {OUT_OF_MEMORY}{advice('; then ')}")
 
 
 def _explain(error: OSError) -> str:
@@ -78,7 +76,7 @@ def _explain(error: OSError) -> str:
         f"({error.filename})" if error.filename else "(in --runs-dir, or where the output goes)"
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"the disk is full {where}; free some space{kept(', then ')}"
+        return f"the disk is full {where}; free some space{advice(', then ')}"
     if error.errno == errno.ENOMEM:
-        return f"{OUT_OF_MEMORY}{kept('; then ')}"
-    return f"{error.strerror or error} {where}; fix this{kept(', then ')}"
+        return f"{OUT_OF_MEMORY}{advice('; then ')}"
+    return f"{error.strerror or error} {where}; fix this{advice(', then ')}"

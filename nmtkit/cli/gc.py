@@ -24,7 +24,7 @@ from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.store import MANIFEST, MEASUREMENTS, Artifact, Store, open_directory
+from nmtkit.store import MANIFEST, Artifact, Store, open_directory, strays
 from nmtkit.training.metrics import METRICS
 
 Places = set[tuple[str, ...]]  # stages and fingerprints
@@ -156,8 +156,6 @@ def _decide(
     if run is None:
         return True, "it does not say which recipe it is of"
     path = Path(each.path)
-    known = {*open_directory(path).manifest.files, MANIFEST, MEASUREMENTS, METRICS}
-    files = [found for found in path.rglob("*") if found.is_symlink() or not found.is_dir()]
-    if others := sorted({found.relative_to(path).as_posix() for found in files} - known):
+    if others := strays(path, [*open_directory(path).manifest.files, METRICS]):
         return True, f"its manifest does not name {others[0]}"
     return unread.get(run.run, (False, "its recipe or its texts have changed since"))

@@ -16,6 +16,7 @@ from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
+from nmtkit.sources.download import find, obtain
 from nmtkit.stages.chain import INPUTS, STAGES, Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import MANIFEST, Manifest, differences, open_directory
@@ -100,10 +101,16 @@ def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
 
 def _changed_texts(manifest: Manifest, chain: Chain) -> Iterator[str]:
     """Say which texts of the recipe are not those that an artifact was made from."""
+    places = chain.machine.downloads_dir, chain.machine.mirror
     for key, identities in manifest.depends_on["inputs"].items():
-        for corpus in chain.corpora[key]:
+        corpora = chain.corpora[key]
+        if len(corpora) != len(identities):
+            yield f"the recipe names {len(corpora)} texts as {key}, and {len(identities)} were read"
+        for corpus, identity in zip(corpora, identities, strict=False):
             try:
-                if corpus.identity() not in identities:
+                for file in (each for each in corpus.downloads if find(each, *places)):
+                    obtain(file, *places)  # which hashes it
+                if corpus.identity() != identity:
                     files = " and ".join(corpus.places) or corpus.name
                     yield f"{files}: not the text that was read"
             except UserError as error:

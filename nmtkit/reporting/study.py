@@ -20,7 +20,7 @@ from nmtkit.reporting.scores import (
 )
 
 CHANGE = 1  # the column that a terminal has no room for
-NOT_VERIFIED = "not verified: metrics.jsonl, where it stands, is covered by no hash"
+NOT_VERIFIED = "not verified here: `nmtkit verify` compares metrics.jsonl with its hash"
 
 
 @dataclass(frozen=True)

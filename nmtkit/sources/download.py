@@ -198,7 +198,7 @@ def _announced(
         return announced
     _discard(part, progress)
     if resumed:
-        raise _TransientError("the server does not go on with the same file")
+        raise _TransientError("the server sent another range than was requested")
     raise UserError(f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}")
 
 

@@ -10,7 +10,7 @@ import pytest
 from nmtkit.cli import gc
 from nmtkit.cli.runs import made
 from nmtkit.errors import UserError
-from nmtkit.files import write_json
+from nmtkit.files import sealed, write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -28,8 +28,9 @@ def complete(complete: Path) -> Path:
     """A finished run of the recipe in this very folder."""
     for path in complete.glob("runs/*/*/measurements.json"):
         content = json.loads(path.read_bytes())
+        del content["sha256"]
         content["run"]["recipe"] = str(complete / RECIPE)
-        write_json(path, content)
+        write_json(path, sealed(content))
     return complete
 
 
@@ -123,7 +124,7 @@ def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
         path = artifact(complete, stage)
         for file in sorted(each for each in path.rglob("*") if each.is_file()):
             content = file.read_bytes()
-            if not content or file.name in ("measurements.json", "metrics.jsonl"):
+            if not content:
                 continue
             n_files += 1
             for place in {0, len(content) // 3, len(content) // 2, len(content) - 1}:
@@ -135,7 +136,7 @@ def test_verify_finds_a_flipped_byte_in_every_file(complete: Path) -> None:
                 assert any(str(file) in each for each in found)
             file.write_bytes(content)
         assert list(differences(path)) == []
-    assert n_files > 30
+    assert n_files > 40
 
 
 @pytest.mark.parametrize("name", ["train.de", "test.en"])
@@ -150,12 +151,27 @@ def test_verify_finds_a_flipped_byte_of_a_text(complete: Path, name: str) -> Non
         assert f"{complete / name}: not the text that was read" in ended.out
 
 
+@pytest.mark.slow
+def test_verify_finds_a_flipped_byte_of_a_download(shared_data: Path, tmp_path: Path) -> None:
+    shutil.copytree(shared_data / "mirror", tmp_path / "mirror", copy_function=shutil.copyfile)
+    run = ("multi30k-en-de", "--mirror", "mirror")
+    done(nmtkit(tmp_path, "prepare", *run))
+    done(nmtkit(tmp_path, "verify", *run))
+    (altered,) = tmp_path.rglob("train.de.gz")
+    flip_byte(altered)
+    ended = nmtkit(tmp_path, "verify", *run)
+    assert "1 difference" in sentence(ended)
+    assert str(altered.relative_to(tmp_path)) in ended.out
+
+
 def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:
     path = artifact(complete, "average")
     shutil.rmtree(artifact(complete, "train"))
+    (path / "stray").write_bytes(b"")
     ended = nmtkit(complete, "verify", str(path))
-    assert "1 difference" in sentence(ended)
+    assert "2 differences" in sentence(ended)
     assert "manifest.json cannot be read" in ended.out
+    assert f"{path / 'stray'} was not published with it" in ended.out
 
 
 # nmtkit gc
