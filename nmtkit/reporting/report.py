@@ -165,7 +165,8 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
             file = f"{prefix}{key.replace('_', '-')}" + (f"-{number}" if number > 1 else "")
             series = [Series(" = ".join(of), points, "line and dots") for points, of in part]
             axes = Axis("steps", low=0), Axis(is_log=key == "dev_perplexity")
-            found.append(Chart(file, f"{name} of dev, {langs}, not verified", series, *axes))
+            lone = f" ({series[0].name})" if len(series) == 1 else ""  # without a legend
+            found.append(Chart(file, f"{name} of dev, {langs}, not verified{lone}", series, *axes))
     return found
 
 

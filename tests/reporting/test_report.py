@@ -228,6 +228,8 @@ def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
     assert lines["dev-perplexity"] == [f"{names[0]} = {names[1]} = {names[3]}"]  # the same points
     assert {f"sacreBLEU of dev: {how}" for how in ("as said", "else")} < set(found.notes)
     assert all("not verified" in each.title for each in found.charts)
+    for chart in found.charts:  # a single line has no legend
+        assert (chart.series[0].name in chart.title) == (len(chart.series) == 1)
 
 
 def test_no_label_of_a_system_is_dropped() -> None:
