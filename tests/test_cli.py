@@ -147,6 +147,7 @@ def test_ctrl_c_before_a_command_begins_is_no_traceback(
         ("translate --bundle b --format text --n-best 2", "--format"),
         ("translate --bundle b --alignment", "--format"),
         ("translate --bundle b --n-best 2 --alignment", "--format"),
+        ("translate --bundle b -o out.gz", "--output out.gz"),
         ("translate --bundle b -o .", "--output"),
         ("translate --bundle b -o none/b", "--output"),
         ("average a b", "--output"),

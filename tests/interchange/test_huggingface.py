@@ -59,6 +59,7 @@ def test_tokenizer_gives_our_ids(tmp_path: Path) -> None:
     vocabulary = json.loads((tmp_path / "vocab.json").read_bytes())
     ids = subword.encode("the cat ran")
     assert [vocabulary[piece] for piece in subword.pieces(ids)] == ids
+    assert len({(tmp_path / f"{side}.spm").read_bytes() for side in ("source", "target")}) == 1
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path)
     for text in ("the cat ran .", "an émat", "unseen: 猫 Z", "a  b"):

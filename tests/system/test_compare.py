@@ -12,7 +12,7 @@ import pytest
 from reporting.test_page import assert_alone, parse
 from sacrebleu.metrics.chrf import CHRF
 
-from nmtkit.cli.compare import marked
+from nmtkit.cli.compare import _verdict, marked
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -117,6 +117,26 @@ def test_what_is_shown_for_files(files: Path) -> None:
             text = "".join(hyp.split())
             assert number >= 5 or text in plain or len(hyp) > 60
             assert text in on_page
+
+
+@pytest.mark.parametrize(
+    ("score", "p_values", "verdict"),
+    [(31, (0.01, 0.04), "better"), (29, (0.01, 0.04), "worse"), (31, (0.01, 0.06), "no")],
+)
+def test_a_verdict_needs_both_tests(
+    score: float, p_values: tuple[float, float], verdict: str
+) -> None:
+    first, second = (
+        {
+            "identical": False,
+            "tests": {
+                name: {"sacrebleu": {"score": found, "p_value": p}}
+                for name, p in zip(OPTIONS, p_values, strict=True)
+            },
+        }
+        for found in (30, score)
+    )
+    assert _verdict(second, first).split(" ")[0] == verdict
 
 
 def test_words_that_differ_are_marked() -> None:
