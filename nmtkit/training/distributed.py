@@ -41,17 +41,24 @@ class Group:
             with _or_lost():
                 dist.all_reduce(values)
 
+    def gather(self, value: float) -> list[float]:
+        """Return the `value` of every process, by rank."""
+        values = torch.zeros(self.size, dtype=torch.float64)
+        values[self.rank] = value
+        self.sum_(values)
+        return values.tolist()
+
     def any(self, flag: bool) -> bool:
         """Return whether `flag` is true on any process."""
-        flags = torch.tensor(float(flag))
-        self.sum_(flags)
-        return bool(flags)
+        return any(self.gather(flag))
+
+    def least(self, value: float) -> float:
+        """Return the lowest `value` of all processes."""
+        return min(self.gather(value))
 
     def first(self, value: float) -> float:
         """Return the `value` of the first process; those of the others are ignored."""
-        values = torch.tensor(value if self.is_first else 0.0, dtype=torch.float64)
-        self.sum_(values)
-        return values.item()
+        return self.gather(value)[0]
 
     def wait(self) -> None:
         """Wait until all processes have reached this point."""
@@ -66,10 +73,8 @@ class Group:
 
     def check_same(self, what: str, value: int) -> None:
         """Wait for all processes, and raise a UserError unless they have the same `value`."""
-        values = torch.zeros(self.size, dtype=torch.float64)
-        values[self.rank] = value
-        self.sum_(values)
-        if (values != value).any():
+        values = self.gather(value)
+        if {*values} != {value}:
             seen = ", ".join(f"{each:.0f}" for each in values)
             raise UserError(
                 f"the processes differ in {what} ({seen}); use the same --runs-dir, on a shared "
