@@ -24,8 +24,8 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
-from nmtkit.reporting.document import files_for_paper, markdown_of
-from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
+from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.report import Report, RunFacts, document
 from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
@@ -61,7 +61,7 @@ def report(
     whole = document(found)
     files = dict(files_for_paper(whole))
     about = {**found.as_json(), "files": list(files)}
-    files["report.html"] = TEMPLATES.get_template("document.html.j2").render(document=whole)
+    files["report.html"] = page_of(whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
     files["report.json"] = json.dumps(about, ensure_ascii=False, indent=1) + "\n"
     with suppress(DamagedError):  # there is no older report, or one of another form
