@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nmtkit.reporting.chart import Chart, svg_file
+from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
 from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
@@ -58,6 +58,6 @@ def files_for_paper(part: Part) -> Iterator[tuple[str, str]]:
             text = write(replace(part.table, groups=without_links))
             yield f"tables/{part.key}.{ENDINGS[form]}", f"{text}\n"
     for chart in part.charts:
-        yield f"charts/{chart.key}.svg", svg_file(chart)
+        yield f"charts/{chart.key}.svg", chart.svg(is_file=True)
     for each in part.parts:
         yield from files_for_paper(each)

@@ -232,7 +232,7 @@ def test_no_label_of_a_system_is_dropped() -> None:
         replace(run_of(n, compound_split_bleu=SPLIT), label=f"a long name {n}") for n in range(30)
     ]
     (chart,) = parts_of(document(replace(EMPTY, runs=runs)))["table-2"].charts
-    drawn = chart.content()
+    drawn = chart.svg()
     assert all(run.label in drawn for run in runs)
     assert all(row[0] in drawn for row in TABLES["table_2"]["rows"] if row[1] and row[3])
 
