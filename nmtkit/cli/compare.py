@@ -14,16 +14,14 @@ from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import TestSet, check_length, own_test_set
+from nmtkit.cli.score import TestSet, check_length, own_test_set, score_lines
 from nmtkit.errors import UserError
-from nmtkit.evaluation.bleu import count_scores
-from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
-from nmtkit.evaluation.plain_text import warnings
+from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import translated_sets
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import OtherCode, all_of, code_note
+from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.code import marked as with_code
 from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid, Row
@@ -158,27 +156,20 @@ def _compare(
     """Return what `--json` prints, of which tables and pages are made."""
     lowercase = systems[0].lowercase
     hyps, references = [system.hyps for system in systems], common.references
-    metrics: list[Metric]
-    if common.is_of_trees:
-        metrics = [BracketF1()]
-        scores = [{"bracket_f1": bracket_f1(each, references[0])} for each in hyps]
-    else:
+    metrics: list[Metric] = [BracketF1()]
+    if not common.is_of_trees:
         metrics = translation_metrics(common.lang, lowercase=lowercase)
-        scores = [
-            count_scores(each, *references, lang=common.lang, lowercase=lowercase) for each in hyps
-        ]
-        for system in systems:
-            for warning in warnings(system.hyps, references):
-                progress.say(f"compare: {system.name}: {warning}")
     found: list[dict[str, Any]] = [
         {
             "name": system.name,
             "identical": system.hyps == hyps[0],  # line by line
-            "scores": score,
+            "scores": score_lines(
+                f"compare: {system.name}", system.hyps, common, lowercase=lowercase
+            ),
             "tests": {},
             "other_code": system.other_code,
         }
-        for system, score in zip(systems, scores, strict=True)
+        for system in systems
     ]
     for test in TESTS:
         progress.say(f"compare: {test.replace('_', ' ')}")
@@ -226,8 +217,7 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
     systems, test_set = comparison["systems"], comparison["test_set"]
     first = systems[0]
     rows: list[Row] = []
-    note = code_note(all_of(*(system["other_code"] for system in systems)))
-    hows = [f"note: {note}"] if note else []
+    hows = code_notes(*(system["other_code"] for system in systems))
     for metric in first["tests"]["paired_bootstrap"]:
         name = SCORE_NAMES[metric]
         found = (system["tests"]["paired_bootstrap"] for system in systems)

@@ -15,7 +15,7 @@ from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.code import code_note, marked
+from nmtkit.reporting.code import code_notes, marked
 from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import replace_page
@@ -186,7 +186,7 @@ def notes(facts: Facts) -> list[str]:
         for side in facts["words"]
         if side["unknown"]
     ]
-    return [*found, *filter(None, [code_note(facts["other_code"])])]
+    return found + code_notes(facts["other_code"])
 
 
 def document(facts: Facts) -> Part:

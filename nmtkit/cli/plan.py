@@ -9,7 +9,7 @@ from nmtkit.cli.status import State, states
 from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.code import all_of, code_note
+from nmtkit.reporting.code import code_notes
 from nmtkit.reporting.cost import (
     BY_TIME,
     COUNTED,
@@ -139,10 +139,9 @@ def _parts(plan: Plan) -> list[Grid | str]:
         (BY_TIME, f"{'about ' if plan.cost.rate else ''}{by_time(plan.cost)}"),
         (COUNTED, f"{about}{plan.cost.product_flops:.2e} FLOPs"),
     ]
-    note = code_note(all_of(*(each.other_code for each in plan.stages)))
     return [
         Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "would it run?", "why"), stages, 3),
-        *([f"note: {note}"] if note else []),
+        *code_notes(*(each.other_code for each in plan.stages)),
         *([Grid.of("downloads", ("url", "state", "bytes"), downloads, 2)] if downloads else []),
         Grid.of("what it takes", ("", ""), rows, 2),
     ]

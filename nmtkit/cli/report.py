@@ -30,7 +30,7 @@ from nmtkit.reporting.report import Report, RunFacts, document
 from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import MEASUREMENTS, Artifact, Store, open_directory, versions
+from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -184,24 +184,9 @@ def _training(path: Path) -> dict[str, Any]:
     }
 
 
-class _Measured(BaseModel):
-    """The measurements that cost depends on."""
-
-    device_name: str
-    processes: int
-    steps: int
-    timed_steps: int
-    timed_seconds: float
-    timed_src_tokens: int
-    timed_tgt_tokens: int
-
-
 def _cost_of(trained: Artifact, model: Description) -> TrainingCost | None:
     """Return the cost of a training, steps that were not measured included, if it can be known."""
-    try:
-        measured = read_record(trained.path / MEASUREMENTS, _Measured)
-    except DamagedError:
-        return None
+    measured = recorded(trained.path)
     if not measured.timed_steps:
         return None
     share = measured.steps / measured.timed_steps

@@ -19,7 +19,7 @@ from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import SCORE_NAMES, how_counted
 from nmtkit.reporting.show import Form, show
@@ -54,13 +54,22 @@ class Recorded(BaseModel):
     seconds: float | None = None
     host: str | None = None
     upstream: dict[str, str] = {}  # of a draft
+    # Of a training; in these, "timed" is what was measured of it.
+    device_name: str = ""
+    processes: int = 1
+    steps: int = 0
+    tgt_tokens_per_second: float | None = None
+    timed_steps: int = 0
+    timed_seconds: float = 0.0
+    timed_src_tokens: int = 0
+    timed_tgt_tokens: int = 0
 
 
 @command("nmtkit runs")
 def runs(machine: Machine, form: Form) -> None:
     """List all artifacts: run, stage, size, age, score."""
     found = list(made(machine.runs_dir))
-    note = code_note(all_of(*(each.other_code for each in found)))
+    notes = code_notes(*(each.other_code for each in found))
     hows = [
         f"{key}: {how_counted(score)}"
         for each in found
@@ -68,7 +77,6 @@ def runs(machine: Machine, form: Form) -> None:
     ]
     table = made_grid("", [(each, _told(each)) for each in found], "score or state")
     none = f"there is nothing in {machine.runs_dir} yet; `nmtkit run demo` makes a first run"
-    notes = [f"note: {note}"] if note else []
     show(form, found, [table, *notes, *dict.fromkeys(hows)] if found else [none])
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nmtkit.reporting.chart import N_COLOURS, Axis, Chart, Point, Series
-from nmtkit.reporting.code import OtherCode, code_note
+from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
@@ -284,7 +284,6 @@ def table_4(report: Report) -> Grid:
 def _run_part(run: RunFacts) -> Part:
     key = _link(run).target
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
-    note = code_note(run.other_code)
     sets = (
         f"{name}: {scores['test_set']['lines']:,} lines, sha256 of the reference "
         f"{scores['test_set']['sha256']}"
@@ -295,7 +294,7 @@ def _run_part(run: RunFacts) -> Part:
         f"{run.label} ({run.id})",
         text=run.description,
         code=f"{run.command}\n{verify}",
-        notes=[*([note] if note else []), *_hows(run), *sets],
+        notes=[*code_notes(run.other_code), *_hows(run), *sets],
         parts=[
             Part(f"{key}-{each['stage']}", each["stage"], code="\n".join(_toml(each)))
             for each in run.stages

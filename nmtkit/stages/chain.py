@@ -13,7 +13,7 @@ from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
-from nmtkit.reporting.code import code_note
+from nmtkit.reporting.code import code_notes
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
@@ -131,10 +131,10 @@ class Chain:
 
     def tell_code(self, artifact: Artifact) -> None:
         """Say once if other code made an artifact that is used, or what it was made from."""
-        note = code_note(other_code(artifact.manifest))
-        if note and note not in self._said_of_code:
-            progress.say(f"note: {artifact.path} was {note}")
-            self._said_of_code.add(note)
+        for note in code_notes(other_code(artifact.manifest)):
+            if note not in self._said_of_code:
+                progress.say(f"note: {artifact.path} was {note}")
+                self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
         """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
