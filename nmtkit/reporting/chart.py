@@ -1,9 +1,10 @@
 """A chart: series over two axes, and where all of it is in the drawing, chart.svg.j2."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, count
 from typing import Literal
 
 from markupsafe import Markup
@@ -16,7 +17,6 @@ N_COLOURS = 8  # in chart.css
 CHARACTER, LINE = 7.6, 16.0  # about the width of a character, and the height of a line
 TOP = 8.0  # where the plot begins
 RADIUS = 3.5  # of a dot
-RINGS, ANGLES = 20, 24  # of the places around a dot that its label may take
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -120,36 +120,32 @@ class Chart:
 
     @cached_property
     def _label_boxes(self) -> list[tuple[str, Box, Point]]:
-        """The name of each labelled dot, the free box nearest to it or below the plot, the dot."""
+        """The name of each labelled dot, the next free box on a side of it, and the dot."""
         dots = [
             (self._x(place), self._y(value))
             for each in self.series
             for place, value in (each.points if "dots" in each.kind else [])
         ]
         taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in dots]
-        below, found = self._legend_end, []
+        found = []
         for each in self.series:
             for name, (place, value) in zip(each.labels, each.points, strict=False):
-                dot = self._x(place), self._y(value)
-                boxes = self._boxes_around(dot, _width(name))
-                free = (box for box in boxes if not any(_overlap(box, other) for other in taken))
-                box = next(free, (self._x.start, below, self.width, below + LINE))
-                below = max(below, box[3])
+                x, y, width = self._x(place), self._y(value), _width(name)
+                lefts = [x + 7] if x + 7 + width <= self.width else []
+                lefts += [x - 7 - width] if x - 7 - width >= self._x.start else []
+                tops = sorted(
+                    range(0, round(self._bottom) - 11, 3), key=lambda top: abs(top + 6 - y)
+                )
+                below = count(round(self._legend_end) + 4, 12)
+                boxes = (
+                    (left, float(top), left + width, top + 12.0)
+                    for top in chain(tops, below)
+                    for left in lefts or [self._x.start]
+                )
+                box = next(each for each in boxes if not any(_overlap(each, one) for one in taken))
                 taken.append(box)
-                found.append((name, box, dot))
+                found.append((name, box, (x, y)))
         return found
-
-    def _boxes_around(self, dot: Point, width: float) -> Iterator[Box]:
-        """Yield boxes around a dot that are in the plot, the nearest first."""
-        for ring in range(RINGS):
-            for number in range(ANGLES):
-                angle = 2 * math.pi * number / ANGLES
-                x = dot[0] + math.cos(angle) * (width / 2 + 7 + 6 * ring)
-                y = dot[1] + math.sin(angle) * (11 + 6 * ring)
-                box = x - width / 2, y - 6, x + width / 2, y + 6
-                is_between = self._x.start <= box[0] and box[2] <= self.width
-                if is_between and box[1] >= TOP - 8 and box[3] <= self._bottom:
-                    yield box
 
 
 # Axes
