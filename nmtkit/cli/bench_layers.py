@@ -16,7 +16,6 @@ SIZES = {
 
 @command("nmtkit bench layers --device cpu")
 def bench_layers(form: Form, seconds: Seconds = 0.5, device: Device = "auto") -> None:
-    """Measure Table 1: self-attention, recurrence and convolution."""
     from nmtkit.cli.bench import LAYER_TYPES, seconds_of
 
     on = Machine(RUNS, device=device).torch_device()

@@ -69,7 +69,6 @@ def compare(
     src: Src = None,
     html: Html = None,
 ) -> None:
-    """Compare systems: BLEU, significance, largest differences."""
     systems, common = _systems(names, machine, test_set, references or [], lang)
     lines = next((system.src for system in systems if system.src), None)
     if src is not None:

@@ -52,7 +52,6 @@ def import_model(
         ),
     ] = None,
 ) -> None:
-    """Make a bundle of a model that fairseq trained."""
     from nmtkit.corpus.moses import Tokenization, Tokenizations
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.decoding.bundle import write_bundle

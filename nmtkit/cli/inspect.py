@@ -38,7 +38,6 @@ MAX_CHARACTERS = 300  # of a text that is shown
 
 @command("nmtkit inspect demo --html corpus.html")
 def inspect(chain: Chain, form: Form, html: Html = None) -> None:
-    """Show lengths, vocabulary and samples of a prepared corpus."""
     facts = facts_of(chain.recipe, PreparedCorpus(verify(chain.need("prepare"))))
     if html is not None:
         replace_page(html, page_of(document(facts)))

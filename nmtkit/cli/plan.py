@@ -31,7 +31,6 @@ TRIAL_SECONDS = 8.0
 
 @command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype")
 def plan(chain: Chain, form: Form) -> None:
-    """Show what would run, and what it costs on this machine."""
     from nmtkit.stages.train import start_processes
     from nmtkit.training.distributed import join
 

@@ -53,7 +53,6 @@ def report(
     machine: Machine,
     output: Output = Path("report"),
 ) -> None:
-    """Write a report of all runs: a page, tables and charts."""
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")

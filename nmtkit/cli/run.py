@@ -21,7 +21,6 @@ N_SAMPLES = 5
 
 @command("nmtkit run demo", *[name for name in OF_MACHINE if name != "runs_dir"], remake=[*STAGES])
 def run(chain: Chain, form: Form) -> None:
-    """Run all stages that are not done yet, and show the results."""
     found = run_stages(chain)
     show(form, found, [*_parts(found), *_what_to_try(chain)])
 

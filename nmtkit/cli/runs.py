@@ -67,7 +67,6 @@ class Recorded(BaseModel):
 
 @command("nmtkit runs")
 def runs(machine: Machine, form: Form) -> None:
-    """List all artifacts: run, stage, size, age, score."""
     found = list(made(machine.runs_dir))
     notes = code_notes(*(each.other_code for each in found))
     hows = [

@@ -48,7 +48,6 @@ class Training:
 
 @command("nmtkit status demo")
 def status(chain: Chain, form: Form) -> None:
-    """Show what is done, what is running, and what comes next."""
     found = states(chain)
     unfinished = found[1].state in ("running", "partial")
     training = training_of(chain) if unfinished else None

@@ -41,7 +41,6 @@ def verify(
     ],
     overrides: Overrides = None,
 ) -> None:
-    """Check that a result and all it rests on are as published."""
     path = Path(run)
     if path.is_dir():
         if overrides:
