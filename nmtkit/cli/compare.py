@@ -26,7 +26,7 @@ from nmtkit.reporting.code import marked as with_code
 from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import replace_page
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.chain import Chain
@@ -216,7 +216,7 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
     systems, test_set = comparison["systems"], comparison["test_set"]
     first = systems[0]
     rows: list[Row] = []
-    hows = code_notes(*(system["other_code"] for system in systems))
+    notes = code_notes(*(system["other_code"] for system in systems))
     for metric in first["tests"]["paired_bootstrap"]:
         name = SCORE_NAMES[metric]
         found = (system["tests"]["paired_bootstrap"] for system in systems)
@@ -228,17 +228,17 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
                 for system in systems
             )
             rows.append((f"{name}, p of {of_test}", *values))
-            hows.append(f"{name}, {of_test}: {of_first[metric]['signature']}")
+            notes.append(f"{name}, {of_test}: {of_first[metric]['signature']}")
     for key, name in SCORE_NAMES.items():
         if kind_of(key) in UNTESTED and kind_of(key) in first["scores"]:
             rows.append((name, *(shown(system["scores"], key) for system in systems)))
-            hows += [f"{name}: {how_counted(score)}"] if (score := first["scores"].get(key)) else []
     rows.append((f"{rows[0][0]} against the first", "", *(_verdict(e, first) for e in systems[1:])))
     title = f"{test_set['name']}, {test_set['lines']:,} lines"
     columns = ("score", *(with_code(each["name"], each["other_code"]) for each in systems))
-    hows.append(f"sha256 of the reference: {test_set['sha256']}")
-    hows.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
-    return Grid.of(title, columns, rows, 1), hows
+    notes += hows([first["scores"]], UNTESTED)
+    notes.append(f"sha256 of the reference: {test_set['sha256']}")
+    notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
+    return Grid.of(title, columns, rows, 1), notes
 
 
 def _verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:

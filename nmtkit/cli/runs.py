@@ -21,12 +21,13 @@ from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
 from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+from nmtkit.reporting.scores import SCORE_NAMES, hows
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
 
+OF_SETS = ("sacrebleu", "bracket_f1")  # the scores that sum up a test set
 # Folders that are not published; the state of a draft depends on its lock.
 STATES = {DRAFT: "stopped", ASIDE: "set aside", DISCARDED: "being freed"}
 
@@ -69,34 +70,23 @@ class Recorded(BaseModel):
 def runs(machine: Machine, form: Form) -> None:
     found = list(made(machine.runs_dir))
     notes = code_notes(*(each.other_code for each in found))
-    hows = [
-        f"{key}: {how_counted(score)}"
-        for each in found
-        for key, score in _first_scores(each).values()
-    ]
+    notes += hows((of_set for each in found for of_set in each.scores.values()), OF_SETS)
     table = made_grid("", [(each, _told(each)) for each in found], "score or state")
     none = f"there is nothing in {machine.runs_dir} yet; `nmtkit run demo` makes a first run"
-    show(form, found, [table, *notes, *dict.fromkeys(hows)] if found else [none])
+    show(form, found, [table, *notes] if found else [none])
 
 
 def _told(made: Made) -> str:
     """Return the scores of a finished run, or what is not as it should be."""
     if made.state != "published":
         return made.state
-    scores = (
-        f"{name} {score['score']:.2f} {key}" for name, (key, score) in _first_scores(made).items()
-    )
-    return marked("\n".join(scores), made.other_code)
-
-
-def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
-    """Return the score that sums up each test set, with its name."""
-    return {
-        name: (SCORE_NAMES[key], of_set[key])
+    scores = [
+        f"{name} {of_set[kind]['score']:.2f} {SCORE_NAMES[kind]}"
         for name, of_set in made.scores.items()
-        for key in ("sacrebleu", "bracket_f1")
-        if key in of_set
-    }
+        for kind in OF_SETS
+        if kind in of_set
+    ]
+    return marked("\n".join(scores), made.other_code)
 
 
 def split_overrides(run: str) -> tuple[str, list[str]]:

@@ -17,7 +17,7 @@ from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
@@ -214,15 +214,9 @@ def score_parts(scores: Mapping[str, Any], *others: OtherCode) -> list[Grid | st
         for key, name in SCORE_NAMES.items()
         if any(kind_of(key) in each for each in of_sets)
     ]
-    hows = dict.fromkeys(
-        f"{name}: {how_counted(each[key])}"
-        for key, name in SCORE_NAMES.items()
-        for each in of_sets
-        if key in each
-    )
     columns = []
     for name, each in scores.items():
         test_set = each["test_set"]
         of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
         columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", *others))
-    return [Grid.of("", ["score", *columns], rows, 1), *hows, *code_notes(*others)]
+    return [Grid.of("", ["score", *columns], rows, 1), *hows(of_sets), *code_notes(*others)]

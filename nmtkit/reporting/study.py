@@ -15,7 +15,7 @@ from nmtkit.reporting.scores import (
     SCORE_NAMES,
     TABLE_2_KINDS,
     figure,
-    how_counted,
+    hows,
     kind_of,
 )
 
@@ -187,12 +187,8 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append(f"dev perplexity: per subword, end symbols counted; {NOT_VERIFIED}")
     if table.bleu == TABLE_2_KINDS["de"]:
         notes.append(NOTES[0])
-    kind = kind_of(table.bleu)
-    notes += dict.fromkeys(
-        f"{SCORE_NAMES[table.bleu]} of {name}: {how_counted(each[kind])}"
-        for row in table.rows
-        for name, each in list(row.scores.items())[:1]
-        if kind in each
-    )
+    sets = [each for row in table.rows for each in [*row.scores.values()][:1]]
+    notes += dict.fromkeys(f"test set: {each['test_set']['name']}" for each in sets)
+    notes += hows(sets, [kind_of(table.bleu)])
     notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
     return notes + code_notes(*(row.other_code for row in table.rows))
