@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
 from nmtkit import __version__, files
-from nmtkit.errors import shown
+from nmtkit.errors import Say, shown
 from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
@@ -130,7 +130,7 @@ class Store:
         kind: str,
         fingerprint: str,
         note: Mapping[str, Any] | None = None,
-        say: Callable[[str], None] | None = None,
+        say: Say | None = None,
     ) -> AbstractContextManager[None]:
         """Keep other processes from making the same; the lock file says of it what is in `note`."""
         place = self.place(kind, fingerprint)
@@ -163,7 +163,7 @@ class Store:
         *,
         resume: bool = False,
         note: Mapping[str, Any] = {},
-        say: Callable[[str], None] | None = None,
+        say: Say | None = None,
     ) -> Iterator[Path]:
         """Provide a folder to write the artifact to, locked; `resume` keeps what is in it."""
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -42,8 +42,12 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
 
 def _learn(word_counts: Mapping[str, int], n_tokens: int, *, exactly: bool) -> bytes:
     model = io.BytesIO()
+    # Sorted, for the order of reading must not matter. A word of untokenized text can have a tab;
+    # it is encoded as bytes.
+    words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+    lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=_tsv(word_counts),
+        sentence_iterator=lines,
         input_format="tsv",
         model_writer=model,
         model_type="bpe",
@@ -64,13 +68,6 @@ def _learn(word_counts: Mapping[str, int], n_tokens: int, *, exactly: bool) -> b
         unk_piece=SPECIALS[UNK_ID],
     )
     return model.getvalue()
-
-
-def _tsv(word_counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield words and counts in an order that does not depend on the order of reading."""
-    for word, count in sorted(word_counts.items(), key=lambda item: (-item[1], item[0])):
-        if "\t" not in word:  # a word of untokenized text; it is encoded as bytes
-            yield f"{word}\t{count}"
 
 
 class SentencePieceSubword:

@@ -24,12 +24,11 @@ from nmtkit.decoding.engine import (
     Engine,
     Forced,
     Hypothesis,
-    Progress,
     Sentences,
     gnmt_length_penalty,
 )
 from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.errors import DivergedError, UserError
+from nmtkit.errors import Advance, DivergedError, UserError
 from nmtkit.files import DamagedError
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
@@ -80,7 +79,7 @@ class CTranslate2Engine(Engine):
         return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
 
     def translate(
-        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Progress
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says.
 
@@ -113,7 +112,7 @@ class CTranslate2Engine(Engine):
         return [Forced(result.log_probs, []) for result in found]
 
     def _search(
-        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], progress: Progress
+        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], progress: Advance
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first.
 

@@ -1,10 +1,11 @@
 """Engines: what runs the model and the search, on token ids. No torch here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nmtkit.errors import Advance
 from nmtkit.recipe import DecodingConfig
 
 DIVERGED = (  # the message for a model that outputs NaN
@@ -15,7 +16,6 @@ DIVERGED = (  # the message for a model that outputs NaN
 PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
 Sentences = Sequence[Sequence[int]]  # ids; of sources with the EOS, of translations without
-Progress = Callable[[int], None]  # called with how many more were translated
 Link = tuple[int, int]  # a source token and a target token
 
 
@@ -49,12 +49,12 @@ class Engine(ABC):
 
     @abstractmethod
     def translate(
-        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Progress
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
         """Translate sentences by beam search, in input order.
 
         Of each there is at least one hypothesis, best first, and fewer than `n_best` only if the
-        search found fewer with a probability above 0.
+        search found fewer with a probability above 0. `progress` counts sentences.
         """
 
     @abstractmethod

@@ -8,8 +8,8 @@ from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.decoding.engine import Engine, Hypothesis, Progress, Sentences
-from nmtkit.errors import UserError
+from nmtkit.decoding.engine import Engine, Hypothesis, Sentences
+from nmtkit.errors import Advance, UserError
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.store import Artifact
 from nmtkit.symbols import EOS_ID
@@ -93,7 +93,7 @@ class Translator:
     fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
 
     def translate(
-        self, lines: Iterable[str], progress: Progress = lambda _: None
+        self, lines: Iterable[str], progress: Advance = lambda _: None
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
@@ -103,7 +103,7 @@ class Translator:
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
     def n_best(
-        self, lines: Iterable[str], n: int, progress: Progress = lambda _: None
+        self, lines: Iterable[str], n: int, progress: Advance = lambda _: None
     ) -> list[list[Translation]]:
         """Find the `n` best translations of each line, best first, as `translate` does.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit.files import read_json, write_json
+from nmtkit.files import read_json, write_json, write_lines
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store import Artifact, verify
 
@@ -67,8 +67,7 @@ def write_set(
     place.mkdir(exist_ok=True)
     files = (SOURCE, HYPOTHESES, *_reference_files(len(references)))
     for file, lines in zip(files, (src, hyps, *references), strict=True):
-        text = "".join(f"{line}\n" for line in lines)
-        (place / file).write_text(text, encoding="utf-8", newline="\n")
+        write_lines(place / file, lines)
     write_json(place / RATINGS, ratings)
 
 

@@ -1,21 +1,18 @@
 """The catalog of public corpora: the addresses, sizes and hashes of their files."""
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nmtkit.errors import UserError
+from nmtkit.files import Record
 from nmtkit.languages import TREE, Language
+from nmtkit.schema import did_you_mean
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class RemoteFile(_Entry):
+class RemoteFile(Record):
     """A download, and what was published about its bytes: one hash, and perhaps the length."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
@@ -29,7 +26,7 @@ class RemoteFile(_Entry):
         return self.sha256 or self.md5 or ""
 
 
-class _Text(_Entry):
+class _Text(Record):
     """One side in the catalog file: the name of a download, or a path relative to the catalog."""
 
     file: str | None = None
@@ -44,10 +41,10 @@ class _Trees(_Text):
     sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
-class _Corpus(_Entry):
+class _Corpus(Record):
     licence: str
-    n_pairs: dict[str, int] = {}
-    texts: dict[str, dict[str, _Text]] = {}
+    n_pairs: dict[str, int] = Field(default={})
+    texts: dict[str, dict[str, _Text]] = Field(default={})
     trees: _Trees | None = None
 
     @property
@@ -77,7 +74,7 @@ class CatalogCorpus(NamedTuple):
     sections: tuple[str, ...] | None  # of a treebank, which is both src and tgt
 
 
-class Catalog(_Entry):
+class Catalog(Record):
     """The catalog file; tests check that it is consistent."""
 
     files: dict[str, RemoteFile]
@@ -93,9 +90,8 @@ class Catalog(_Entry):
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
         """Return a corpus in one direction."""
         if name not in self.corpora:
-            near = difflib.get_close_matches(name, self.corpora, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.corpora)}"
-            raise UserError(f"the catalog has no corpus {name!r} ({hint})")
+            hint = did_you_mean(name, self.corpora) or f" (it has {', '.join(self.corpora)})"
+            raise UserError(f"the catalog has no corpus {name!r}{hint}")
         entry = self.corpora[name]
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
             if src != TREE and (sides := entry.sides.get(pair)):
