@@ -80,7 +80,6 @@ def canonical_json(value: object) -> str:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` to `path` as canonical JSON."""
     path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
 
 
@@ -185,7 +184,6 @@ def locked(
 
 
 def holder_of(lock: Path) -> str | None:
-    """Return the process that holds the lock, if there is one."""
     try:
         with lock.open(encoding="utf-8") as file:
             return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)

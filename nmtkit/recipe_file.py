@@ -30,7 +30,6 @@ def recipes_dir() -> Path:
 
 
 def bundled_recipes() -> list[Path]:
-    """Return the files of the recipes that come with nmtkit, sorted by name."""
     return sorted(recipes_dir().glob("*.toml"))
 
 
@@ -61,7 +60,6 @@ def override_decoding(
 
 
 def recipe_path(name_or_path: str) -> Path:
-    """Return the file of a recipe by bare name or by path."""
     return find_file("recipe", name_or_path, bundled_recipes(), "`nmtkit recipes` lists those")
 
 

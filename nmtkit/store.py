@@ -98,7 +98,6 @@ class Store:
         return self.folder / kind / fingerprint
 
     def draft_place(self, kind: str, fingerprint: str) -> Path:
-        """Return the path of the artifact's draft."""
         return self.place(kind, fingerprint).with_suffix(DRAFT)
 
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
@@ -139,7 +138,6 @@ class Store:
         return locked(place.with_suffix(".lock"), what, note=note, say=say)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
-        """Return the process that is making the artifact, if there is one."""
         return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
 
     @contextmanager
@@ -330,7 +328,6 @@ def strays(path: Path, names: Iterable[str]) -> list[str]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of nmtkit, Python and the libraries."""
     libraries = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
     return {
         "python": platform.python_version(),

@@ -108,7 +108,6 @@ class SentencePieceSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote."""
         path = directory / MODEL_FILE
         model = read_bytes(path, MAX_BYTES)
         try:

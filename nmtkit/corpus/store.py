@@ -128,7 +128,6 @@ class Ids:
 
     @classmethod
     def open(cls, prefix: Path) -> Self:
-        """Map the files of a side."""
         header = read_record(_path(prefix, "json"), _Header)
         ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
         ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)

@@ -101,7 +101,6 @@ class BpeSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote."""
         return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
 
 

@@ -47,14 +47,12 @@ class Detail:
 
     @property
     def perplexity(self) -> float:
-        """Return the perplexity of the target tokens, with each EOS."""
         return perplexity_of(-self.log_prob, self.n_tokens)
 
 
 def details(
     subword: Subword, engine: Engine, translations: Sequence[Pieces], *, align: bool
 ) -> list[Detail]:
-    """Return the details of each translation, with an alignment if `align` asks for it."""
     sources = [ids for src, _ in translations for ids in src]
     targets = [ids for _, tgt in translations for ids in tgt]
     ratings = iter(engine.force(sources, targets, align=align))

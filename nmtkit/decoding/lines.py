@@ -33,7 +33,6 @@ class Translation:
 
     @property
     def n_tokens(self) -> int:
-        """The number of tokens of the translation."""
         return sum(map(len, self.tgt))
 
     @property

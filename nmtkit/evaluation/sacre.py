@@ -57,7 +57,6 @@ def sacre_bleu(
     lowercase: bool = False,
     n_bootstrap: int = N_BOOTSTRAP,
 ) -> Facts:
-    """Compute sacreBLEU of plain text."""
     how = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
     metric = bleu_metric(lang, lowercase=lowercase)
     result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)
@@ -66,21 +65,18 @@ def sacre_bleu(
 
 
 def chrf(hyps: Sequence[str], *references: Sequence[str], lowercase: bool = False) -> Facts:
-    """Compute chrF2 of plain text."""
     metric = chrf_metric(lowercase=lowercase)
     how = f"character F-score over plain text, {case(lowercase)}"
     return described(metric, corpus_score(metric, hyps, *references), how)
 
 
 def ter(hyps: Sequence[str], *references: Sequence[str]) -> Facts:
-    """Compute TER of plain text."""
     how = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
     metric = _Ter()
     return described(metric, corpus_score(metric, hyps, *references), how)
 
 
 def case(lowercase: bool) -> str:
-    """Say whether text is lower-cased."""
     return "lower-cased" if lowercase else "cased"
 
 
@@ -108,7 +104,6 @@ def described(metric: Metric, result: Score, how: str) -> Facts:
 
 
 def bleu_parts(result: BLEUScore) -> Facts:
-    """Return a BLEU and what it is made of."""
     return {
         "score": min(result.score, 100.0),  # which rounding can exceed
         "precisions": list(result.precisions),

@@ -72,11 +72,9 @@ def write_set(
 
 
 def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the scores of each test set, by its name."""
     write_json(folder / SCORES, scores)
 
 
 def read_scores(artifact: Artifact) -> dict[str, Any]:
-    """Read what `write_scores` wrote."""
     scores: dict[str, Any] = read_json(verify(artifact, SCORES).file(SCORES))
     return scores

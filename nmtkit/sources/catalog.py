@@ -88,7 +88,6 @@ class Catalog(Record):
         ]
 
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
-        """Return a corpus in one direction."""
         if name not in self.corpora:
             hint = did_you_mean(name, self.corpora) or f" (it has {', '.join(self.corpora)})"
             raise UserError(f"the catalog has no corpus {name!r}{hint}")
@@ -106,7 +105,6 @@ class Catalog(Record):
 
 
 def load_catalog() -> Catalog:
-    """Read the catalog that comes with nmtkit."""
     text = (data_dir() / "catalog.toml").read_text(encoding="utf-8")
     return Catalog.model_validate(tomllib.loads(text))
 

@@ -36,7 +36,6 @@ class Corpus:
 
     @property
     def downloads(self) -> list[RemoteFile]:
-        """The files that have to be downloaded."""
         return [file for file, _ in self.remote]
 
     @property
