@@ -26,15 +26,6 @@ SIDES: tuple[Side, ...] = ("src", "tgt")
 COUNTS, SAMPLES = "counts.json", "samples.json"
 
 
-class CorpusCounts(Record):
-    """What became of the pairs of one training corpus."""
-
-    corpus: str
-    pairs: int
-    kept: int
-    dropped: dict[str, int]  # by reason
-
-
 class Size(Record):
     """How much a split holds, end symbols counted."""
 
@@ -46,7 +37,7 @@ class Size(Record):
 class Counts(Record):
     """How much was read, dropped and kept."""
 
-    train: tuple[CorpusCounts, ...]
+    train: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
     vocabulary: int  # tokens, special symbols counted
     sizes: dict[Split, Size]
 
@@ -115,8 +106,7 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     for split in SPLITS:
         src, tgt = (Ids.open(_ids(folder, split, side)) for side in SIDES)
         sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
-    of_corpora = tuple(CorpusCounts(**each) for each in train)
-    counts = Counts(train=of_corpora, vocabulary=vocabulary, sizes=sizes)
+    counts = Counts(train=train, vocabulary=vocabulary, sizes=sizes)
     write_json(folder / COUNTS, counts.model_dump())
 
 

@@ -116,15 +116,15 @@ def ids_writer(
     write_lines(_path(prefix, "json"), [json.dumps({"dtype": dtype.str, **writer.written})])
 
 
+@dataclass(frozen=True)
 class Ids:
     """The sentences of one side, read from disk on access.
 
     `ids` (n_ids,) holds them end to end; sentence i is `ids[offsets[i] : offsets[i + 1]]`.
     """
 
-    def __init__(self, ids: IdArray, offsets: OffsetArray) -> None:
-        self.ids = ids
-        self.offsets = offsets
+    ids: IdArray
+    offsets: OffsetArray
 
     @classmethod
     def open(cls, prefix: Path) -> Self:

@@ -19,7 +19,9 @@ Facts = dict[str, Any]  # ready for JSON
 
 # sacreBLEU cannot average resamples if some of them are empty, because these have floats of another
 # type than the rest: here, all are Python's.
-class _Chrf(CHRF):
+class Chrf(CHRF):
+    """chrF2 by default."""
+
     def _compute_score_from_stats(self, stats: list[int]) -> CHRFScore:
         score = super()._compute_score_from_stats(stats)
         score.score = float(score.score)
@@ -45,11 +47,6 @@ def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
         ) from None
 
 
-def chrf_metric(*, lowercase: bool) -> CHRF:
-    """Return chrF2."""
-    return _Chrf(lowercase=lowercase)
-
-
 def sacre_bleu(
     hyps: Sequence[str],
     *references: Sequence[str],
@@ -65,7 +62,7 @@ def sacre_bleu(
 
 
 def chrf(hyps: Sequence[str], *references: Sequence[str], lowercase: bool = False) -> Facts:
-    metric = chrf_metric(lowercase=lowercase)
+    metric = Chrf(lowercase=lowercase)
     how = f"character F-score over plain text, {case(lowercase)}"
     return described(metric, corpus_score(metric, hyps, *references), how)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from nmtkit.evaluation.sacre import bleu_metric, chrf_metric
+from nmtkit.evaluation.sacre import Chrf, bleu_metric
 from nmtkit.evaluation.seed import seed
 from nmtkit.languages import Language
 
@@ -54,7 +54,7 @@ def p_value(differences: NDArray[Any], difference: float) -> float:
 
 def translation_metrics(lang: Language, *, lowercase: bool = False) -> list[Metric]:
     """Return the metrics of translations, BLEU and chrF; the last one is for sentences too."""
-    return [bleu_metric(lang, lowercase=lowercase), chrf_metric(lowercase=lowercase)]
+    return [bleu_metric(lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
 
 
 def _bootstrap(
