@@ -34,26 +34,11 @@ class _Text(Record):
     member: str | None = None
 
 
-class _Trees(_Text):
-    """Trees in the catalog file: one text, which holds the sentences too."""
-
-    lang: str
-    sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
-
-
 class _Corpus(Record):
     licence: str
     n_pairs: dict[str, int] = Field(default={})
-    texts: dict[str, dict[str, _Text]] = Field(default={})
-    trees: _Trees | None = None
-
-    @property
-    def sides(self) -> dict[str, dict[str, _Text]]:
-        """The texts of each pair of languages, such as "de-en" or "en-tree"."""
-        if self.trees is None:
-            return dict(self.texts)
-        lang = self.trees.lang
-        return {f"{lang}-{TREE}": {lang: self.trees, str(TREE): self.trees}}
+    texts: dict[str, dict[str, _Text]]
+    sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
 class CatalogText(NamedTuple):
@@ -71,7 +56,7 @@ class CatalogCorpus(NamedTuple):
     n_pairs: int | None
     src: CatalogText
     tgt: CatalogText
-    sections: tuple[str, ...] | None  # of a treebank, which is both src and tgt
+    sections: tuple[str, ...]  # of a treebank, which is both src and tgt
 
 
 class Catalog(Record):
@@ -82,7 +67,7 @@ class Catalog(Record):
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the language pairs of a corpus, as the catalog writes them."""
-        pairs = (pair.split("-") for pair in self.corpora[name].sides)
+        pairs = (pair.split("-") for pair in self.corpora[name].texts)
         return [
             (Language.of(src), TREE if tgt == str(TREE) else Language.of(tgt)) for src, tgt in pairs
         ]
@@ -93,11 +78,11 @@ class Catalog(Record):
             raise UserError(f"the catalog has no corpus {name!r}{hint}")
         entry = self.corpora[name]
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
-            if src != TREE and (sides := entry.sides.get(pair)):
+            if src != TREE and (sides := entry.texts.get(pair)):
                 texts = self._resolve(sides[src.canonical]), self._resolve(sides[tgt.canonical])
-                sections = entry.trees.sections if entry.trees else None
-                return CatalogCorpus(name, entry.licence, entry.n_pairs.get(pair), *texts, sections)
-        raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.sides)}")
+                facts = name, entry.licence, entry.n_pairs.get(pair)
+                return CatalogCorpus(*facts, *texts, entry.sections)
+        raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.texts)}")
 
     def _resolve(self, text: _Text) -> CatalogText:
         file = self.files[text.file] if text.file else data_dir() / text.path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nmtkit.errors import Say, UserError
 from nmtkit.files import sha256_of
-from nmtkit.languages import Language
+from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import known_bytes
 from nmtkit.sources.file_pair import FilePair
@@ -109,7 +109,7 @@ def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) ->
     entry = load_catalog().corpus(source, *langs)
     files = [(text.file, text.member) for text in (entry.src, entry.tgt)]
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
-    if entry.sections is not None:
+    if tgt_lang == TREE:
         files.pop()
         kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
     return Corpus(
