@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.engine import Engine, Forced, Link
+from nmtkit.decoding.engine import Engine, Forced, Link, Sentences
 from nmtkit.perplexity import perplexity_of
 from nmtkit.symbols import EOS_ID
 
-# The ids of a line's pieces, with the EOS, and of their translations, without it.
-Pieces = tuple[Sequence[list[int]], Sequence[list[int]]]
+Pieces = tuple[Sentences, Sentences]  # of a line, and their translations
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,7 @@ def details(
 
 
 def _alignment(
-    subword: Subword,
-    src_pieces: Sequence[list[int]],
-    tgt_pieces: Sequence[list[int]],
-    ratings: Sequence[Forced],
+    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, ratings: Sequence[Forced]
 ) -> Alignment:
     links: list[Link] = []
     src_words: list[list[int]] = []

@@ -15,6 +15,7 @@ from nmtkit.languages import Language
 N_BOOTSTRAP = 1000
 
 Facts = dict[str, Any]  # ready for JSON
+Lines = Sequence[str]  # of a text
 
 
 # sacreBLEU cannot average resamples if some of them are empty, because these have floats of another
@@ -48,8 +49,8 @@ def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
 
 
 def sacre_bleu(
-    hyps: Sequence[str],
-    *references: Sequence[str],
+    hyps: Lines,
+    *references: Lines,
     lang: Language,
     lowercase: bool = False,
     n_bootstrap: int = N_BOOTSTRAP,
@@ -61,13 +62,13 @@ def sacre_bleu(
     return described(metric, result, how) | bleu_parts(result)
 
 
-def chrf(hyps: Sequence[str], *references: Sequence[str], lowercase: bool = False) -> Facts:
+def chrf(hyps: Lines, *references: Lines, lowercase: bool = False) -> Facts:
     metric = Chrf(lowercase=lowercase)
     how = f"character F-score over plain text, {case(lowercase)}"
     return described(metric, corpus_score(metric, hyps, *references), how)
 
 
-def ter(hyps: Sequence[str], *references: Sequence[str]) -> Facts:
+def ter(hyps: Lines, *references: Lines) -> Facts:
     how = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
     metric = _Ter()
     return described(metric, corpus_score(metric, hyps, *references), how)
@@ -78,10 +79,7 @@ def case(lowercase: bool) -> str:
 
 
 def corpus_score(
-    metric: Metric,
-    hyps: Sequence[str],
-    *references: Sequence[str],
-    n_bootstrap: int = N_BOOTSTRAP,
+    metric: Metric, hyps: Lines, *references: Lines, n_bootstrap: int = N_BOOTSTRAP
 ) -> Score:
     """Compute a score and its confidence interval from resamples."""
     check_counts(hyps, *references)
@@ -110,7 +108,7 @@ def bleu_parts(result: BLEUScore) -> Facts:
     }
 
 
-def check_counts(hyps: Sequence[str], *references: Sequence[str]) -> None:
+def check_counts(hyps: Lines, *references: Lines) -> None:
     """Refuse texts that do not belong together."""
     for refs in references:
         if len(hyps) != len(refs) or not hyps:
