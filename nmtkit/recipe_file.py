@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from nmtkit.errors import UserError, shortened
+from nmtkit.files import DamagedError, read_utf8
 from nmtkit.recipe import DecodingConfig, Recipe
 from nmtkit.schema import Section, did_you_mean, sections_with
 from nmtkit.sources.kinds import KINDS
@@ -80,15 +81,10 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read the tables of a recipe or of a study."""
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{path} is not a recipe: it has more than {MAX_BYTES:,} bytes")
     try:
-        return _parse(content.decode("utf-8").removeprefix("\ufeff"))
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start:,}"
-        raise UserError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
+        return _parse(read_utf8(path, MAX_BYTES).removeprefix("\ufeff"))
+    except DamagedError as error:
+        raise UserError(f"{error.reason}; give the TOML of a recipe, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
 

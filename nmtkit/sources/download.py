@@ -37,8 +37,6 @@ def obtain(
     The folder `mirror`, in place of the network, holds files as HOST/PATH of their URLs. `progress`
     counts the bytes that are present or arrive, and down those that are discarded.
     """
-    if mirror is not None and not mirror.is_dir():
-        raise UserError(f"the mirror {mirror} is not a folder")
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
         raise UserError(
