@@ -125,7 +125,6 @@ class Chain:
         return not now.items() <= made.manifest.code.items()
 
     def _upstream(self, stage: str) -> Artifact | None:
-        """Return the artifact that `stage` reads, if it exists."""
         upstream = _before(stage)
         return self.find(upstream) if upstream else None
 
@@ -146,11 +145,9 @@ class Chain:
         return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
-        """Return the fingerprint of the recipe's artifact of `stage`."""
         return fingerprint_of(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
-        """Return the artifact of `stage`, if it exists."""
         return self.store.find(stage, self.fingerprint(stage))
 
     def need(self, stage: str) -> Artifact:
@@ -208,13 +205,11 @@ class Chain:
 
 
 def _before(stage: str) -> str | None:
-    """Return the stage before this one."""
     names = list(STAGES)
     return names[names.index(stage) - 1] if stage != names[0] else None
 
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:
-    """Return a path to a download's verified bytes."""
     what = f"download {Path(file.url).name} from {file.url}"
     with progress.task(what, unit="bytes", total=file.n_bytes) as task:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
