@@ -5,15 +5,13 @@ concurrent.futures and multiprocessing.Pool wait forever. Here each worker has i
 closes when the worker ends, and the parent needs no thread.
 """
 
-import os
 import signal
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
@@ -128,7 +126,6 @@ def _deaf_children() -> Iterator[None]:
 
 def _work(connection: Connection) -> None:
     """Be a worker: receive the function, then chunk after chunk, until the parent is gone."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         function = connection.recv()
         while True:
@@ -139,10 +136,3 @@ def _work(connection: Connection) -> None:
                 error.add_note(traceback.format_exc())
                 outcome = None, error
             connection.send(outcome)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

@@ -105,9 +105,6 @@ def _in_pieces(tokenization: Tokenization, line: str) -> str:
     return " ".join(map(tokenization.tokenize, split_long(line)))
 
 
-# Tokens and words
-
-
 @dataclass
 class _Clean:
     """The clean training text so far, and counts of the pairs that were read."""
@@ -226,9 +223,6 @@ def _tell_dropped(clean: _Clean) -> None:
             _tell(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {reasons(count)}")
 
 
-# Subwords
-
-
 def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
     if journal["learned"]:
@@ -251,9 +245,6 @@ def _learn(chain: Chain, words: Counter[str]) -> Subword:
         return BpeSubword.of_words(merges, words)
     _tell(f"learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
-
-
-# Ids
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:
