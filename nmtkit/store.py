@@ -43,8 +43,6 @@ def _inside(name: str) -> str:
 
 
 class File(Record):
-    """The entry of a file in a manifest."""
-
     bytes: NonNegativeInt
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 

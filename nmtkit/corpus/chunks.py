@@ -65,8 +65,6 @@ def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str
 
 
 class _Worker:
-    """A process that works on one chunk at a time."""
-
     def __init__(self, if_killed: str) -> None:
         self._if_killed = if_killed
         # "spawn" starts clean processes: nothing of the parent's threads and locks is copied.

@@ -68,8 +68,6 @@ class Tokenization:
 
 
 class Tokenizations(Record):
-    """How raw text of each side becomes tokens."""
-
     src: Tokenization
     tgt: Tokenization
 

@@ -16,8 +16,6 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class RawChunk:
-    """Consecutive pairs of one corpus."""
-
     corpus: int  # its number
     index: int  # of the chunk in the corpus
     pairs: list[Pair]

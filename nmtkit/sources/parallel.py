@@ -25,8 +25,6 @@ Fetch = Callable[[RemoteFile], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A corpus in the recipe's direction."""
-
     name: str
     source: Source
     langs: tuple[Language, Language]
@@ -102,7 +100,6 @@ class Corpus:
 
 
 def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
-    """Return the corpus that a recipe names by `source`."""
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
