@@ -85,11 +85,11 @@ def fingerprint_of(kind: str, depends_on: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
 class Store:
     """The artifacts under one folder: `<folder>/<kind>/<fingerprint>/`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def place(self, kind: str, fingerprint: str) -> Path:
         """Return the path that the artifact has, or will have."""
