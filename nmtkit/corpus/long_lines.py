@@ -1,7 +1,5 @@
 """Split lines that are longer than a model can read."""
 
-# ruff: noqa: RUF001 - full-width punctuation ends sentences too
-
 import re
 from collections.abc import Callable, Iterator
 

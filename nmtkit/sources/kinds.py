@@ -36,7 +36,6 @@ _BINARY = {
     b"\xff\xfe": ("UTF-16", "convert it to UTF-8"),
     b"\xfe\xff": ("UTF-16", "convert it to UTF-8"),
 }
-_BINARY_FORMS = frozenset(form for form, _ in _BINARY.values())
 _MIN_NULS = 0.2  # of the bytes of UTF-16: Latin letters have one each
 _SGML = re.compile(r"<(srcset|refset|tstset)\b|^\s*<(doc|seg)\b[^<>]*>", re.IGNORECASE)
 _XML = re.compile(r"\s*<(\?xml|!DOCTYPE)\b", re.IGNORECASE)
@@ -79,7 +78,7 @@ def _check_form(block: bytes, text: TextFile, source: Source | None) -> None:
     form, way_out = _form_of(head)
     expected = PLAIN if source is None else source.form
     kind = next((kind for kind in KINDS if kind.recognizes(_decoded(head))), None)
-    if form not in _BINARY_FORMS and kind is not None and not isinstance(source, kind):
+    if form not in dict(_BINARY.values()) and kind is not None and not isinstance(source, kind):
         raise UserError(
             f"{text} looks like {kind.title}; name it as {kind.key} in a recipe, or extract the "
             "lines of each language"

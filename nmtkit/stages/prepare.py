@@ -26,7 +26,6 @@ from nmtkit.corpus.subword import CODES, BpeSubword, Subword
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,
-    Pair,
     RawChunk,
     Tokenize,
     Tokenized,
@@ -36,6 +35,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import check_room
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
 from nmtkit.sources.file_pair import read_parallel
+from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
