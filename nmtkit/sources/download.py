@@ -93,7 +93,6 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
-    """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"

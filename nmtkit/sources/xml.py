@@ -93,7 +93,6 @@ class WmtXml(Source):
 
 
 def _sides(texts: Sequence[TextFile]) -> dict[tuple[str, str], Segments]:
-    """Return all segments by language and translator."""
     sides: dict[tuple[str, str], Segments] = {}
     for text in texts:
         for document, side, number, segment in _segments(text):
