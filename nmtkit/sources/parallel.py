@@ -104,7 +104,7 @@ def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) ->
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
     entry = load_catalog().corpus(source, *langs)
-    files = [(text.file, text.member) for text in (entry.src, entry.tgt)]
+    files = list(entry.sides)
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
     if tgt_lang == TREE:
         files.pop()
