@@ -12,8 +12,8 @@ from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
+from nmtkit.training.batches import Update
 from nmtkit.training.checkpoint import share_checkpoint
-from nmtkit.training.metrics import Metrics
 from nmtkit.training.trainer import Trainer, Work
 
 CONTINUES = "train: continues "
@@ -120,16 +120,16 @@ class Killed(BaseException):
 @pytest.fixture
 def stopped(prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
     """A chain of 8 steps, killed in its sixth."""
-    step = Trainer.step
+    work_of = Trainer.work_of
 
-    def dying_step(self: Trainer, work: Work) -> Metrics:
-        if work.step == 6:
+    def dying_work(self: Trainer, step: int, update: Update) -> Work:
+        if step == 6:
             raise Killed
-        return step(self, work)
+        return work_of(self, step, update)
 
     chain = chain_of(prepared, tmp_path / "runs", 8)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", dying_step)
+        patch.setattr(Trainer, "work_of", dying_work)
         with pytest.raises(Killed):
             train.run(chain)
     return chain
@@ -177,11 +177,11 @@ def test_kill_between_shared_checkpoints_changes_nothing(
     longer = chain_of(prepared, tmp_path / "runs", 9)
     share, shared = share_checkpoint, list[Path]()
 
-    def dying_share(path: Path, directory: Path, *, scheduled: bool) -> None:
+    def dying_share(path: Path, directory: Path) -> None:
         if shared:
             raise Killed
         shared.append(path)
-        share(path, directory, scheduled=scheduled)
+        share(path, directory)
 
     with monkeypatch.context() as patch:
         patch.setattr(continuation, "share_checkpoint", dying_share)
