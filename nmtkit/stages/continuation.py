@@ -18,7 +18,6 @@ from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import Note, read_note, write_note
 from nmtkit.store import fingerprint_of
 from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
-from nmtkit.training.loop import is_evaluated
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, OF_DEV, read_metrics, write_metrics
 
 
@@ -62,7 +61,7 @@ def _shorter(chain: Chain, wanted: Mapping[str, Any]) -> Iterator[tuple[Path, No
 def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
     """Share metrics and checkpoints, the oldest first: a kill leaves what a stop would leave."""
     lines = read_metrics(place / METRICS) + read_metrics(place / CHECKPOINTS / METRICS)
-    if lines and not is_evaluated(training, lines[-1]["step"]):
+    if lines and not training.is_evaluated(lines[-1]["step"]):
         lines[-1] |= dict.fromkeys(OF_DEV)
     write_metrics(directory / METRICS, lines)
     for path in checkpoints(place / CHECKPOINTS):

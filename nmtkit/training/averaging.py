@@ -10,7 +10,7 @@ from torch import Tensor
 from nmtkit.errors import UserError
 from nmtkit.recipe import TrainingConfig
 from nmtkit.tensors import load_tensors
-from nmtkit.training.checkpoint import checkpoints, is_scheduled, read_progress, step_of
+from nmtkit.training.checkpoint import checkpoints, read_progress, step_of
 
 LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
 
@@ -20,7 +20,7 @@ def to_average(directory: Path, config: TrainingConfig, n_checkpoints: int) -> l
     existing = checkpoints(directory)
     best = read_progress(existing[-1]).best
     last = best.step if best else config.max_steps
-    scheduled = (path for path in existing if is_scheduled(config, step_of(path)))
+    scheduled = (path for path in existing if config.is_scheduled(step_of(path)))
     return [path for path in scheduled if step_of(path) <= last][-n_checkpoints:]
 
 

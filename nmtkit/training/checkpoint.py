@@ -5,7 +5,6 @@ Some are scheduled by their steps, to be averaged; others are to resume from. Th
 have moments, in case one is damaged, which is never a reason to delete it.
 """
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -63,14 +62,6 @@ def is_over(config: TrainingConfig, progress: Progress) -> bool:
     if config.patience and progress.best and progress.best.n_worse >= config.patience:
         return True
     return progress.step == config.max_steps
-
-
-def is_scheduled(config: TrainingConfig, step: int) -> bool:
-    """Return whether averaging may need the checkpoint of `step`, and so may early stopping."""
-    every, n_left = config.checkpoint_every_steps, config.max_steps - step
-    if n_left and step % every:
-        return False
-    return bool(config.patience) or math.ceil(n_left / every) < config.keep_checkpoints
 
 
 class Origin(Record):
@@ -219,7 +210,7 @@ def forget_old(directory: Path, config: TrainingConfig) -> None:
     open_directory(existing[-1])
     newest, keep = read_progress(existing[-1]), config.keep_checkpoints
     to_resume = [] if is_over(config, newest) else existing[-N_WITH_MOMENTS:]
-    scheduled = [path for path in existing if is_scheduled(config, step_of(path))]
+    scheduled = [path for path in existing if config.is_scheduled(step_of(path))]
     kept = scheduled[-keep:]
     if newest.best is not None:
         best = newest.best.step

@@ -19,7 +19,7 @@ from nmtkit.recipe import TrainingConfig
 from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot, is_over, is_scheduled
+from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot, is_over
 from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
 
@@ -49,14 +49,14 @@ def train(
     saved_at = time.monotonic()
 
     def is_due(step: int) -> bool:
-        return is_scheduled(config, step) or is_evaluated(config, step)
+        return config.is_scheduled(step) or config.is_evaluated(step)
 
     def ask() -> int:
         is_time = group.is_first and time.monotonic() - saved_at >= SAVE_EVERY_S
         return END * should_stop() + SAVE * is_time
 
     with (
-        continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
+        continue_metrics(directory / METRICS, progress.step, group.is_first, say) as metrics_file,
         ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
         publishing = background.submit(lambda: None)  # of the last checkpoint
@@ -66,7 +66,7 @@ def train(
             metrics = measured
             if publishing.done():
                 publishing.result()
-            if group.is_first and is_evaluated(config, metrics.step):
+            if group.is_first and config.is_evaluated(metrics.step):
                 try:
                     metrics = replace(metrics, **_evaluated(trainer, dev_pairs, evaluate))
                 except DivergedError:
@@ -82,7 +82,7 @@ def train(
                 raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
             if asked is None:
                 continue
-            if group.is_first and (asked or is_scheduled(config, progress.step)):
+            if group.is_first and (asked or config.is_scheduled(progress.step)):
                 publishing.result()
                 weights = [each.detach() for each in trainer.model.parameters()]
                 if not torch.nn.utils.get_total_norm(weights).isfinite():
@@ -95,12 +95,6 @@ def train(
         publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
-
-
-def is_evaluated(config: TrainingConfig, step: int) -> bool:
-    """Return whether dev is evaluated after `step`."""
-    every = config.dev_every_steps
-    return step == config.max_steps or (every > 0 and step % every == 0)
 
 
 def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:

@@ -31,7 +31,6 @@ from nmtkit.training.checkpoint import (
     checkpoints,
     checkpoints_bytes,
     forget_old,
-    is_scheduled,
     load_checkpoint,
     read_origin,
     read_progress,
@@ -110,7 +109,7 @@ def test_scheduled_checkpoints_are_those_that_may_be_averaged(patience: int | No
     for n_steps in range(1, 30):
         config = keeping(3, of=n_steps, every=4, patience=patience)
         due = [step for step in range(1, n_steps + 1) if step % 4 == 0 or step == n_steps]
-        found[n_steps] = {step for step in range(1, n_steps + 1) if is_scheduled(config, step)}
+        found[n_steps] = {step for step in range(1, n_steps + 1) if config.is_scheduled(step)}
         assert found[n_steps] == {*(due if patience else due[-3:])}
         for shorter in range(1, n_steps):
             assert {step for step in found[n_steps] if step <= shorter} <= found[shorter]

@@ -12,7 +12,8 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from nmtkit.tensors import save_tensors
 from nmtkit.training import loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.averaging import to_average
-from nmtkit.training.batches import Pairs, micro_batches, updates
+from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Best, Progress, checkpoints, is_over, read_progress, step_of
 from nmtkit.training.distributed import Group
 from nmtkit.training.loop import MAX_SKIPPED, Evaluate, perplexity, train
@@ -124,6 +125,10 @@ def run(
         )
 
 
+class Killed(BaseException):
+    """Not to be caught, as SIGKILL."""
+
+
 def losses(directory: Path) -> list[dict[str, Any]]:
     """The metrics without what differs from run to run."""
     lines = read_metrics(directory / METRICS)
@@ -190,6 +195,77 @@ def test_stopped_and_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
     stopped = run(tmp_path, model, config_of(), stop_after=stop_after)
     assert stopped.step == stop_after
     undisturbed.compare_with_rest_of(tmp_path)
+
+
+@pytest.mark.parametrize("n_ahead", [0, 1])
+@pytest.mark.parametrize("save_every_s", [0.0, math.inf])
+def test_what_is_left_depends_on_no_clock(
+    tmp_path: Path, save_every_s: float, n_ahead: int
+) -> None:
+    """Also where a run was killed, with or without a checkpoint, and one stopped."""
+
+    def die(metrics: Metrics) -> None:
+        if metrics.step == 7:
+            raise Killed
+
+    whole, config = tmp_path / "whole", config_of(max_steps=13, checkpoint_every_steps=4)
+    run(whole, model_of(dropout=0.2), config)
+    assert steps_in(whole) == [8, 12, 13]
+    broken, go_on = tmp_path / "broken", partial(run, save_every_s=save_every_s, n_ahead=n_ahead)
+    with pytest.raises(Killed):
+        go_on(broken, model_of(dropout=0.2), config, report=die)
+    assert steps_in(broken) == ([5 - n_ahead, 6] if save_every_s == 0.0 else [])
+    stopped = go_on(broken, model_of(dropout=0.2), config, stop_after=4)
+    assert steps_in(broken)[-1] == stopped.step < 12
+    assert go_on(broken, model_of(dropout=0.2), config).step == 13
+    assert contents(broken) == contents(whole)
+    assert losses(broken) == losses(whole)
+
+
+def test_a_step_is_told_when_the_next_one_is_queued_unless_its_state_is_wanted() -> None:
+    """As on a GPU; then the model has the weights after the step, or after the next one."""
+    models = [model_of(dropout=0.2) for _ in range(3)]
+    at_once, ahead = (
+        Trainer(model, corpus(), config_of(), ALONE, FLOAT32, max_tokens=75) for model in models[:2]
+    )
+    ahead.n_ahead = 1
+    weights, told = [], []
+    for _, metrics, asked in at_once.steps(at_once.coming(8), is_due=lambda _: False):
+        assert asked == 0
+        weights.append([each.detach().clone() for each in models[0].parameters()])
+        told.append(metrics)
+    n_asked = itertools.count(1)
+    steps = ahead.steps(ahead.coming(8), lambda step: step in (3, 8), lambda: next(n_asked) == 5)
+    found = []
+    for (_, metrics, asked), same in zip(steps, told, strict=True):
+        assert replace(metrics, seconds=0.0) == replace(same, seconds=0.0)
+        found.append(asked)
+        newest = metrics.step - (asked is not None)
+        for mine, its in zip(models[1].parameters(), weights[newest], strict=True):
+            assert torch.equal(mine, its)
+    assert found == [None, None, 0, None, None, 1, None, 0]
+
+
+@pytest.mark.parametrize("n_ahead", [0, 1])
+def test_seconds_are_those_of_all_steps_and_of_nothing_else(tmp_path: Path, n_ahead: int) -> None:
+    """An evaluation is no part of them, nor is a checkpoint."""
+
+    def evaluate(_model: Transformer) -> dict[str, Any]:
+        time.sleep(1.0)
+        return {}
+
+    def slow_pack(*arguments: Any) -> Batch:
+        time.sleep(0.05)
+        return pack(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmtkit.training.trainer.pack", slow_pack)
+        begin = time.perf_counter()
+        config = config_of(dev_every_steps=2)
+        run(tmp_path, model_of(), config, evaluate=evaluate, n_ahead=n_ahead)
+        wall = time.perf_counter() - begin
+    seconds = sum(line["seconds"] for line in read_metrics(tmp_path / METRICS))
+    assert 0.05 * N_STEPS < seconds < wall - 3.0
 
 
 @pytest.mark.parametrize("garbage", [b"{}\n", b"{[}\n", b"\xff\0\n", b"[" * 9_999 + b"\n"])
@@ -481,7 +557,7 @@ test_loop.run(Path(sys.argv[1]), model, test_loop.LONG, save_every_s=save_every_
 """
 
 
-def start_training(directory: Path, save_every_s: float = 0.05) -> subprocess.Popen[bytes]:
+def start_training(directory: Path, save_every_s: float = 0.2) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", DRIVER, str(directory), str(save_every_s)]
     return subprocess.Popen(command, env=environment)
