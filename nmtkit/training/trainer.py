@@ -179,7 +179,7 @@ class Trainer:
             mixed = np.random.SeedSequence([self.config.seed, work.step, micro_step])
             torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]) % 2**63)
             sums[:2] += self.backward.add(batch, 1 / work.tgt_tokens)
-        sums[2] = ask()
+        sums[2].fill_(ask())
         self._gradients.finish()
         self.group.sum_(sums)
         norm = self._gradients.norm()
