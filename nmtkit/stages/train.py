@@ -32,10 +32,10 @@ from nmtkit.stages.note import read_note, write_note
 from nmtkit.store import ASIDE, Artifact, verify
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import Origin, checkpoints_bytes
+from nmtkit.training.checkpoint import Origin, checkpoints_bytes, is_over
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import Evaluate, is_over, train
+from nmtkit.training.loop import Evaluate, train
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
 from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal

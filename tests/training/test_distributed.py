@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Part:
     fault: str = ""  # the function of this file that spoils the second process
     lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
     patience: int | None = None
+    save_every_s: float = loop.SAVE_EVERY_S
+    n_ahead: int = 0
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
@@ -77,6 +79,8 @@ class Part:
                 max_tokens=self.max_tokens,
                 stop_after=self.stop_after if asked else math.inf,
                 group=group,
+                save_every_s=self.save_every_s,
+                n_ahead=self.n_ahead,
             )
 
     def die_once(self) -> None:
@@ -295,6 +299,17 @@ def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Pat
 
 
 @SLOW
+def test_processes_that_are_ahead_agree_when_they_end(tmp_path: Path, alone: Path) -> None:
+    """The first one asks all to save after each step, the second to end."""
+    for save_every_s in (0.0, math.inf):
+        part = Part(str(tmp_path / str(save_every_s)), n_ahead=1, save_every_s=save_every_s)
+        stopped = run_together(replace(part, stop_after=17), 2)
+        assert len(losses(stopped)) in (17, 18)
+        assert_same_course(run_together(part, 2), alone)
+        assert test_loop.steps_in(stopped) == test_loop.steps_in(alone)
+
+
+@SLOW
 @pytest.mark.parametrize("max_restarts", [0, 2])
 @pytest.mark.parametrize(
     ("fault", "said"),
@@ -422,6 +437,25 @@ def test_gradients_of_several_processes_add_up(monkeypatch: pytest.MonkeyPatch) 
         assert a.grad is not None
         assert b.grad is not None
         torch.testing.assert_close(a.grad, 4 * b.grad, msg=name)
+
+
+def test_a_step_sends_its_gradients_and_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two processes that compute the same, and of which the other one asks for 2."""
+    sent: list[int] = []
+
+    def all_reduce(values: torch.Tensor) -> None:
+        sent.append(values.numel())
+        values *= 2
+        if len(values) == 3:
+            values[2] += 2
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    model, group = model_of(), Group(0, 2, CPU)
+    trainer = Trainer(model, corpus(), FIFTY, group, acceleration.Acceleration(), ONE_A_STEP)
+    n_weights = sum(parameter.numel() for parameter in model.parameters())
+    for step, (_, metrics, asked) in enumerate(trainer.steps(trainer.coming(3), lambda _: True)):
+        assert sent == [n_weights, 3] * (step + 1)
+        assert (metrics.step, asked) == (step + 1, 2)
 
 
 def batches() -> Any:
