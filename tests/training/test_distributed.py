@@ -297,9 +297,11 @@ def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.Mo
         values += torch.tensor([0.0, 20.0])
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    with pytest.raises(UserError, match=r"the processes differ in steps \(40, 20\); use the same"):
-        Group(0, 2, CPU).check_same("steps", 40)
-    Group(0, 2, CPU).check_same("steps", 20)
+    with pytest.raises(
+        UserError, match=r"the processes differ in steps \(40, 20\); use the same s"
+    ):
+        Group(0, 2, CPU).check_same("steps", 40, "steps")
+    Group(0, 2, CPU).check_same("steps", 20, "steps")
 
 
 VARIABLES = {
