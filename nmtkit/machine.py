@@ -1,4 +1,4 @@
-"""Facts of the machine, which change the speed of a result but never the result."""
+"""Facts of the machine: of the result, they change rounding and the masks of dropout at most."""
 
 import os
 import re

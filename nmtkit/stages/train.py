@@ -3,7 +3,6 @@
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import bleu_metric, sacre_bleu
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
-from nmtkit.machine import OF_PREPARE, Accelerate, check_has_code
+from nmtkit.machine import OF_PREPARE, check_has_code
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
@@ -106,11 +105,9 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     for what, text in (("artifact", chain.fingerprint("train")), ("code", code)):
         n = int(text[:13], 16)  # 52 bits
         group.check_same(f"the {what} of this training", n, "recipe, --set and nmtkit")
-    how = Acceleration.of(model, device, dtype, deterministic=machine.deterministic)
-    if machine.accelerate == Accelerate.NONE:
-        how = Acceleration(dtype)
-    if machine.accelerate == Accelerate.COMPILE:
-        how = replace(how, captured=False)
+    how = Acceleration.of(
+        model, device, dtype, deterministic=machine.deterministic, most=machine.accelerate
+    )
     how = agreed(how, group)
     most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
     max_tokens = machine.max_tokens

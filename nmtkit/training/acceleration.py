@@ -27,12 +27,19 @@ class Acceleration:
 
     @classmethod
     def of(
-        cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, *, deterministic: bool
+        cls,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        deterministic: bool,
+        most: str = "auto",
     ) -> "Acceleration":
-        """Return all techniques that this model allows on this device."""
+        """Return all techniques that this model, this device and `--accelerate` allow."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
         fused = has_flash_attention(device, dtype, d_k, d_v, dropout) and not deterministic
-        return cls(dtype, fused, fused and has_compiler(), fused)
+        fused = fused and most != "none"
+        return cls(dtype, fused, fused and has_compiler(), fused and most != "compile")
 
     def simpler(self) -> "Acceleration | None":
         """Return this without its last technique, or None if it has none."""

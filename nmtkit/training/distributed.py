@@ -1,7 +1,8 @@
 """Data-parallel training: the group of processes, their gradient sums, and how they end together.
 
 Each process computes some micro-batches of an update, and the gradients are summed: the number of
-processes changes an update only by rounding. torchrun tells of them in environment variables.
+processes changes an update by rounding, and dropout by other masks where it changes the
+micro-batches. torchrun tells of them in environment variables.
 """
 
 import os

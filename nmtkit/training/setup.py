@@ -91,13 +91,10 @@ def beginning(trainer: Trainer, accelerate: str) -> Iterator[str]:
     group, how = trainer.group, trainer.acceleration
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
-    yield "; ".join(
-        [
-            f"{n_parameters:,} parameters on {of_several}{group.device.type}, {how.precision}, "
-            f"{trainer.max_tokens:,} tokens a side of a micro-batch",
-            *(_of_gpu(how, group, accelerate) if group.device.type == "cuda" else ()),
-        ]
-    )
+    on = f"{n_parameters:,} parameters on {of_several}{group.device.type}, {how.precision}"
+    tokens = f"{trainer.max_tokens:,} tokens a side of a micro-batch"
+    of_gpu = _of_gpu(how, group, accelerate) if group.device.type == "cuda" else ()
+    yield "; ".join([f"{on}, {tokens}", *of_gpu])
     longest = trainer.model.config.max_positions
     within = trainer.pairs.are_within(longest)
     if n_longer := int(np.count_nonzero(~within)):
@@ -113,8 +110,8 @@ def _of_gpu(how: Acceleration, group: Group, accelerate: str) -> Iterator[str]:
     of_all = f", {group.size} of {n_here} GPUs (--processes {n_here} would use all)"
     yield name + (of_all if group.size < n_here else "")
     if how.static:
-        missing = "a C compiler or the headers of Python (packages such as gcc and python3-dev)"
-        yield "compiled" if how.compiled else f"not compiled: no {missing}"
+        missing = "no C compiler or headers of Python (packages such as gcc and python3-dev)"
+        yield "compiled" if how.compiled else f"not compiled: {missing}"
         why = "several processes" if group.size > 1 else f"--accelerate {accelerate}"
         yield "one CUDA graph" if how.captured else f"no CUDA graph: {why}"
         return

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ from nmtkit.training.batches import Pairs, micro_batches, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
+from nmtkit.training.setup import agreed
 from nmtkit.training.trainer import Trainer
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
@@ -288,6 +290,8 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
 
     everything = Acceleration(half, static=True, compiled=True, captured=True)
     assert of(CUDA, half) == everything
+    assert of(CUDA, half, most="compile") == replace(everything, captured=False)
+    assert of(CUDA, half, most="none") == Acceleration(half)
     assert of(CUDA, half, deterministic=True) == Acceleration(half)
     assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
     dropout = config.model_copy(update={"attention_dropout": 0.1})
@@ -297,6 +301,9 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
     assert of(CUDA, torch.float32) == Acceleration()
     assert of(CPU, half) == Acceleration(half)
     assert str(everything) == "bfloat16, static, compiled, captured"
+    assert agreed(everything, ALONE) == everything
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(values.flip(0)))
+    assert agreed(everything, Group(0, 2, CUDA)) == replace(everything, captured=False)
 
 
 # What is done without, because it fails
