@@ -87,7 +87,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
         trainer = setup.trainer(text.pairs, n_rows)
-        trainer.rehearse(1)
+        trainer.rehearse(1, say=progress.say)
         steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
         for _ in range(UNTIMED_STEPS):
             next(steps)
@@ -103,7 +103,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     return {
         **machine,
         "recipe": recipe.name,
-        "way": str(setup.acceleration),
+        "way": str(trainer.acceleration),
         "text": "made up" if text.is_made_up else "the recipe's",
         "steps": len(timed),
         "tgt_tokens_per_update": tgt / len(timed),

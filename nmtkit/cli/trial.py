@@ -6,6 +6,7 @@ from statistics import median
 
 import numpy as np
 
+from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
@@ -68,6 +69,8 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
         part = replace(update, pairs=update.pairs[:n_pairs])
         return trainer.step(trainer.work_of(1, part, min(trainer.max_tokens, share)))
 
+    if trainer.group.device.type == "cuda":
+        trainer.rehearse(1, say=progress.say)
     step()  # also pays for setting up
     begin = time.monotonic()
     timed = [step()]

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from nmtkit.training.loss import Losses, smoothed_cross_entropy
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How a gradient is computed. It changes the gradient only by rounding."""
+    """How a gradient is computed. It changes the gradient only by rounding, and dropout's masks."""
 
     dtype: torch.dtype = torch.float32  # of activations; weights and gradient sums are float32
     static: bool = False  # rows of constant length, which the other two techniques need
@@ -27,12 +27,27 @@ class Acceleration:
 
     @classmethod
     def of(
-        cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, *, deterministic: bool
+        cls,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        deterministic: bool,
+        most: str = "auto",
     ) -> "Acceleration":
-        """Return all techniques that this model allows on this device."""
+        """Return all techniques that this model, this device and `--accelerate` allow."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
         fused = has_flash_attention(device, dtype, d_k, d_v, dropout) and not deterministic
-        return cls(dtype, fused, fused and has_compiler(), fused)
+        fused = fused and most != "none"
+        return cls(dtype, fused, fused and has_compiler(), fused and most != "compile")
+
+    def simpler(self) -> "Acceleration | None":
+        """Return this without its last technique, or None if it has none."""
+        if self.captured:
+            return replace(self, captured=False)
+        if self.compiled:
+            return replace(self, compiled=False)
+        return replace(self, static=False) if self.static else None
 
     @property
     def precision(self) -> str:
@@ -63,9 +78,9 @@ class Backward:
         self._graph: Graph[Tensor] | None = None
         self._batch: Batch  # read by each replay of the graph
         self._scale: Tensor
-        if acceleration.compiled:
-            for layer in (*model.encoder, *model.decoder):
-                layer.compile(dynamic=False, fullgraph=True)
+        if acceleration.static:
+            for layer in (*model.encoder, *model.decoder):  # which may have been compiled before
+                layer.compile(dynamic=False, fullgraph=True, disable=not acceleration.compiled)
 
     def add(self, batch: Batch, scale: float) -> Tensor:
         """Add `scale` times the gradient; return (2,) float64: sums of smoothed loss and nll."""

@@ -60,7 +60,7 @@ def train(
         ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
         publishing = background.submit(lambda: None)  # of the last checkpoint
-        trainer.rehearse(n_left, progress)
+        trainer.rehearse(n_left, progress, say)
         coming = trainer.coming(n_left, progress)
         for work, measured, asked in trainer.steps(coming, is_due, ask):
             metrics = measured
@@ -107,7 +107,8 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
-    group.check_same("the last checkpoint that they find", progress.step)
+    disk = "--runs-dir, on a shared disk,"
+    group.check_same("the last checkpoint that they find", progress.step, disk)
     group.copy_first(trainer.model)
     if group.is_first:
         if progress.step:

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nmtkit.errors import is_out_of_memory
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Batch, Pairs, Update, micro_batches, pack, updates
+from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
@@ -55,8 +56,7 @@ class Trainer:
         max_tokens: int,
     ) -> None:
         """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch."""
-        self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
-        self.acceleration, self.max_tokens = acceleration, max_tokens
+        self.model, self.pairs, self.config, self.group = model, pairs, config, group
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
@@ -64,11 +64,19 @@ class Trainer:
             fused=True,
         )
         self._gradients = GradientSums(model, group)
-        self.backward = Backward(model, config.label_smoothing, acceleration)
-        longest = model.config.max_positions
+        self._compute_by(acceleration, max_tokens)
+
+    def _compute_by(self, acceleration: Acceleration, max_tokens: int) -> None:
+        """Compute gradients so from now on."""
+        if acceleration.compiled:
+            torch.compiler.reset()  # code for earlier shapes would count against its limit
+        self.acceleration, self.max_tokens = acceleration, max_tokens
+        accelerate(self.model, flash=acceleration.static)
+        self.backward = Backward(self.model, self.config.label_smoothing, acceleration)
+        longest = self.model.config.max_positions
         shape = Capacity.of(max(max_tokens, longest), longest)
         self._capacity = shape if acceleration.static else None
-        self.n_ahead = 0 if group.device.type == "cpu" else 1  # steps that are queued meanwhile
+        self.n_ahead = 0 if self.group.device.type == "cpu" else 1  # steps that are queued meanwhile
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -83,19 +91,63 @@ class Trainer:
             index=after.index,
         )
 
-    def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
-        """Try the hardest micro-batch of the next `n_steps`: this shows if memory suffices."""
+    def rehearse(
+        self, n_steps: int, after: Progress = BEGINNING, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Try the hardest micro-batch of the next `n_steps`, and do with less where it fails.
+
+        Where memory is short on one device, all of the group halve their micro-batches, down to
+        single pairs. After another failure, all do without their last technique.
+
+        Raises:
+            RuntimeError: It fails on this device, with nothing left to do without.
+        """
+        asked, why = self._way, "another process"
+        while (hardest := self._hardest(n_steps, after)) is not None:
+            error = self._failure(hardest)
+            is_short = self.group.any(error is not None and is_out_of_memory(error))
+            if not self.group.any(error is not None):
+                break
+            how = self.acceleration if is_short else self.acceleration.simpler()
+            if how is None or (is_short and len(hardest) == 1):
+                if error is not None:
+                    raise error
+                return  # another process says why it ends
+            if error is not None:
+                why = f"{type(error).__name__}: {error}".split("\n")[0]
+            del error  # and what its frames hold
+            self._compute_by(how, self.max_tokens // 2 if is_short else self.max_tokens)
+        if self._way != asked:
+            say(f"train: {asked} failed ({why}); goes on with {self._way}")
+
+    @property
+    def _way(self) -> str:
+        return f"{self.acceleration}, {self.max_tokens:,} tokens a side of a micro-batch"
+
+    def _hardest(self, n_steps: int, after: Progress) -> Ints | None:
+        """Return the pairs of the hardest micro-batch of the next `n_steps`."""
         squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
         groups = (
             group
             for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES))
             for group in micro_batches(self.pairs, update.pairs, self.max_tokens, self._capacity)
         )
-        hardest = max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
-        if hardest is not None:
-            self.model.train()
-            batch = pack(self.pairs, hardest, self._capacity).to(self.group.device)
-            self.backward.add(batch, 0.0)
+        return max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
+
+    def _failure(self, chosen: Ints) -> RuntimeError | MemoryError | None:
+        """Return how a pass over the `chosen` pairs fails, if it does; random numbers stay."""
+        device = self.group.device
+        self.model.train()
+        # Adam's moments must fit too, and do not exist before its first step.
+        weights = () if self.optimizer.state else self.model.parameters()
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                _moments = [each.new_empty(2, *each.shape) for each in weights]
+                batch = pack(self.pairs, chosen, self._capacity).to(device)
+                self.backward.add(batch, 0.0).tolist()  # waits for the device
+        except (RuntimeError, MemoryError) as error:
+            return error
+        return None
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
         """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead."""
