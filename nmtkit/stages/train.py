@@ -37,7 +37,7 @@ from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
 from nmtkit.training.loop import Evaluate, is_over, train
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
+from nmtkit.training.setup import Setup, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -92,14 +92,11 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     """Return how this process of `group` trains the recipe's model."""
     model, training, machine = chain.recipe.model, chain.recipe.training, chain.machine
     most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
-    # Each process gets a micro-batch of an update. But with the user's own maximum, dropout is the
-    # same on any number of processes.
-    if machine.max_tokens is None and group.size > 1:
-        most = int(SLACK * most / group.size) + 1
     device, dtype = group.device, machine.torch_dtype(group.device)
     how = Acceleration.of(model, device, dtype, deterministic=machine.deterministic)
     max_tokens = min(most, machine.tokens_per_micro_batch(device))
-    return Setup(model, training, group, how, max_tokens)
+    # With the user's own maximum, dropout is the same on any number of processes.
+    return Setup(model, training, group, how, max_tokens, shared=machine.max_tokens is None)
 
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:

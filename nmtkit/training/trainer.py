@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, starmap
+from math import ceil
 from typing import TypeVar
 
 import numpy as np
@@ -16,12 +17,15 @@ from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Batch, Pairs, Update, micro_batches, pack, updates
+from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
 
+FIRST_OCTAVE = 16  # of constant shapes; updates of shorter sentences are few
+TILE = 128  # tokens of a sentence that attention on a GPU computes at a time
+LIKE = 0.45  # least mean of like lengths over the octave: a half on the longer side
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
 
 Item = TypeVar("Item")
@@ -50,10 +54,15 @@ class Trainer:
         group: Group,
         acceleration: Acceleration,
         max_tokens: int,
+        shared: bool = False,
     ) -> None:
-        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch."""
+        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch.
+
+        If `shared`, each process gets as many micro-batches of an update, so that they depend on
+        the number of processes.
+        """
         self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
-        self.acceleration, self.max_tokens = acceleration, max_tokens
+        self.acceleration, self.max_tokens, self.shared = acceleration, max_tokens, shared
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
@@ -62,9 +71,8 @@ class Trainer:
         )
         self._gradients = GradientSums(model, group)
         self.backward = Backward(model, config.label_smoothing, acceleration)
-        longest = model.config.max_positions
-        shape = Capacity.of(max(max_tokens, longest), longest)
-        self._capacity = shape if acceleration.static else None
+        usable = pairs.are_within(model.config.max_positions) & (config.batches == "random")
+        self._mean_length = float(pairs.tgt_lengths[usable].mean()) if usable.any() else 0.0
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -82,16 +90,15 @@ class Trainer:
     def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
         """Try the hardest micro-batch of the next `n_steps`: this shows if memory suffices."""
         squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
-        groups = (
-            group
-            for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES))
-            for group in micro_batches(self.pairs, update.pairs, self.max_tokens, self._capacity)
-        )
-        hardest = max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
-        if hardest is not None:
+        hardest: dict[Capacity | None, Ints] = {}  # of each capacity, by the cost of attention
+        for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES)):
+            groups, capacity = self._cut(update.pairs)
+            groups.append(hardest.get(capacity, groups[0]))
+            hardest[capacity] = max(groups, key=lambda group: squares[group].sum())
+        packed = (pack(self.pairs, group, capacity) for capacity, group in hardest.items())
+        if batches := [batch.to(self.group.device) for batch in packed]:
             self.model.train()
-            batch = pack(self.pairs, hardest, self._capacity).to(self.group.device)
-            self.backward.add(batch, 0.0)
+            self.backward.rehearse(batches)
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
         """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead."""
@@ -101,10 +108,10 @@ class Trainer:
             return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
 
-    def work_of(self, step: int, update: Update, max_tokens: int | None = None) -> Work:
-        """Pack this process's share of `update`, in smaller micro-batches if asked to."""
-        pairs, capacity, group = self.pairs, self._capacity, self.group
-        groups = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
+    def work_of(self, step: int, update: Update) -> Work:
+        """Pack this process's share of `update`."""
+        pairs, group = self.pairs, self.group
+        groups, capacity = self._cut(update.pairs)
         batches = [
             (micro_step, pack(pairs, groups[micro_step], capacity).to(group.device))
             for micro_step in range(group.rank, len(groups), group.size)
@@ -113,6 +120,24 @@ class Trainer:
             int(lengths[update.pairs].sum()) for lengths in (pairs.src_lengths, pairs.tgt_lengths)
         )
         return Work(step, update, src_tokens, tgt_tokens, batches)
+
+    def _cut(self, chosen: Ints) -> tuple[list[Ints], Capacity | None]:
+        """Return the micro-batches of an update, of all processes, and the capacity of each."""
+        capacity, multiple_of = None, self.group.size if self.shared else 1
+        max_positions = self.model.config.max_positions
+        if self.acceleration.static:
+            sides = self.pairs.src_lengths, self.pairs.tgt_lengths
+            longest = max(int(lengths[chosen].max()) for lengths in sides)
+            octave = min(max(FIRST_OCTAVE, 1 << (longest - 1).bit_length()), max_positions)
+            most = max(self.config.src_tokens_per_update, self.config.tgt_tokens_per_update)
+            n = ceil(most / self.max_tokens)
+            n_tokens = min(self.max_tokens, ceil(most / (n + -n % multiple_of)) + octave)
+            longest = max(octave, min(TILE, max_positions))
+            capacity = Capacity.of(
+                max(n_tokens, longest), longest, self._mean_length or LIKE * octave
+            )
+        groups = micro_batches(self.pairs, chosen, self.max_tokens, capacity, multiple_of)
+        return groups, capacity
 
     def step(self, work: Work) -> Metrics:
         """Do one step: the gradient of the update's loss per target token, then Adam."""

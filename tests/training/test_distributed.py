@@ -27,7 +27,7 @@ from nmtkit.training import trainer as trainer_module
 from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import GradientSums, Group, join
-from nmtkit.training.loss import Losses
+from nmtkit.training.loss import Losses, Softmax
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.setup import enough_memory
 from nmtkit.training.trainer import Trainer, Work
@@ -83,10 +83,12 @@ def patient(patience: int) -> TrainingConfig:
 def raise_after_some_passes(error: Exception) -> None:
     passes, genuine = itertools.count(), acceleration.batch_losses
 
-    def fail(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+    def fail(
+        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
+    ) -> Losses:
         if next(passes) == 20:
             raise error
-        return genuine(model, batch, label_smoothing)
+        return genuine(model, batch, label_smoothing, softmax)
 
     acceleration.batch_losses = fail
 
