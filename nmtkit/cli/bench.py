@@ -40,6 +40,7 @@ Layer = tuple[Callable[[Tensor], Tensor], Sequence[Tensor]]  # and its parameter
 
 PEAK_SECONDS = 1.0
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
+REHEARSED_STEPS = 1_000  # which have all shapes of rows that a GPU will meet
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 RECURRENT, CONVOLUTIONAL = "recurrent (LSTM)", "convolutional"
@@ -100,7 +101,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
         trainer = setup.trainer(text.pairs, n_rows)
-        trainer.rehearse(1)
+        trainer.rehearse(REHEARSED_STEPS, say=progress.say)
         coming = trainer.coming()
         for _ in range(UNTIMED_STEPS):
             trainer.step(next(coming))
@@ -116,7 +117,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     return {
         **machine,
         "recipe": recipe.name,
-        "way": str(setup.acceleration),
+        "way": str(trainer.acceleration),
         "text": "made up" if text.is_made_up else "the recipe's",
         "steps": len(timed),
         "tgt_tokens_per_update": tgt / len(timed),

@@ -107,6 +107,10 @@ OF_MACHINE = {
         help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
     ),
     "dtype": DTYPE,
+    "accelerate": typer.Option(
+        metavar="HOW",
+        help="What makes training fast on a GPU: auto, compile (no CUDA graph) or none.",
+    ),
     "deterministic": typer.Option(
         "--deterministic", help="Train to the same bits every time; slower."
     ),
@@ -114,7 +118,9 @@ OF_MACHINE = {
         metavar="DIR", help="Also write training metrics for TensorBoard here."
     ),
 }
-OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
+OF_TRAINING = (
+    *("device", "max_tokens", "processes", "dtype", "accelerate", "deterministic", "tensorboard"),
+)
 
 Seconds = Annotated[
     float,

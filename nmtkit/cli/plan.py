@@ -55,7 +55,7 @@ class Plan:
     cost: TrainingCost  # about, of all steps
 
 
-@command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype")
+@command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype", "accelerate")
 def plan(chain: Chain, form: Form) -> None:
     """Show what would run, and what it costs on this machine."""
     from nmtkit.stages.train import start_processes

@@ -6,6 +6,7 @@ from statistics import median
 
 import numpy as np
 
+from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
@@ -64,8 +65,8 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
         return trainer.step(trainer.work_of(1, replace(update, pairs=update.pairs[:n_pairs])))
 
     trainer.shared = True  # a part may have fewer tokens than the user's own maximum
-    if trainer.acceleration.static:
-        trainer.rehearse(ENOUGH_STEPS)
+    if trainer.group.device.type == "cuda":
+        trainer.rehearse(ENOUGH_STEPS, say=progress.say)
     step()  # also pays for setting up
     begin = time.monotonic()
     timed = [step()]

@@ -37,11 +37,6 @@ class Capacity:
         return cls(max_tokens + n_fillers, ceil(n + 3 * sqrt(n)) + n_fillers, n_fillers, max_seqlen)
 
     @property
-    def max_tokens(self) -> int:
-        """Return the maximum number of tokens in a row, without fillers."""
-        return self.n_tokens - self.n_fillers
-
-    @property
     def most_sentences(self) -> int:
         """Return the maximum number of sentences in a row, without fillers."""
         return self.n_sentences - self.n_fillers

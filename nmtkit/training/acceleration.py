@@ -4,7 +4,7 @@ import os
 import shutil
 import sysconfig
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ MAX_ERROR = 0.02  # of a gradient, over its norm: more than rounding, less than 
 
 @dataclass(frozen=True)
 class Acceleration:
-    """How a gradient is computed. It changes the gradient only by rounding."""
+    """How a gradient is computed. It changes the gradient only by rounding, and dropout's masks."""
 
     dtype: torch.dtype = torch.float32  # of activations; weights and gradient sums are float32
     static: bool = False  # rows of constant length, which the other two techniques need
@@ -32,12 +32,27 @@ class Acceleration:
 
     @classmethod
     def of(
-        cls, config: ModelConfig, device: torch.device, dtype: torch.dtype, *, deterministic: bool
+        cls,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        deterministic: bool,
+        most: str = "auto",
     ) -> "Acceleration":
-        """Return all techniques that this model allows on this device."""
+        """Return all techniques that this model, this device and `--accelerate` allow."""
         d_k, d_v, dropout = config.d_k, config.d_v, config.attention_dropout
         fused = has_flash_attention(device, dtype, d_k, d_v, dropout) and not deterministic
-        return cls(dtype, fused, fused and has_compiler(), fused)
+        fused = fused and most != "none"
+        return cls(dtype, fused, fused and has_compiler(), fused and most != "compile")
+
+    def simpler(self) -> "Acceleration | None":
+        """Return this without its last technique, or None if it has none."""
+        if self.captured:
+            return replace(self, captured=False)
+        if self.compiled:
+            return replace(self, compiled=False)
+        return replace(self, static=False) if self.static else None
 
     @property
     def precision(self) -> str:
@@ -68,10 +83,11 @@ class Backward:
         self._softmax: Softmax = None
         self._graphs: dict[Capacity | None, tuple[Graph[Tensor], Batch]] = {}
         self._scale: Tensor  # it and the batches are read by each replay of the graphs
-        if acceleration.compiled:
+        if acceleration.static:
             embeddings = model.src_embedding, model.tgt_embedding
-            for module in (*embeddings, *model.encoder, *model.decoder):
-                module.compile(dynamic=False, fullgraph=True)
+            for module in (*embeddings, *model.encoder, *model.decoder):  # maybe compiled before
+                module.compile(dynamic=False, fullgraph=True, disable=not acceleration.compiled)
+        if acceleration.compiled:
             self._softmax = torch.compile(softmax_, fullgraph=True)
         # Partial sums over the 25,000 tokens of an update must not be rounded to 16 bits.
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
@@ -97,10 +113,8 @@ class Backward:
             replayed = _seeded([graph.replay for graph in graphs])
             error = nn.utils.get_total_norm(gradients) / norm
             if not (torch.allclose(replayed, called, rtol=1e-3) and error < MAX_ERROR):
-                raise RuntimeError(
-                    f"CUDA graphs give losses of {replayed[:, 0].tolist()} in place of "
-                    f"{called[:, 0].tolist()}, and gradients that are {error:.1%} off"
-                )
+                losses = f"{replayed[:, 0].tolist()} in place of {called[:, 0].tolist()}"
+                raise RuntimeError(f"graphs find losses of {losses}; gradients are {error:.1%} off")
             for batch, graph in zip(batches, graphs, strict=True):
                 self._graphs[batch.capacity] = graph, batch
         self._model.zero_grad(set_to_none=False)
@@ -123,11 +137,11 @@ class Backward:
 
 
 def _seeded(calls: Sequence[Callable[[], Tensor]]) -> Tensor:
-    """Stack the results of `calls`, each with the same random numbers whenever it is made."""
+    """Stack the results of `calls`, each of which draws the same random numbers; wait for them."""
     results = []
     for call in calls:
         torch.manual_seed(0)
-        results.append(call().clone())
+        results.append(call().cpu())
     return torch.stack(results)
 
 

@@ -163,17 +163,13 @@ def _stops(totals: Sequence[Ints | list[int]], most: Sequence[int]) -> Iterator[
 
 
 def micro_batches(
-    pairs: Pairs,
-    chosen: Ints,
-    max_tokens: int,
-    capacity: Capacity | None = None,
-    multiple_of: int = 1,
+    pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None, factor: int = 1
 ) -> list[Ints]:
-    """Cut an update into micro-batches of about as many tokens, of at most `max_tokens` per side.
+    """Cut an update into micro-batches of about as many tokens, at most `max_tokens` per side.
 
-    Their number is the least that this limit allows, or the next that is a `multiple_of` the number
-    of processes; then the largest of them is as small as it can be. Without a `capacity`, which
-    each must fit, they are of like lengths too.
+    Their number is the least that this limit allows, or the next multiple of `factor`; then the
+    largest of them is as small as it can be. Without a `capacity`, which each must fit, they are of
+    like lengths too.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
     if capacity is None:
@@ -185,10 +181,11 @@ def micro_batches(
     def stops(most: int) -> list[int]:
         return list(_stops(totals, (most, most, most_sentences)))
 
-    limit = max_tokens if capacity is None else min(max_tokens, capacity.max_tokens)
-    n = len(stops(limit))
-    n += -n % multiple_of
-    least = bisect_left(range(limit), True, key=lambda most: len(stops(most)) <= n)
+    if capacity is not None:
+        max_tokens = min(max_tokens, capacity.n_tokens - capacity.n_fillers)
+    n = len(stops(max_tokens))
+    n += -n % factor
+    least = bisect_left(range(max_tokens), True, key=lambda most: len(stops(most)) <= n)
     return np.split(chosen, stops(least)[:-1])
 
 

@@ -49,7 +49,7 @@ def train(
     ):
         publishing: Future[None] = Future()  # of the last checkpoint
         publishing.set_result(None)
-        trainer.rehearse(n_left, progress)
+        trainer.rehearse(n_left, progress, say)
         for work in trainer.coming(n_left, progress):
             metrics = trainer.step(work)
             if publishing.done():
@@ -103,7 +103,8 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
-    group.check_same("the last checkpoint that they find", progress.step)
+    disk = "--runs-dir, on a shared disk,"
+    group.check_same("the last checkpoint that they find", progress.step, disk)
     group.copy_first(trainer.model)
     if group.is_first:
         if progress.step:

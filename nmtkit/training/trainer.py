@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from nmtkit.errors import is_out_of_memory
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
@@ -58,11 +59,10 @@ class Trainer:
     ) -> None:
         """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch.
 
-        If `shared`, each process gets as many micro-batches of an update, so that they depend on
-        the number of processes.
+        If `shared`, each process gets as many of an update, which then depend on their number.
         """
-        self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
-        self.acceleration, self.max_tokens, self.shared = acceleration, max_tokens, shared
+        self.model, self.pairs, self.config, self.group = model, pairs, config, group
+        self.shared = shared
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
@@ -70,9 +70,17 @@ class Trainer:
             fused=True,
         )
         self._gradients = GradientSums(model, group)
-        self.backward = Backward(model, config.label_smoothing, acceleration)
         usable = pairs.are_within(model.config.max_positions) & (config.batches == "random")
         self._mean_length = float(pairs.tgt_lengths[usable].mean()) if usable.any() else 0.0
+        self._compute_by(acceleration, max_tokens)
+
+    def _compute_by(self, acceleration: Acceleration, max_tokens: int) -> None:
+        """Compute gradients so from now on."""
+        if acceleration.compiled:
+            torch.compiler.reset()  # code for earlier shapes would count against its limit
+        self.acceleration, self.max_tokens = acceleration, max_tokens
+        accelerate(self.model, flash=acceleration.static)
+        self.backward = Backward(self.model, self.config.label_smoothing, acceleration)
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -87,18 +95,63 @@ class Trainer:
             index=after.index,
         )
 
-    def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
-        """Try the hardest micro-batch of the next `n_steps`: this shows if memory suffices."""
+    def rehearse(
+        self, n_steps: int, after: Progress = BEGINNING, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Try the hardest micro-batch of the next `n_steps`, and do with less where it fails.
+
+        Where memory is short on one device, all of the group halve their micro-batches, down to
+        single pairs. After another failure, all do without their last technique.
+
+        Raises:
+            RuntimeError: It fails on this device, with nothing left to do without.
+        """
+        asked, why = self._way, "another process"
+        while hardest := self._hardest(n_steps, after):
+            error = self._failure(hardest)
+            is_short = self.group.any(error is not None and is_out_of_memory(error))
+            if not self.group.any(error is not None):
+                break
+            how = self.acceleration if is_short else self.acceleration.simpler()
+            if how is None or (is_short and max(map(len, hardest.values())) == 1):
+                if error is not None:
+                    raise error
+                return  # another process says why it ends
+            if error is not None:
+                why = f"{type(error).__name__}: {error}".split("\n")[0]
+            del error  # and what its frames hold
+            self._compute_by(how, self.max_tokens // 2 if is_short else self.max_tokens)
+        if self._way != asked:
+            say(f"train: {asked} failed ({why}); goes on with {self._way}")
+
+    @property
+    def _way(self) -> str:
+        return f"{self.acceleration}, {self.max_tokens:,} tokens a side of a micro-batch"
+
+    def _hardest(self, n_steps: int, after: Progress) -> dict[Capacity | None, Ints]:
+        """Return the pairs of the hardest micro-batch of the next `n_steps`, of each capacity."""
         squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
-        hardest: dict[Capacity | None, Ints] = {}  # of each capacity, by the cost of attention
+        hardest: dict[Capacity | None, Ints] = {}
         for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES)):
             groups, capacity = self._cut(update.pairs)
             groups.append(hardest.get(capacity, groups[0]))
-            hardest[capacity] = max(groups, key=lambda group: squares[group].sum())
-        packed = (pack(self.pairs, group, capacity) for capacity, group in hardest.items())
-        if batches := [batch.to(self.group.device) for batch in packed]:
-            self.model.train()
-            self.backward.rehearse(batches)
+            hardest[capacity] = max(groups, key=lambda group: squares[group].sum())  # of attention
+        return hardest
+
+    def _failure(self, hardest: dict[Capacity | None, Ints]) -> RuntimeError | MemoryError | None:
+        """Return how a pass over such micro-batches fails, if it does; random numbers stay."""
+        device = self.group.device
+        self.model.train()
+        # Adam's moments must fit too, and do not exist before its first step.
+        weights = () if self.optimizer.state else self.model.parameters()
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                _moments = [each.new_empty(2, *each.shape) for each in weights]
+                packed = (pack(self.pairs, group, which) for which, group in hardest.items())
+                self.backward.rehearse([batch.to(device) for batch in packed])
+        except (RuntimeError, MemoryError) as error:
+            return error
+        return None
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
         """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead."""
@@ -123,21 +176,19 @@ class Trainer:
 
     def _cut(self, chosen: Ints) -> tuple[list[Ints], Capacity | None]:
         """Return the micro-batches of an update, of all processes, and the capacity of each."""
-        capacity, multiple_of = None, self.group.size if self.shared else 1
-        max_positions = self.model.config.max_positions
+        capacity, factor = None, self.group.size if self.shared else 1
         if self.acceleration.static:
             sides = self.pairs.src_lengths, self.pairs.tgt_lengths
+            largest = self.model.config.max_positions
             longest = max(int(lengths[chosen].max()) for lengths in sides)
-            octave = min(max(FIRST_OCTAVE, 1 << (longest - 1).bit_length()), max_positions)
-            most = max(self.config.src_tokens_per_update, self.config.tgt_tokens_per_update)
-            n = ceil(most / self.max_tokens)
-            n_tokens = min(self.max_tokens, ceil(most / (n + -n % multiple_of)) + octave)
-            longest = max(octave, min(TILE, max_positions))
-            capacity = Capacity.of(
-                max(n_tokens, longest), longest, self._mean_length or LIKE * octave
-            )
-        groups = micro_batches(self.pairs, chosen, self.max_tokens, capacity, multiple_of)
-        return groups, capacity
+            octave = min(max(FIRST_OCTAVE, 1 << (longest - 1).bit_length()), largest)
+            whole = max(self.config.src_tokens_per_update, self.config.tgt_tokens_per_update)
+            n = ceil(whole / self.max_tokens)
+            most = min(self.max_tokens, ceil(whole / (n + -n % factor)) + octave)
+            longest = max(octave, min(TILE, largest))
+            mean_length = self._mean_length or LIKE * octave
+            capacity = Capacity.of(max(most, longest), longest, mean_length)
+        return micro_batches(self.pairs, chosen, self.max_tokens, capacity, factor), capacity
 
     def step(self, work: Work) -> Metrics:
         """Do one step: the gradient of the update's loss per target token, then Adam."""

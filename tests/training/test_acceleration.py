@@ -2,8 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from graphs import RecordedGraph, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
-from test_loop import CPU, config_of, corpus, losses, model_of, run
+from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -30,6 +31,8 @@ from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
+from nmtkit.training.setup import agreed
+from nmtkit.training.trainer import Trainer
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
 pytestmark = [
@@ -276,7 +279,7 @@ def test_graphs_that_differ_from_what_they_were_captured_from_are_refused(
             graph.results[-1].mul_(1.01)
 
     monkeypatch.setattr(RecordedGraph, "replay", spoilt)
-    with pytest.raises(RuntimeError, match="CUDA graph"):
+    with pytest.raises(RuntimeError, match="gradients are"):
         rehearsed(CPU, CAPTURED)
 
 
@@ -336,6 +339,8 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
 
     everything = Acceleration(half, static=True, compiled=True, captured=True)
     assert of(CUDA, half) == everything
+    assert of(CUDA, half, most="compile") == replace(everything, captured=False)
+    assert of(CUDA, half, most="none") == Acceleration(half)
     assert of(CUDA, half, deterministic=True) == Acceleration(half)
     assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
     dropout = config.model_copy(update={"attention_dropout": 0.1})
@@ -345,6 +350,86 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
     assert of(CUDA, torch.float32) == Acceleration()
     assert of(CPU, half) == Acceleration(half)
     assert str(everything) == "bfloat16, static, compiled, captured"
+    assert agreed(everything, ALONE) == everything
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(values.flip(0)))
+    assert agreed(everything, Group(0, 2, CUDA)) == replace(everything, captured=False)
+
+
+# What is done without, because it fails
+
+
+def out_of_order(*_args: Any, **_how: Any) -> Any:
+    raise RuntimeError("out of order\nsomewhere in C++")
+
+
+def trainer_of(how: Acceleration, group: Group = ALONE, max_tokens: int = MAX_TOKENS) -> Trainer:
+    return Trainer(layers_of(1), corpus(), config_of(), group, how, max_tokens)
+
+
+def assert_same_steps(ours: Trainer, theirs: Trainer) -> None:
+    for mine, other in zip(ours.coming(3), theirs.coming(3), strict=True):
+        assert ours.step(mine).loss == theirs.step(other).loss
+        assert len(mine.batches) == len(other.batches)
+
+
+def compile_out_of_order(layer: torch.nn.Module, **how: Any) -> None:
+    layer._compiled_call_impl = None if how["disable"] else out_of_order
+
+
+@pytest.mark.usefixtures("recorded_graphs", "without_code")
+@pytest.mark.parametrize(
+    ("place", "fault", "left"),
+    [
+        ("torch.cuda.graph", out_of_order, Acceleration(static=True, compiled=True)),
+        ("torch.nn.Module.compile", compile_out_of_order, Acceleration(static=True)),
+        ("torch.nn.attention.varlen.varlen_attn", out_of_order, Acceleration()),
+    ],
+)
+def test_a_technique_that_fails_is_left_out_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, place: str, fault: Callable[..., Any], left: Acceleration
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(place, fault)
+    ours = trainer_of(Acceleration(static=True, compiled=True, captured=True))
+    before = [torch.get_rng_state(), *(each.detach().clone() for each in ours.model.parameters())]
+    ours.rehearse(3, say=said.append)
+    assert ours.acceleration == left
+    (sentence,) = said
+    assert "out of order" in sentence
+    assert "\n" not in sentence
+    assert all(map(torch.equal, before, [torch.get_rng_state(), *ours.model.parameters()]))
+    assert_same_steps(ours, trainer_of(left))
+
+
+class Scripted(Group):
+    """A group of which another process answers `any` as the script says."""
+
+    script: ClassVar[list[bool]] = []
+
+    def any(self, flag: bool) -> bool:
+        return self.script.pop(0) or flag
+
+
+def test_what_fails_elsewhere_is_left_out_here_too(fused_kernel: None) -> None:
+    """For the memory, then for the kernel of another process: whether it is short, or fails."""
+    del fused_kernel
+    said: list[str] = []
+    ours = trainer_of(Acceleration(static=True), Scripted(0, 1, CPU))
+    Scripted.script = [True, True, False, True, False, False]
+    ours.rehearse(3, say=said.append)
+    assert (ours.acceleration, ours.max_tokens) == (Acceleration(), MAX_TOKENS // 2)
+    assert len(said) == 1
+    assert Scripted.script == []
+    assert_same_steps(ours, trainer_of(Acceleration(), max_tokens=MAX_TOKENS // 2))
+
+
+def test_a_failure_with_nothing_left_to_do_without_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = trainer_of(Acceleration())
+    monkeypatch.setattr(acceleration, "batch_losses", out_of_order)
+    with pytest.raises(RuntimeError, match=r"^out of order"):
+        ours.rehearse(3)
 
 
 # On a GPU

@@ -6,8 +6,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,12 @@ from test_loop import CPU, config_of, corpus, losses, model_of
 from nmtkit import cli
 from nmtkit.errors import UserError
 from nmtkit.fast.packing import Capacity
+from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
+from nmtkit.recipe_file import load_recipe
+from nmtkit.stages import train as train_stage
+from nmtkit.stages.chain import Chain
 from nmtkit.training import acceleration, loop
 from nmtkit.training import trainer as trainer_module
 from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
@@ -29,14 +33,14 @@ from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import GradientSums, Group, join
 from nmtkit.training.loss import Losses, Softmax
 from nmtkit.training.metrics import METRICS, read_metrics
-from nmtkit.training.setup import enough_memory
+from nmtkit.training.setup import Setup, enough_memory
 from nmtkit.training.trainer import Trainer, Work
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
-N_UPDATES = 50
+N_UPDATES = 100
 # A rate as in the paper: a higher one lets rounding grow.
-FIFTY = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
+COURSE = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
 FIVE_A_STEP = 35  # most tokens of a micro-batch, so that an update has about five of them
 ONE_A_STEP = 120
 
@@ -54,6 +58,22 @@ class Part:
     stop_after: float = math.inf
     fault: str = ""  # the function of this file that spoils the second process
     patience: int | None = None
+    limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
+    are_given: bool = False  # by the users, or else by the memory of the devices
+    dtypes: Sequence[str] = ()  # that the processes would take alone
+
+    def setup(self, group: Group) -> Setup:
+        """What the stage makes of a recipe, with the limits of this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            given, limit = None, self.max_tokens
+            if self.limits:
+                limit = self.limits[group.rank]
+                given = limit if self.are_given else None
+            patch.setattr(train_stage, "tokens_that_fit", lambda *_: limit)
+            dtype = Precision(self.dtypes[group.rank] if self.dtypes else "float32")
+            machine = Machine(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
+            chain = Chain(load_recipe("demo", []), machine, "demo")
+            return train_stage.setup_of(chain, group)
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
@@ -61,14 +81,16 @@ class Part:
         if self.fault and group.rank == 1:
             FAULTS[self.fault](model)
         asked = group.rank == group.size - 1  # a stop of one process is a stop of all
-        with enough_memory(CPU, self.max_tokens):
+        setup = self.setup(group)
+        with enough_memory(CPU, setup.max_tokens):
             test_loop.run(
                 Path(self.directory),
                 model,
-                FIFTY if self.patience is None else patient(self.patience),
-                max_tokens=self.max_tokens,
+                COURSE if self.patience is None else patient(self.patience),
+                max_tokens=setup.max_tokens,
                 stop_after=self.stop_after if asked else math.inf,
                 group=group,
+                how=setup.acceleration,
             )
 
 
@@ -77,7 +99,7 @@ def patient(patience: int) -> TrainingConfig:
     values = iter((4.0, 3.0, 3.5, 3.6))
     loop.perplexity = lambda *_, **__: next(values)
     changes = {"patience": patience, "dev_every_steps": 10, "checkpoint_every_steps": 10}
-    return FIFTY.model_copy(update=changes)
+    return COURSE.model_copy(update=changes)
 
 
 def raise_after_some_passes(error: Exception) -> None:
@@ -93,9 +115,23 @@ def raise_after_some_passes(error: Exception) -> None:
     acceleration.batch_losses = fail
 
 
+def narrow_memory() -> None:
+    genuine = acceleration.batch_losses
+
+    def losses(
+        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
+    ) -> Losses:
+        if max(len(batch.src), len(batch.tgt_out)) > FIVE_A_STEP:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return genuine(model, batch, label_smoothing, softmax)
+
+    acceleration.batch_losses = losses
+
+
 FAULTS: dict[str, Callable[[Transformer], None]] = {
     "memory": lambda _: raise_after_some_passes(torch.OutOfMemoryError("CUDA out of memory.")),
     "disk": lambda _: raise_after_some_passes(OSError(28, "No space left on device", "somewhere")),
+    "narrow": lambda _: narrow_memory(),
     "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
 }
 
@@ -214,6 +250,7 @@ def test_two_processes_end_early_together(tmp_path: Path) -> None:
     ("size", "max_tokens"),
     [
         (2, FIVE_A_STEP),
+        pytest.param(3, FIVE_A_STEP, marks=SLOW),
         pytest.param(4, FIVE_A_STEP, marks=SLOW),
         pytest.param(2, ONE_A_STEP, marks=SLOW, id="the second has no micro-batch"),
     ],
@@ -225,6 +262,28 @@ def test_processes_train_as_one_does(
     assert_same_course(run_together(part, size), alone)
     assert_order_is_as_promised(part, size)
     assert read_metrics(tmp_path / "together" / METRICS)[-1]["dev_sacrebleu"] == 12.5
+
+
+@pytest.mark.parametrize(
+    ("limits", "are_given"),
+    [([60, FIVE_A_STEP], False), pytest.param([90, FIVE_A_STEP, 50], True, marks=SLOW)],
+)
+def test_unequal_processes_train_as_one_does(
+    tmp_path: Path, alone: Path, limits: list[int], are_given: bool
+) -> None:
+    """They cut by the smallest limit, in the precision that all have."""
+    dtypes = ["bfloat16"] * (len(limits) - 1) + ["auto"]
+    part = Part(str(tmp_path / "unequal"), limits=limits, are_given=are_given, dtypes=dtypes)
+    assert_same_course(run_together(part, len(limits)), alone)
+    assert_order_is_as_promised(part, len(limits))
+
+
+def test_memory_that_is_short_on_one_process_halves_the_micro_batches_of_all(
+    tmp_path: Path, alone: Path
+) -> None:
+    part = Part(str(tmp_path / "narrow"), 4 * FIVE_A_STEP, fault="narrow")
+    assert_same_course(run_together(part, 2), alone)
+    assert_order_is_as_promised(replace(part, max_tokens=FIVE_A_STEP), 2)
 
 
 @SLOW
@@ -299,9 +358,32 @@ def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.Mo
         values += torch.tensor([0.0, 20.0])
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    with pytest.raises(UserError, match=r"the processes differ in steps \(40, 20\); use the same"):
-        Group(0, 2, CPU).check_same("steps", 40)
-    Group(0, 2, CPU).check_same("steps", 20)
+    with pytest.raises(
+        UserError, match=r"the processes differ in steps \(40, 20\); use the same s"
+    ):
+        Group(0, 2, CPU).check_same("steps", 40, "steps")
+    Group(0, 2, CPU).check_same("steps", 20, "steps")
+
+
+@pytest.mark.parametrize("overrides", [["training.seed=2"], ["training.patience=3"], []])
+def test_processes_that_would_make_different_artifacts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
+) -> None:
+    """Or the same one with other code."""
+    machine, sent = Machine(tmp_path, device="cpu"), list[torch.Tensor]()
+    theirs = Chain(load_recipe("demo", overrides), machine, "demo")
+    if not overrides:
+        theirs.code = {"train": {"training/": "0" * 16}}
+
+    def both_alike(values: torch.Tensor) -> None:
+        sent.append(values.clone())
+        values += values.flip(0)
+
+    monkeypatch.setattr("torch.distributed.all_reduce", both_alike)
+    train_stage.setup_of(theirs, Group(1, 2, CPU))
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
+    with pytest.raises(UserError, match=r"differ in the (artifact|code) .* same recipe, --set and"):
+        train_stage.setup_of(Chain(load_recipe("demo", []), machine, "demo"), Group(0, 2, CPU))
 
 
 VARIABLES = {

@@ -3,6 +3,7 @@
 import itertools
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,12 @@ from test_loop import ALONE, CPU, FLOAT32, config_of, corpus, model_of
 from torch import Tensor
 
 from nmtkit.errors import UserError
+from nmtkit.model.transformer import Transformer
+from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Backward, batch_losses
 from nmtkit.training.batches import Batch, micro_batches, pack, updates
 from nmtkit.training.distributed import Group
+from nmtkit.training.loss import Losses
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.setup import enough_memory
 from nmtkit.training.trainer import Trainer, Work, ahead
@@ -108,6 +112,42 @@ def test_short_memory_is_told_in_one_sentence(error: Exception) -> None:
         enough_memory(CPU, 75),
     ):
         raise error
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(999, 120), (40, 30), (17, 15)])
+def test_micro_batches_are_halved_until_they_fit(
+    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
+) -> None:
+    """And that is said once."""
+    said: list[str] = []
+    narrow_memory(monkeypatch, limit)
+    trainer = Trainer(model_of(), corpus(), config_of(), ALONE, FLOAT32, max_tokens=120)
+    trainer.rehearse(50, say=said.append)
+    assert trainer.max_tokens == expected
+    assert len(said) == (expected < 120)
+    for work in trainer.coming(3):
+        trainer.step(work)
+
+
+def test_one_pair_that_does_not_fit_is_told_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    narrow_memory(monkeypatch, 8)
+    trainer = Trainer(model_of(), corpus(), config_of(), ALONE, FLOAT32, max_tokens=120)
+    with pytest.raises(UserError, match=r"^cpu has too little memory"), enough_memory(CPU, 120):
+        trainer.rehearse(50)
+
+
+def narrow_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Let memory run out in a pass over more than `limit` tokens of a side."""
+    genuine = acceleration.batch_losses
+
+    def losses(model: Transformer, batch: Batch, *how: Any) -> Losses:
+        if max(len(batch.src), len(batch.tgt_out)) > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return genuine(model, batch, *how)
+
+    monkeypatch.setattr(acceleration, "batch_losses", losses)
 
 
 def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:
