@@ -183,11 +183,13 @@ class Trainer:
             longest = max(int(lengths[chosen].max()) for lengths in sides)
             octave = min(max(FIRST_OCTAVE, 1 << (longest - 1).bit_length()), largest)
             whole = max(self.config.src_tokens_per_update, self.config.tgt_tokens_per_update)
-            n = ceil(whole / self.max_tokens)
-            most = min(self.max_tokens, ceil(whole / (n + -n % factor)) + octave)
-            longest = max(octave, min(TILE, largest))
             mean_length = self._mean_length or LIKE * octave
-            capacity = Capacity.of(max(most, longest), longest, mean_length)
+            n = ceil(whole / self.max_tokens)
+            share = whole / (n + -n % factor)
+            room = ceil(share + min(octave, 3 * mean_length))  # since no cut is that even
+            longest = max(octave, min(TILE, largest))
+            most = max(min(self.max_tokens, room), longest)
+            capacity = Capacity.of(most, longest, mean_length)
         return micro_batches(self.pairs, chosen, self.max_tokens, capacity, factor), capacity
 
     def step(self, work: Work) -> Metrics:
