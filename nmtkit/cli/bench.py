@@ -32,6 +32,7 @@ Item = TypeVar("Item")
 
 PEAK_SECONDS = 1.0
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
+REHEARSED_STEPS = 1_000  # which have all shapes of rows that a GPU will meet
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 
@@ -87,7 +88,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
         trainer = setup.trainer(text.pairs, n_rows)
-        trainer.rehearse(1, say=progress.say)
+        trainer.rehearse(REHEARSED_STEPS, say=progress.say)
         steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
         for _ in range(UNTIMED_STEPS):
             next(steps)

@@ -38,14 +38,7 @@ from nmtkit.training.launch import launch
 from nmtkit.training.loop import Evaluate, train
 from nmtkit.training.memory import tokens_that_fit
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import (
-    SLACK,
-    Setup,
-    agreed,
-    beginning,
-    deterministic,
-    enough_memory,
-)
+from nmtkit.training.setup import Setup, agreed, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -113,13 +106,11 @@ def setup_of(chain: Chain, group: Group) -> Setup:
     most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
     max_tokens = machine.max_tokens
     if max_tokens is None:
-        # Each process gets a micro-batch of an update. But with the user's own maximum, dropout is
-        # the same on any number of processes.
-        if group.size > 1:
-            most = int(SLACK * most / group.size) + 1
         n_rows = model.rows_for(chain.expected_vocabulary())
         max_tokens = tokens_that_fit(device, model, n_rows, how)
-    return Setup(model, training, group, how, int(group.least(min(most, max_tokens))))
+    max_tokens = int(group.least(min(most, max_tokens)))
+    # With the user's own maximum, dropout is the same on any number of processes.
+    return Setup(model, training, group, how, max_tokens, shared=machine.max_tokens is None)
 
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:

@@ -17,9 +17,6 @@ from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.trainer import Trainer
 
-# How much larger a micro-batch is than a process's share of an update, so that all of it fits.
-SLACK = 1.05
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
 MAX_INT = 2**31 - 1
 
@@ -33,6 +30,7 @@ class Setup:
     group: Group
     acceleration: Acceleration
     max_tokens: int  # per side of a micro-batch
+    shared: bool  # whether each process gets as many micro-batches of an update
 
     def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
         """Return a trainer of a new model with `n_rows` rows of embeddings."""
@@ -41,7 +39,8 @@ class Setup:
             keep_freed_memory()
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(device)
-        return Trainer(model, pairs, self.training, self.group, self.acceleration, self.max_tokens)
+        how = self.acceleration, self.max_tokens, self.shared
+        return Trainer(model, pairs, self.training, self.group, *how)
 
 
 def agreed(how: Acceleration, group: Group) -> Acceleration:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, starmap
+from math import ceil
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +25,9 @@ from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
 
+FIRST_OCTAVE = 16  # of constant shapes; updates of shorter sentences are few
+TILE = 128  # tokens of a sentence that attention on a GPU computes at a time
+LIKE = 0.45  # least mean of like lengths over the octave: a half on the longer side
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
 
 # Work, learning rate, and numbers on their way to the host, with what tells that they are there.
@@ -54,9 +58,14 @@ class Trainer:
         group: Group,
         acceleration: Acceleration,
         max_tokens: int,
+        shared: bool = False,
     ) -> None:
-        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch."""
+        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch.
+
+        If `shared`, each process gets as many of an update, which then depend on their number.
+        """
         self.model, self.pairs, self.config, self.group = model, pairs, config, group
+        self.shared = shared
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
@@ -64,6 +73,9 @@ class Trainer:
             fused=True,
         )
         self._gradients = GradientSums(model, group)
+        self.n_ahead = 0 if group.device.type == "cpu" else 1  # steps that are queued meanwhile
+        usable = pairs.are_within(model.config.max_positions) & (config.batches == "random")
+        self._mean_length = float(pairs.tgt_lengths[usable].mean()) if usable.any() else 0.0
         self._compute_by(acceleration, max_tokens)
 
     def _compute_by(self, acceleration: Acceleration, max_tokens: int) -> None:
@@ -73,10 +85,6 @@ class Trainer:
         self.acceleration, self.max_tokens = acceleration, max_tokens
         accelerate(self.model, flash=acceleration.static)
         self.backward = Backward(self.model, self.config.label_smoothing, acceleration)
-        longest = self.model.config.max_positions
-        shape = Capacity.of(max(max_tokens, longest), longest)
-        self._capacity = shape if acceleration.static else None
-        self.n_ahead = 0 if self.group.device.type == "cpu" else 1  # steps that are queued meanwhile
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -103,13 +111,13 @@ class Trainer:
             RuntimeError: It fails on this device, with nothing left to do without.
         """
         asked, why = self._way, "another process"
-        while (hardest := self._hardest(n_steps, after)) is not None:
+        while hardest := self._hardest(n_steps, after):
             error = self._failure(hardest)
             is_short = self.group.any(error is not None and is_out_of_memory(error))
             if not self.group.any(error is not None):
                 break
             how = self.acceleration if is_short else self.acceleration.simpler()
-            if how is None or (is_short and len(hardest) == 1):
+            if how is None or (is_short and max(map(len, hardest.values())) == 1):
                 if error is not None:
                     raise error
                 return  # another process says why it ends
@@ -124,18 +132,18 @@ class Trainer:
     def _way(self) -> str:
         return f"{self.acceleration}, {self.max_tokens:,} tokens a side of a micro-batch"
 
-    def _hardest(self, n_steps: int, after: Progress) -> Ints | None:
-        """Return the pairs of the hardest micro-batch of the next `n_steps`."""
+    def _hardest(self, n_steps: int, after: Progress) -> dict[Capacity | None, Ints]:
+        """Return the pairs of the hardest micro-batch of the next `n_steps`, of each capacity."""
         squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
-        groups = (
-            group
-            for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES))
-            for group in micro_batches(self.pairs, update.pairs, self.max_tokens, self._capacity)
-        )
-        return max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
+        hardest: dict[Capacity | None, Ints] = {}
+        for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES)):
+            groups, capacity = self._cut(update.pairs)
+            groups.append(hardest.get(capacity, groups[0]))
+            hardest[capacity] = max(groups, key=lambda group: squares[group].sum())  # of attention
+        return hardest
 
-    def _failure(self, chosen: Ints) -> RuntimeError | MemoryError | None:
-        """Return how a pass over the `chosen` pairs fails, if it does; random numbers stay."""
+    def _failure(self, hardest: dict[Capacity | None, Ints]) -> RuntimeError | MemoryError | None:
+        """Return how a pass over such micro-batches fails, if it does; random numbers stay."""
         device = self.group.device
         self.model.train()
         # Adam's moments must fit too, and do not exist before its first step.
@@ -143,8 +151,8 @@ class Trainer:
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 _moments = [each.new_empty(2, *each.shape) for each in weights]
-                batch = pack(self.pairs, chosen, self._capacity).to(device)
-                self.backward.add(batch, 0.0).tolist()  # waits for the device
+                packed = (pack(self.pairs, group, which) for which, group in hardest.items())
+                self.backward.rehearse([batch.to(device) for batch in packed])
         except (RuntimeError, MemoryError) as error:
             return error
         return None
@@ -157,10 +165,10 @@ class Trainer:
             return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
 
-    def work_of(self, step: int, update: Update, max_tokens: int | None = None) -> Work:
-        """Pack this process's share of `update`, in smaller micro-batches if asked to."""
-        pairs, capacity, group = self.pairs, self._capacity, self.group
-        groups = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
+    def work_of(self, step: int, update: Update) -> Work:
+        """Pack this process's share of `update`."""
+        pairs, group = self.pairs, self.group
+        groups, capacity = self._cut(update.pairs)
         batches = [
             (micro_step, pack(pairs, groups[micro_step], capacity).to(group.device))
             for micro_step in range(group.rank, len(groups), group.size)
@@ -169,6 +177,24 @@ class Trainer:
             int(lengths[update.pairs].sum()) for lengths in (pairs.src_lengths, pairs.tgt_lengths)
         )
         return Work(step, update, src_tokens, tgt_tokens, batches)
+
+    def _cut(self, chosen: Ints) -> tuple[list[Ints], Capacity | None]:
+        """Return the micro-batches of an update, of all processes, and the capacity of each."""
+        capacity, factor = None, self.group.size if self.shared else 1
+        if self.acceleration.static:
+            sides = self.pairs.src_lengths, self.pairs.tgt_lengths
+            largest = self.model.config.max_positions
+            longest = max(int(lengths[chosen].max()) for lengths in sides)
+            octave = min(max(FIRST_OCTAVE, 1 << (longest - 1).bit_length()), largest)
+            whole = max(self.config.src_tokens_per_update, self.config.tgt_tokens_per_update)
+            mean_length = self._mean_length or LIKE * octave
+            n = ceil(whole / self.max_tokens)
+            share = whole / (n + -n % factor)
+            room = ceil(share + min(octave, 3 * mean_length))  # since no cut is that even
+            longest = max(octave, min(TILE, largest))
+            most = max(min(self.max_tokens, room), longest)
+            capacity = Capacity.of(most, longest, mean_length)
+        return micro_batches(self.pairs, chosen, self.max_tokens, capacity, factor), capacity
 
     def step(self, work: Work) -> Metrics:
         """Do one step, and wait for its end."""

@@ -13,7 +13,7 @@ from graphs import RecordedGraph, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
 from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
-from torch import Tensor, nn
+from torch import Tensor
 from torch._dynamo.utils import counters
 
 from nmtkit.decoding.torch_engine import TorchEngine
@@ -27,7 +27,7 @@ from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Pairs, micro_batches, pack, updates
+from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
@@ -40,6 +40,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
 ]
 MAX_TOKENS, LONGEST = 120, 9
+CAPACITY = Capacity.of(MAX_TOKENS, LONGEST, 15.0)  # for fewer sentences than an update has
+CAPTURED = Acceleration(static=True, captured=True)
 CUDA = torch.device("cuda")
 
 
@@ -77,9 +79,9 @@ def recorded_graphs(monkeypatch: pytest.MonkeyPatch, fused_kernel: None) -> list
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the compiler trace and differentiate as ever, but write no code: that takes long."""
-    genuine: Callable[..., None] = nn.Module.compile
+    genuine: Callable[..., Any] = torch.compile
     monkeypatch.setattr(
-        nn.Module, "compile", lambda self, **how: genuine(self, backend="aot_eager", **how)
+        torch, "compile", lambda what, **how: genuine(what, backend="aot_eager", **how)
     )
     counters.clear()
     yield
@@ -89,7 +91,7 @@ def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, list[Tensor]]:
     """The sums of an update's losses, and its gradients."""
     backward = Backward(model, 0.1, acceleration)
-    capacity = Capacity.of(MAX_TOKENS, LONGEST) if acceleration.static else None
+    capacity = CAPACITY if acceleration.static else None
     device = model.output_matrix.device
     group = Group(0, 1, device)
     sums = GradientSums(model, group)
@@ -102,6 +104,7 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
         pack(corpus(), chosen, capacity).to(device)
         for chosen in micro_batches(corpus(), update.pairs, MAX_TOKENS, capacity)
     ]
+    backward.rehearse(batches[:1])
     of_batches = [backward.add(batch, scale).cpu() for batch in batches]
     found = [parameter.grad for parameter in model.parameters()]
     return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]
@@ -132,16 +135,15 @@ def layers_of(
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=13))
 def test_batches_of_one_capacity_have_one_shape(lengths: list[tuple[int, int]]) -> None:
-    capacity = Capacity.of(MAX_TOKENS, LONGEST)
     src, tgt = (list(side) for side in zip(*lengths, strict=True))
     offsets = [np.cumsum([0, *side]) for side in (src, tgt)]
     ids = np.arange(4, 4 + max(map(sum, (src, tgt))), dtype=np.uint16)
     pairs = Pairs(ids, offsets[0], ids, offsets[1])
     chosen = np.lexsort((src, tgt))
-    plain, filled = pack(pairs, chosen), pack(pairs, chosen, capacity)
+    plain, filled = pack(pairs, chosen), pack(pairs, chosen, CAPACITY)
     assert [tuple(each.shape) for each in filled.tensors] == [
-        *3 * [(capacity.n_tokens,)],
-        *2 * [(capacity.n_sentences + 1,), (capacity.n_tokens,)],
+        *3 * [(CAPACITY.n_tokens,)],
+        *2 * [(CAPACITY.n_sentences + 1,), (CAPACITY.n_tokens,)],
     ]
     for row, real in ((filled.src, plain.src), (filled.tgt_in, plain.tgt_in)):
         assert torch.equal(row[: len(real)], real)
@@ -150,9 +152,9 @@ def test_batches_of_one_capacity_have_one_shape(lengths: list[tuple[int, int]]) 
     assert (filled.tgt_out[sum(tgt) :] == FILLER).all()
     for layout, side in ((filled.src_layout, src), (filled.tgt_layout, tgt)):
         assert layout.lengths[: len(side)].tolist() == [side[i] for i in chosen]
-        fillers = layout.lengths[len(side) :][: capacity.n_fillers]
+        fillers = layout.lengths[len(side) :][: CAPACITY.n_fillers]
         assert 1 <= fillers.min() <= fillers.max() <= layout.max_seqlen == LONGEST
-        assert (layout.lengths[len(side) + capacity.n_fillers :] == 0).all()
+        assert (layout.lengths[len(side) + CAPACITY.n_fillers :] == 0).all()
         assert (layout.positions < LONGEST).all()
 
 
@@ -184,7 +186,7 @@ def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="meta"):
         torch.ones((), device=meta).item()
     backward = Backward(model, 0.1, Acceleration(torch.bfloat16, static=True))
-    batch = pack(corpus(), np.arange(3), Capacity.of(MAX_TOKENS, LONGEST)).to(meta)
+    batch = pack(corpus(), np.arange(3), CAPACITY).to(meta)
     assert backward.add(batch, 0.1).device == meta
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -192,9 +194,10 @@ def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("fused_kernel", "without_code")
-def test_compiled_layers_are_two_graphs_whatever_the_number_of_layers() -> None:
+def test_what_is_compiled_is_four_graphs_whatever_the_number_of_layers() -> None:
+    """Those of an embedding, an encoder layer, a decoder layer, and the softmax of the loss."""
     assert_same_gradients(Acceleration(static=True, compiled=True), n_layers=3)
-    assert counters["stats"]["unique_graphs"] == 2
+    assert counters["stats"]["unique_graphs"] == 4
     assert not counters["graph_break"]
 
 
@@ -208,13 +211,19 @@ def test_compiled_code_changes_gradients_by_rounding_alone() -> None:
 # One graph
 
 
-def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
-    """Also in the first replay, before which the graph was captured."""
+def rehearsed(device: torch.device, how: Acceleration) -> tuple[Backward, Batch]:
+    """With dropout, and what it has rehearsed."""
     config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
     model = accelerate(Transformer(config, 23, how.dtype).to(device))
     GradientSums(model, Group(0, 1, device)).clear()
-    backward = Backward(model, 0.1, how)
-    batch = pack(corpus(), np.arange(10), Capacity.of(MAX_TOKENS, LONGEST)).to(device)
+    backward, batch = Backward(model, 0.1, how), pack(corpus(), np.arange(10), CAPACITY).to(device)
+    backward.rehearse([batch])
+    assert not any(each.grad.any() for each in model.parameters() if each.grad is not None)
+    return backward, batch
+
+
+def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
+    backward, batch = rehearsed(device, how)
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
@@ -225,13 +234,53 @@ def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> 
 
 
 def test_dropout_in_a_graph_follows_the_seed(recorded_graphs: list[RecordedGraph]) -> None:
-    assert_dropout_follows_the_seed(CPU, Acceleration(static=True, captured=True))
-    assert [graph.n_replays for graph in recorded_graphs] == [4]
+    assert_dropout_follows_the_seed(CPU, CAPTURED)
+    assert [graph.n_replays for graph in recorded_graphs] == [1 + 4]  # one is compared
 
 
 def test_a_graph_changes_no_gradient(recorded_graphs: list[RecordedGraph]) -> None:
-    assert_same_gradients(Acceleration(static=True, captured=True), n_layers=2)
-    assert [graph.n_replays for graph in recorded_graphs] == [2]  # one for each row
+    assert_same_gradients(CAPTURED, n_layers=2)
+    assert [graph.n_replays for graph in recorded_graphs] == [1 + 2]  # one for each row
+
+
+def test_each_capacity_has_a_graph(recorded_graphs: list[RecordedGraph]) -> None:
+    """One that was not rehearsed has none, and is computed all the same."""
+    capacities = [Capacity.of(MAX_TOKENS, LONGEST, mean_length) for mean_length in (6.0, 5.0, 4.0)]
+    batches = [pack(corpus(), np.arange(i, i + 8), each) for i, each in enumerate(capacities)]
+    expected, actual = layers_of(2), layers_of(2)
+    plain, backward = (
+        Backward(model, 0.1, how) for model, how in ((expected, Acceleration()), (actual, CAPTURED))
+    )
+    backward.rehearse(batches[:2])
+    for batch in batches:
+        sums = [each.add(batch, 0.1) for each in (plain, backward)]
+        torch.testing.assert_close(*sums, rtol=1e-6, atol=0.0)
+    for theirs, mine in zip(expected.parameters(), actual.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0.0, atol=1e-6)
+    first, second = recorded_graphs
+    assert first.n_replays == second.n_replays == 1 + 1
+    assert second.captured_in == (first.pool(), first.captured_in[1])  # one pool and stream
+
+
+@pytest.mark.usefixtures("recorded_graphs")
+@pytest.mark.parametrize("what", ["dropout", "gradient", "loss"])
+def test_graphs_that_differ_from_what_they_were_captured_from_are_refused(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = RecordedGraph.replay
+
+    def spoilt(graph: RecordedGraph) -> None:
+        if what == "dropout":
+            torch.manual_seed(99)
+        genuine(graph)
+        if what == "gradient":
+            genuine(graph)
+        if what == "loss":
+            graph.results[-1].mul_(1.01)
+
+    monkeypatch.setattr(RecordedGraph, "replay", spoilt)
+    with pytest.raises(RuntimeError, match="gradients are"):
+        rehearsed(CPU, CAPTURED)
 
 
 def assert_an_evaluation_moves_nothing(device: torch.device) -> None:
@@ -323,7 +372,7 @@ def assert_same_steps(ours: Trainer, theirs: Trainer) -> None:
         assert len(mine.batches) == len(other.batches)
 
 
-def compile_out_of_order(layer: nn.Module, **how: Any) -> None:
+def compile_out_of_order(layer: torch.nn.Module, **how: Any) -> None:
     layer._compiled_call_impl = None if how["disable"] else out_of_order
 
 

@@ -36,7 +36,7 @@ from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, p
 from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import GradientSums, Group, join
 from nmtkit.training.launch import MAX_RESTARTS, launch
-from nmtkit.training.loss import Losses
+from nmtkit.training.loss import Losses, Softmax
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.setup import Setup, enough_memory
 from nmtkit.training.trainer import Trainer, Work
@@ -132,10 +132,12 @@ def patient(patience: int) -> TrainingConfig:
 def after_passes(n_passes: int, do: Callable[[], None]) -> None:
     passes, genuine = itertools.count(), acceleration.batch_losses
 
-    def count(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+    def count(
+        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
+    ) -> Losses:
         if next(passes) == n_passes:
             do()
-        return genuine(model, batch, label_smoothing)
+        return genuine(model, batch, label_smoothing, softmax)
 
     acceleration.batch_losses = count
 
@@ -143,10 +145,12 @@ def after_passes(n_passes: int, do: Callable[[], None]) -> None:
 def narrow_memory() -> None:
     genuine = acceleration.batch_losses
 
-    def losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+    def losses(
+        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
+    ) -> Losses:
         if max(len(batch.src), len(batch.tgt_out)) > FIVE_A_STEP:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return genuine(model, batch, label_smoothing)
+        return genuine(model, batch, label_smoothing, softmax)
 
     acceleration.batch_losses = losses
 
