@@ -61,7 +61,7 @@ class Part:
     lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
     patience: int | None = None
     save_every_s: float = loop.SAVE_EVERY_S
-    n_ahead: int = 0
+    n_ahead: int | None = None
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""

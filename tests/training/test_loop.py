@@ -105,12 +105,13 @@ def run(
     evaluate: Evaluate = lambda _model: {"dev_sacrebleu": 12.5},
     say: Callable[[str], None] = lambda _sentence: None,
     save_every_s: float = loop.SAVE_EVERY_S,
-    n_ahead: int = 0,
+    n_ahead: int | None = None,
 ) -> Progress:
     """Train `model`; a stop is asked for in step `stop_after` of this run."""
     asked = iter(range(1, config.max_steps + 1))
     trainer = Trainer(model, pairs or corpus(), config, group, how, max_tokens)
-    trainer.n_ahead = n_ahead
+    if n_ahead is not None:
+        trainer.n_ahead = n_ahead
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
         return train(
