@@ -487,3 +487,21 @@ def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
         run(directory, model, config, how=each, group=Group(0, 1, device))
         curves.append([line["loss"] for line in losses(directory)])
     np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
+
+
+@pytest.mark.gpu
+def test_a_step_never_makes_the_host_wait_for_what_was_queued() -> None:
+    """But for the numbers of the step before, which an event tells of."""
+    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
+    model, group = layers_of(1, how.dtype, CUDA), Group(0, 1, CUDA)
+    trainer = Trainer(model, corpus(), config_of(), group, how, 75)
+    steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
+    for _ in range(3):  # compile and capture
+        next(steps)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = [next(steps) for _ in range(5)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [metrics.step for _, metrics, _ in found] == [4, 5, 6, 7, 8]
+    assert {asked for _, _, asked in found} == {None}

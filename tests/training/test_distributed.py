@@ -65,7 +65,7 @@ class Part:
     lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
     patience: int | None = None
     save_every_s: float = loop.SAVE_EVERY_S
-    n_ahead: int = 0
+    n_ahead: int | None = None
     limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
     are_given: bool = False  # by the users, or else by the memory of the devices
     dtypes: Sequence[str] = ()  # that the processes would take alone
