@@ -73,7 +73,7 @@ def test_a_failure_is_printed_and_is_the_exit_code(monkeypatch: pytest.MonkeyPat
 def test_losses_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for off, state in ((0.0, "held"), (0.01, "failed")):
         monkeypatch.setattr(command, "LOSSES", {1: command.LOSSES[1] + off})
-        assert command._demo(tmp_path).state == state
+        assert command.demo(tmp_path).state == state
 
 
 @pytest.mark.slow
