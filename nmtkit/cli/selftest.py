@@ -43,9 +43,8 @@ TOLERANCE = 1e-3  # float32 rounds otherwise on every processor
 MAX_SEEN = 200  # characters of an error
 
 
-State = Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
 Figures = Mapping[str, float]
-Seen = tuple[State, str, Figures]
+Seen = tuple[str, Figures]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Check:
     """One thing that was looked at."""
 
     what: str
-    state: State
+    state: Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
     seen: str
     figures: Figures = field(default_factory=dict)  # in `seen`, for machines
 
@@ -102,19 +101,10 @@ def checks(machine: Machine) -> Iterator[Check]:
 def attempt(what: str, look: Callable[[], Seen]) -> Check:
     """Make a check; one that raises has failed."""
     try:
-        return Check(what, *look())
+        return Check(what, "held", *look())
     except Exception as error:  # noqa: BLE001 - whatever it is
-        return failed(what, error)
-
-
-def failed(what: str, error: Exception) -> Check:
-    """Return the check that raised this."""
-    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
-
-
-def held(is_so: bool) -> State:
-    return "held" if is_so else "failed"
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
 
 
 def environment(machine: Machine) -> Iterator[Check]:

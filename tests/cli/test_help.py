@@ -26,7 +26,7 @@ OPTIONS = """
     --langpair --test-set --lowercase --metric --tsv --csv --jsonl --columns --tmx --opus-zip
     --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --tokenizer
     --aggressive-hyphens --normalize-punctuation --target --view --rows --show --keep --drafts
-    --yes --seconds --batch
+    --yes --seconds --batch --gpu --results
 """
 
 

@@ -67,7 +67,7 @@ def test_a_failure_is_printed_and_is_the_exit_code(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(command, "checks", lambda _: iter(CHECKS[:1]))
     result = RUNNER.invoke(cli.app, ["selftest", "--json"])
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == [{"what": "locks", "state": "held", "seen": "fine"}]
+    assert json.loads(result.stdout) == [vars(CHECKS[0])]
 
 
 def test_losses_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
