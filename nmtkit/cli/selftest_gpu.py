@@ -160,7 +160,7 @@ def _both_passes(attend: Callable[..., Tensor], qkv: Tensor, mask: PackedMask) -
     """Return what attention computes for (3, T, H, K), and the gradients of its inputs."""
     q, k, v = (each.requires_grad_() for each in qkv.clone())
     out = attend(q, k, v, mask)
-    return [out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
+    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
 
 
 def technique(device: torch.device, how: Acceleration, dropout: float) -> Seen:

@@ -12,6 +12,7 @@ from nmtkit.cli import results as command
 from nmtkit.cli.selftest import Check
 from nmtkit.errors import UserError
 from nmtkit.recipe_file import recipes_dir
+from nmtkit.reporting.show import Form
 
 RUNNER = CliRunner()
 OURS = recipes_dir() / "results"
@@ -111,7 +112,7 @@ def test_a_damaged_file_is_one_sentence_and_the_others_are_shown(
 ) -> None:
     (sent / name).write_text(content, encoding="utf-8", errors="surrogateescape")
     (sent / "z_b_c.json").write_text(json.dumps(CHECKS), encoding="utf-8")
-    command.show_results(command.Form(as_json=True))
+    command.show_results(Form(as_json=True))
     said = capsys.readouterr()
     assert len(said.err.removesuffix("\n").split("\n")) == 1
     assert name in said.err
