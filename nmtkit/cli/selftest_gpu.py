@@ -92,8 +92,8 @@ def connections() -> Seen:
     said = [f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of {SHARED}"]
     for asked in (("--query-gpu=driver_version", "--format=csv"), ("topo", "-m")):
         if command := shutil.which("nvidia-smi"):
-            printed = re.sub(r"\x1b\[\d*m", "", _printed(command, *asked)).split("\n\n")[0]
-            said += [" ".join(line.split()) for line in printed.split("\n")]
+            printed = re.sub(r"\x1b\[\d*m", "", _printed(command, *asked)).strip()
+            said += [" ".join(line.split()) for line in printed.split("\n\n")[0].split("\n")]
     return "; ".join(said), {"shared_gigabytes": shared}
 
 

@@ -70,6 +70,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (accelerate, acceleration):
         monkeypatch.setattr(module, "has_flash_attention", lambda *_: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attend)
+    monkeypatch.setattr(command, "MAX_TOKENS", 256)
 
 
 @pytest.fixture
