@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machine": {"errors"},
     "schema": {"errors"},
     "recipe": {"schema", "languages", "sources", "errors"},
-    "recipe_file": {"schema", "recipe", "sources", "errors"},
+    "recipe_file": {"schema", "recipe", "sources", "files", "errors"},
     "study": {"schema", "recipe", "recipe_file", "errors"},
     "files": {"errors"},
     "store": {"files", "errors"},

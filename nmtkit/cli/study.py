@@ -67,7 +67,6 @@ def study(
     ] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Run variants of a recipe, such as Table 3, and show their table."""
     keep_finished_work()
     loaded = load_study(name)
     chains = chains_of(loaded, machine, overrides or [])
