@@ -59,15 +59,11 @@ def report(
         bool, typer.Option("--results", help="Show what was reached by whom, in one table.")
     ] = False,
 ) -> None:
-<<<<<<< HEAD
-    """Write a report of all runs: a page, tables and charts."""
     if results:
         show_results(form)
         return
     if form != Form():
         raise UserError("--json and --table are for `nmtkit report --results`; leave them out")
-=======
->>>>>>> main
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")

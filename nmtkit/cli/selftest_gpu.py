@@ -181,6 +181,8 @@ def _of_seeds(device: torch.device, how: Acceleration, dropout: float) -> Tensor
     setup = Setup(recipe.model, recipe.training, Group(0, 1, device), how, MAX_TOKENS)
     trainer = setup.trainer(text.pairs, recipe.model.rows_for(text.n_tokens))
     trainer.rehearse(1)
+    if trainer.acceleration != how:
+        raise UserError(f"{how} fails, and {trainer.acceleration} does not")
     (work,) = trainer.coming(1)
     found = []
     for seed in (1, 1, 2):
@@ -271,7 +273,8 @@ def _printed(*command: str) -> str:
 
 
 def lost_process(folder: Path, options: list[str]) -> Seen:
-    """Kill the last process of a training, and wait until its steps go on."""
+    """Kill the last process of a new training, and wait until its steps go on."""
+    shutil.rmtree(folder / "train")
     command, nowhere = _train(folder, 100_000, options), subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
         try:
