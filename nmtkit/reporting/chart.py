@@ -82,14 +82,10 @@ class Chart:
 
     # Places
 
-    @property
-    def _bottom(self) -> float:
-        return TOP + self.plot
-
     @cached_property
     def _y(self) -> "_Scale":
         values = [value for each in self.series for _, value in each.points]
-        return _scale(self.y, values, self._bottom, TOP, n_ticks=5, is_round=True)
+        return _scale(self.y, values, TOP + self.plot, TOP, n_ticks=5, is_round=True)
 
     @cached_property
     def _x(self) -> "_Scale":
@@ -116,7 +112,7 @@ class Chart:
 
     @property
     def _axis_end(self) -> float:
-        return self._bottom + LINE * (1 + bool(self.x.name)) + 2
+        return self._y.start + LINE * (1 + bool(self.x.name)) + 2
 
     @cached_property
     def _label_boxes(self) -> list[tuple[str, Box, Point]]:
@@ -134,7 +130,7 @@ class Chart:
                 lefts = [x + 7] if x + 7 + width <= self.width else []
                 lefts += [x - 7 - width] if x - 7 - width >= self._x.start else []
                 tops = sorted(
-                    range(0, round(self._bottom) - 11, 3), key=lambda top: abs(top + 6 - y)
+                    range(0, round(self._y.start) - 11, 3), key=lambda top: abs(top + 6 - y)
                 )
                 below = count(round(self._legend_end) + 4, 12)
                 boxes = (

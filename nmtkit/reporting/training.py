@@ -79,7 +79,8 @@ class Curves:
         is_early = state == "finished" and step < self._max_steps
         advice = ": dev was no longer better." if is_early else ADVICE[state]
         parts = [Part("curves", "Curves", charts=self.charts())]
-        if samples := self.samples[:: 1 + len(self.samples) // MAX_SAMPLES]:
+        samples = self.samples[:: 1 + len(self.samples) // MAX_SAMPLES]
+        if samples and self._dev:  # which has no evaluation without a finite perplexity
             title = f"greedy translations by the model of step {self._dev[-1][0]:,}"
             groups = [
                 [(str(n), *row) for row in zip(OF_SAMPLE, sample, strict=True)]

@@ -106,7 +106,8 @@ def test_many_steps_are_few_points_whose_means_are_exact() -> None:
 @pytest.mark.parametrize("value", [None, "x", math.nan, [], {}, True])
 def test_numbers_that_are_missing_or_damaged_are_left_out(value: object) -> None:
     names = ("nll", "learning_rate", "gradient_norm", "dev_perplexity", "dev_sacrebleu")
-    curves = curves_of([line(1), line(2, **dict.fromkeys(names, value)), line(3)])
+    lines = [line(1), line(2, **dict.fromkeys(names, value)), line(3)]
+    curves = curves_of(lines, SAMPLES)
     assert len(points(curves, "loss")) == (3 if value is True else 2)
     assert "nan" not in curves.render("running", NOW)
 

@@ -89,6 +89,8 @@ def test_tables_have_headers_with_a_scope_and_text_its_direction(root: Element) 
         named = {"col"} if any(table.all("thead")) else set()
         assert {"row"} | named <= {header.attributes["scope"] for header in headers}
         assert all(header.text for header in headers)
+    regions = [each for each in root.all("div") if each.attributes.get("role") == "region"]
+    assert all(each.attributes["aria-label"] for each in regions)
     texts = [each for each in root.all("th") if each.text == visible(HOSTILE)]
     assert len(texts) > 20
     assert {each.attributes.get("dir") for each in texts if "rowspan" not in each.attributes} == {

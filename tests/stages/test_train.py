@@ -115,7 +115,6 @@ def test_curves_are_beside_the_artifact(tmp_path: Path, capsys: pytest.CaptureFi
     page = made.with_suffix(".html")
     assert f"train: curves are in {page}; reload" in capsys.readouterr().err
     text = page.read_text(encoding="utf-8")
-    assert "of 1</dd>" in text
-    assert "<b>Finished</b>, step 1 of 1." in text
-    assert "Greedy translations by the model of step 1." in text
+    assert "Finished, step 1 of 1." in text
+    assert "greedy translations by the model of step 1<" in text
     assert not any(path.suffix == ".html" for path in made.rglob("*"))
