@@ -274,7 +274,7 @@ def _printed(*command: str) -> str:
 
 def lost_process(folder: Path, options: list[str]) -> Seen:
     """Kill the last process of a new training, and wait until its steps go on."""
-    shutil.rmtree(folder / "train")
+    shutil.rmtree(folder / "train", ignore_errors=True)
     command, nowhere = _train(folder, 100_000, options), subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
         try:
