@@ -254,8 +254,10 @@ def train_demo(folder: Path, options: list[str], expected: Figures, most: float)
 
 
 def _train(folder: Path, n_steps: int, options: list[str]) -> list[str]:
-    how = [f"--set=training.max_steps={n_steps}", "--set=averaging.n_checkpoints=1"]
-    return _nmtkit("train", "demo", f"--runs-dir={folder}", *how, *options)
+    counts = {"max_steps": n_steps, "checkpoint_every_steps": 10, "keep_checkpoints": n_steps // 10}
+    how = [f"--set=training.{key}={value}" for key, value in counts.items()]
+    how += [f"--set=averaging.n_checkpoints={n_steps // 10}", f"--runs-dir={folder}"]
+    return _nmtkit("train", "demo", *how, *options)
 
 
 def _nmtkit(*arguments: str) -> list[str]:
@@ -275,7 +277,7 @@ def _printed(*command: str) -> str:
 def lost_process(folder: Path, options: list[str]) -> Seen:
     """Kill the last process of a new training, and wait until its steps go on."""
     shutil.rmtree(folder / "train", ignore_errors=True)
-    command, nowhere = _train(folder, 100_000, options), subprocess.DEVNULL
+    command, nowhere = _train(folder, 10 * EARLY, options), subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
         try:
             _wait_for_step(EARLY, folder, process)

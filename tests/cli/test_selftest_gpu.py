@@ -55,7 +55,9 @@ def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -
     for each in others:
         assert {*each} == {*first}
         early = [name for name in first if int(name.removeprefix("loss_")) <= 20]
-        assert [each[name] for name in early] == pytest.approx([first[name] for name in early])
+        assert [each[name] for name in early] == pytest.approx(
+            [first[name] for name in early], rel=1e-4
+        )
     assert 0 < found["kill -9, 3 x cpu"]["figures"]["seconds"] < 120
     assert not list(tmp_path.iterdir())
     assert all(what in ended.stderr for what in found)  # told while it runs
