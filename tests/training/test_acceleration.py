@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from graphs import RecordedGraph, record_graphs
+from graphs import RecordedGraph, attend, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
 from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
@@ -43,23 +43,6 @@ MAX_TOKENS, LONGEST = 120, 9
 CAPACITY = Capacity.of(MAX_TOKENS, LONGEST, 15.0)  # for fewer sentences than an update has
 CAPTURED = Acceleration(static=True, captured=True)
 CUDA = torch.device("cuda")
-
-
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: int, window_size: Any
-) -> Tensor:
-    """What `varlen_attn` promises, by a mask over the whole rows (T, H, D)."""
-    assert cu_q.dtype == cu_k.dtype == torch.int32
-    places = [torch.arange(len(row)) for row in (q, k)]
-    of_q, of_k = (
-        torch.bucketize(place, offsets[1:], right=True)
-        for place, offsets in zip(places, (cu_q, cu_k), strict=True)
-    )
-    mask = of_q[:, None] == of_k
-    if window_size == (-1, 0):
-        mask = mask & (places[0][:, None] >= places[1])
-    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~mask, -torch.inf).softmax(-1), v)
 
 
 @pytest.fixture
