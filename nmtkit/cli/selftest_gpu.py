@@ -178,7 +178,7 @@ def _of_seeds(device: torch.device, how: Acceleration, dropout: float) -> Tensor
     """Return the loss and the norm of the gradient for the seeds 1, 1 and 2 (3, 2)."""
     recipe = load_recipe("demo", [f"model.dropout={dropout}"])
     text = text_of(Chain(recipe, Machine(Path()), "demo", []))
-    setup = Setup(recipe.model, recipe.training, Group(0, 1, device), how, MAX_TOKENS)
+    setup = Setup(recipe.model, recipe.training, Group(0, 1, device), how, MAX_TOKENS, shared=False)
     trainer = setup.trainer(text.pairs, recipe.model.rows_for(text.n_tokens))
     trainer.rehearse(1)
     if trainer.acceleration != how:
