@@ -1,9 +1,12 @@
 """What is shown to the user without a traceback."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from nmtkit.visible import visible
+
+Say = Callable[[str], None]  # shows a sentence
+Advance = Callable[[int], None]  # counts more units of work as done
 
 
 class UserError(Exception):

@@ -12,14 +12,14 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from nmtkit.errors import UserError, shown
+from nmtkit.errors import Say, UserError, shown
 
 SEAL = "sha256"  # the key of the hash of a file's other keys
 # Maximum size of a record: enough for the manifest of a training that keeps 3,000 checkpoints.
@@ -80,8 +80,11 @@ def canonical_json(value: object) -> str:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write `value` to `path` as canonical JSON."""
     path.write_text(canonical_json(value), encoding="utf-8", newline="\n")
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,9 +140,12 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+    return digest_of(path, "sha256")
+
+
+def digest_of(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 # Locks
@@ -152,7 +158,7 @@ def locked(
     *,
     note: Mapping[str, Any] | None = None,
     shared: bool = False,
-    say: Callable[[str], None] | None = None,
+    say: Say | None = None,
 ) -> Iterator[None]:
     """Hold the lock file `path`; the system releases it when the process ends, however it ends.
 
@@ -178,7 +184,6 @@ def locked(
 
 
 def holder_of(lock: Path) -> str | None:
-    """Return the process that holds the lock, if there is one."""
     try:
         with lock.open(encoding="utf-8") as file:
             return None if _try_lock(file, fcntl.LOCK_SH) else _first_line(file)

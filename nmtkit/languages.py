@@ -63,7 +63,6 @@ class Language:
 
     @property
     def is_spaced(self) -> bool:
-        """Return whether it is written with spaces between words."""
         return _UNSPACED.fullmatch(self.script) is None
 
     @property

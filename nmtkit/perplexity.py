@@ -10,8 +10,6 @@ MAX_EXPONENT = 700  # of a float
 def perplexity_of(nll: float, n_tokens: int) -> float:
     """Return exp of the mean negative log-likelihood of tokens, at most `MAX_PERPLEXITY`.
 
-    Args:
-        nll: Summed over the tokens, in nats. If it is NaN, so is the perplexity.
-        n_tokens: Their number. Of no tokens, the perplexity is 1.
+    `nll` is summed over the tokens, in nats. Of NaN the perplexity is NaN, and of no tokens 1.
     """
     return min(math.exp(min(nll / max(1, n_tokens), MAX_EXPONENT)), MAX_PERPLEXITY)

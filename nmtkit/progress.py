@@ -78,7 +78,6 @@ class Task:
 
 @contextmanager
 def task(name: str, *, unit: str, total: int | None = None) -> Iterator[Task]:
-    """Show the progress of the work in the `with` block."""
     if not console.is_terminal:
         plain = Task(name, total, unit, None)
         yield plain

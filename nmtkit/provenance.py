@@ -1,6 +1,5 @@
 """Where a result comes from: the recipe, as it was named, and the checkout that ran it."""
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -10,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from nmtkit.errors import UserError
-from nmtkit.files import Record
+from nmtkit.files import Record, sha256_of
 from nmtkit.recipe_file import recipe_path
 
 # The parts of a checkout that a result depends on.
@@ -38,7 +37,7 @@ def provenance(name: str, command: str, overrides: Sequence[str]) -> Provenance:
     """Return the provenance of what this process makes from the recipe `name`, named `command`."""
     try:
         path = recipe_path(command)
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = sha256_of(path)
     except (UserError, OSError):  # it was moved since it was read
         path, sha256 = Path(command), None
     commit, clean = _checkout()

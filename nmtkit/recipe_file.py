@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from nmtkit.errors import UserError, shortened
+from nmtkit.files import DamagedError, read_utf8
 from nmtkit.recipe import DecodingConfig, Recipe
 from nmtkit.schema import Section, did_you_mean, sections_with
 from nmtkit.sources.kinds import KINDS
@@ -30,7 +31,6 @@ def recipes_dir() -> Path:
 
 
 def bundled_recipes() -> list[Path]:
-    """Return the files of the recipes that come with nmtkit, sorted by name."""
     return sorted(recipes_dir().glob("*.toml"))
 
 
@@ -61,7 +61,6 @@ def override_decoding(
 
 
 def recipe_path(name_or_path: str) -> Path:
-    """Return the file of a recipe by bare name or by path."""
     return find_file("recipe", name_or_path, bundled_recipes(), "`nmtkit recipes` lists those")
 
 
@@ -82,15 +81,10 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read the tables of a recipe or of a study."""
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise UserError(f"{path} is not a recipe: it has more than {MAX_BYTES:,} bytes")
     try:
-        return _parse(content.decode("utf-8").removeprefix("\ufeff"))
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{error.object[error.start]:02x} at offset {error.start:,}"
-        raise UserError(f"{path} is not UTF-8 text: {byte}; save it as UTF-8") from None
+        return _parse(read_utf8(path, MAX_BYTES).removeprefix("\ufeff"))
+    except DamagedError as error:
+        raise UserError(f"{error.reason}; give the TOML of a recipe, saved as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not valid TOML: {error}; fix the file") from None
 

@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt
 
 from nmtkit import __version__, files
-from nmtkit.errors import shown
+from nmtkit.errors import Say, shown
 from nmtkit.files import DRAFT, SEAL, DamagedError, Record, damaged, locked
 
 MANIFEST = "manifest.json"
@@ -98,7 +98,6 @@ class Store:
         return self.folder / kind / fingerprint
 
     def draft_place(self, kind: str, fingerprint: str) -> Path:
-        """Return the path of the artifact's draft."""
         return self.place(kind, fingerprint).with_suffix(DRAFT)
 
     def find(self, kind: str, fingerprint: str) -> Artifact | None:
@@ -130,7 +129,7 @@ class Store:
         kind: str,
         fingerprint: str,
         note: Mapping[str, Any] | None = None,
-        say: Callable[[str], None] | None = None,
+        say: Say | None = None,
     ) -> AbstractContextManager[None]:
         """Keep other processes from making the same; the lock file says of it what is in `note`."""
         place = self.place(kind, fingerprint)
@@ -139,7 +138,6 @@ class Store:
         return locked(place.with_suffix(".lock"), what, note=note, say=say)
 
     def holder(self, kind: str, fingerprint: str) -> str | None:
-        """Return the process that is making the artifact, if there is one."""
         return files.holder_of(self.place(kind, fingerprint).with_suffix(".lock"))
 
     @contextmanager
@@ -163,7 +161,7 @@ class Store:
         *,
         resume: bool = False,
         note: Mapping[str, Any] = {},
-        say: Callable[[str], None] | None = None,
+        say: Say | None = None,
     ) -> Iterator[Path]:
         """Provide a folder to write the artifact to, locked; `resume` keeps what is in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -330,7 +328,6 @@ def strays(path: Path, names: Iterable[str]) -> list[str]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of nmtkit, Python and the libraries."""
     libraries = ("torch", "numpy", "sacremoses", "sentencepiece", "sacrebleu", "safetensors")
     return {
         "python": platform.python_version(),

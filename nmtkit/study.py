@@ -69,7 +69,6 @@ class Study(Section):
 
 
 def bundled_studies() -> list[Path]:
-    """Return the files of the studies that come with nmtkit, sorted by name."""
     return sorted((recipes_dir() / "studies").glob("*.toml"), key=lambda path: path.stem)
 
 

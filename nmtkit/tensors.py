@@ -22,7 +22,6 @@ def read_header(path: Path) -> dict[str, tuple[str | int, ...]]:
 
 
 def load_tensors(path: Path) -> "dict[str, Tensor]":
-    """Read a safetensors file."""
     from safetensors.torch import load_file
 
     try:

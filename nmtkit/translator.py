@@ -29,16 +29,13 @@ class Translator(lines.Translator):
         beam_size: int | None = None,
         length_penalty: float | None = None,
     ) -> None:
-        """Open a bundle and load its model.
+        """Open the folder of a bundle, or of several that form an ensemble, and load the model.
 
         Args:
-            bundle: The folder.
-            others: Those of the other models of an ensemble. The probabilities are averaged; the
-                decoding settings are those of the first.
+            others: The probabilities are averaged; the decoding settings are those of the first.
             device: auto, cpu, cuda, cuda:1, ...
             engine: What runs the model, as `load_engine` says. With torch, the translation of a
                 line does not depend on the lines beside it; with CTranslate2 it may, by rounding.
-            dtype: The precision that it computes in.
             beam_size: In place of the bundle's.
             length_penalty: The paper's alpha, in place of the bundle's.
 

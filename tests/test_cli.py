@@ -175,7 +175,6 @@ def test_options_that_do_not_go_together_are_refused_by_name(typed: str, named: 
         "train demo --processes 0",
         "prepare demo --workers 1025",
         "export b e --format onnx",
-        "import m b --codes c --langpair en-de --tokenizer spacy",
         "score a b --lang de --metric f1",
         "new mine --vocabulary words",
         "bench train demo --seconds inf",

@@ -24,7 +24,7 @@ from models import tiny
 from packed import tarred, zipped
 
 from nmtkit.corpus.linearized import linearize, read_back
-from nmtkit.corpus.store import Ids, IdsWriter, pack
+from nmtkit.corpus.store import Ids, ids_writer, pack
 from nmtkit.corpus.subword import BpeSubword
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
@@ -172,7 +172,7 @@ def _readers(folder: Path) -> dict[str, Reader]:
     """All readers, with files that they read without complaint."""
     demo = (recipes_dir() / "demo.toml").read_bytes()
     study = (recipes_dir() / "studies" / "table-3-multi30k.toml").read_bytes()
-    with IdsWriter(folder / "x.src", 300) as writer:
+    with ids_writer(folder / "x.src", 300) as writer:
         writer.append(pack([[5, 6, 2], [2], [299, 2]], 300))
     ids = {path.name: path.read_bytes() for path in folder.iterdir()}
     bundle = publish_bundle(folder / "b", tiny())

@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machine": {"errors"},
     "schema": {"errors"},
     "recipe": {"schema", "languages", "sources", "errors"},
-    "recipe_file": {"schema", "recipe", "sources", "errors"},
+    "recipe_file": {"schema", "recipe", "sources", "files", "errors"},
     "study": {"schema", "recipe", "recipe_file", "errors"},
     "files": {"errors"},
     "store": {"files", "errors"},
@@ -368,12 +368,12 @@ def test_no_function_is_too_long_to_read() -> None:
 
 
 def test_the_documents_are_short() -> None:
-    """A measurement goes to pipelines/results/, an option to COMMANDS.md."""
+    """A measurement goes to pipelines/results/, an option to COMMANDS.md, a change to its log."""
     words = {
         str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").split())
         for folder in ("", "data", "nmtkit", "pipelines", "tests")
         for path in (ROOT / folder).glob("**/*.md" if folder else "*.md")
-        if path.name != "COMMANDS.md" and path.parent.name != "results"
+        if path.name not in ("COMMANDS.md", "CHANGELOG.md") and path.parent.name != "results"
     }
     assert words["README.md"] <= 1_200
     assert sum(words.values()) <= 8_000, words

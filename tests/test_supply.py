@@ -1,7 +1,10 @@
 """The pins, their hashes, and what `make install` does with both."""
 
 import re
+import tomllib
 from pathlib import Path
+
+import nmtkit
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,3 +45,22 @@ def test_installing_takes_nothing_without_a_hash_but_torch() -> None:
         "-c constraints.txt torch",
         "--no-deps --no-build-isolation -e .",
     ]
+
+
+def test_an_image_has_all_that_the_wheel_is_made_of() -> None:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, wheel = pyproject["project"], pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*project["license-files"], project["readme"], *wheel["packages"]}
+    needed |= {*wheel["force-include"], "pyproject.toml", "requirements.lock"}
+    copied = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    assert {name.removeprefix("!") for name in copied if name.startswith("!")} == needed
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "--no-deps --require-hashes -r requirements.lock" in dockerfile
+    assert (ROOT / "nmtkit" / "py.typed").exists()
+
+
+def test_this_version_is_in_the_changelog_and_the_citation() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {nmtkit.__version__} (" in changelog
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {nmtkit.__version__}\n" in citation

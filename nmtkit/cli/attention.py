@@ -115,7 +115,6 @@ def attention(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Draw what a bundle attends to, as the paper's Figures 3 to 5."""
     from nmtkit.translator import Translator
 
     if view and svg is None:

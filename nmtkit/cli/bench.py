@@ -1,7 +1,4 @@
-"""How fast this machine trains, translates and computes the layer types of Table 1.
-
-Dimensions: a sentence of n positions, width d.
-"""
+"""How fast this machine trains and translates."""
 
 import resource
 import time
@@ -13,17 +10,13 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from rich.filesize import decimal
-from torch import Tensor, nn
 
 from nmtkit import progress
 from nmtkit.cli.trial import text_of
 from nmtkit.corpus.chunks import call_apart, read_chunks
 from nmtkit.decoding.bundle import open_bundle
-from nmtkit.fast.accelerate import fast_attention
-from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
-from nmtkit.model.attention import window_of
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe import DecodingConfig
 from nmtkit.reporting.cost import device_name
@@ -36,18 +29,12 @@ from nmtkit.translator import load_engine
 
 Facts = dict[str, Any]
 Item = TypeVar("Item")
-Layer = tuple[Callable[[Tensor], Tensor], Sequence[Tensor]]  # and its parameters
 
 PEAK_SECONDS = 1.0
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
 REHEARSED_STEPS = 1_000  # which have all shapes of rows that a GPU will meet
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
-RECURRENT, CONVOLUTIONAL = "recurrent (LSTM)", "convolutional"
-LAYER_TYPES = ("self-attention", RECURRENT, CONVOLUTIONAL, "self-attention, restricted")
-HEAD_WIDTH = 64  # as in the paper's models: wider layers have more heads
-KERNEL = 3  # positions of a convolution
-NEIGHBOURHOOD = 64  # positions that restricted self-attention sees
 
 
 def apart(measure: Callable[[Item], Facts], item: Item, *, if_killed: str) -> Facts:
@@ -163,38 +150,3 @@ def translation_speed(
         "tokens_per_second": n / seconds,
         "load_seconds": load_seconds,
     }
-
-
-def layer_of(name: str, x: Tensor) -> Layer:
-    """Return a layer for inputs like `x` (n, d). Attention has no projections: Equation 1."""
-    n, d = x.shape
-    if name == RECURRENT:
-        lstm = nn.LSTM(d, d).to(x)
-        return lambda x: lstm(x)[0], [*lstm.parameters()]
-    if name == CONVOLUTIONAL:
-        convolution = nn.Conv1d(d, d, KERNEL, padding="same").to(x)
-        return lambda x: convolution(x.mT).mT, [*convolution.parameters()]
-    layout = PackedLayout.of_lengths([n]).to(x.device)
-    neighbourhood = None if name == "self-attention" else NEIGHBOURHOOD
-    mask = PackedMask(layout, layout, window_of(causal=False, neighbourhood=neighbourhood))
-
-    def attention(x: Tensor) -> Tensor:
-        heads = x.reshape(n, -1, HEAD_WIDTH).transpose(0, 1)
-        return fast_attention(heads, heads, heads, mask).transpose(0, 1).reshape(n, d)
-
-    return attention, []
-
-
-def seconds_of(name: str, n: int, d: int, device: torch.device, limit: float) -> float:
-    """Return the time of the fastest pass, forward and backward, of two or more in `limit` s."""
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    x = torch.randn(n, d, device=device, dtype=dtype, requires_grad=True)
-    layer, parameters = layer_of(name, x)
-    grad, taken = torch.randn_like(x), list[float]()  # the first of which does not count
-    while len(taken) < 3 or sum(taken[1:]) < limit:
-        begin = time.perf_counter()
-        torch.autograd.grad(layer(x), [x, *parameters], grad)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        taken.append(time.perf_counter() - begin)
-    return min(taken[1:])

@@ -36,7 +36,6 @@ def bench_train(
     overrides: Overrides = None,
     seconds: Seconds = 30.0,
 ) -> None:
-    """Measure training: target tokens/s, MFU, memory."""
     chains = [chain_of(recipe, overrides, machine) for recipe in recipes]
     from nmtkit.cli.bench import apart, speed_grid, training_speed
 

@@ -14,21 +14,19 @@ from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import TestSet, check_length, own_test_set
+from nmtkit.cli.score import TestSet, check_length, own_test_set, score_lines
 from nmtkit.errors import UserError
-from nmtkit.evaluation.bleu import count_scores
-from nmtkit.evaluation.bracket_f1 import BracketF1, bracket_f1
-from nmtkit.evaluation.plain_text import warnings
+from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import translated_sets
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import OtherCode, all_of, code_note
+from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.code import marked as with_code
-from nmtkit.reporting.document import Part
+from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.page import TEMPLATES, replace_page
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.stages.chain import Chain
@@ -71,7 +69,6 @@ def compare(
     src: Src = None,
     html: Html = None,
 ) -> None:
-    """Compare systems: BLEU, significance, largest differences."""
     systems, common = _systems(names, machine, test_set, references or [], lang)
     lines = next((system.src for system in systems if system.src), None)
     if src is not None:
@@ -85,7 +82,7 @@ def compare(
         differences = Part("differences", "Differences", "" if largest else "None.", table=largest)
         parts = [Part("scores", "Scores", table=scores, notes=notes), differences]
         whole = Part("compare", "nmtkit compare", f"Systems on {common.name}", parts=parts)
-        replace_page(html, TEMPLATES.get_template("document.html.j2").render(document=whole))
+        replace_page(html, page_of(whole))
         progress.say(f"compare: wrote {html}")
     shown_here = _differences_grid(comparison, ON_TERMINAL)
     show(form, comparison, [scores, *notes, *([shown_here] if shown_here else [])])
@@ -159,27 +156,20 @@ def _compare(
     """Return what `--json` prints, of which tables and pages are made."""
     lowercase = systems[0].lowercase
     hyps, references = [system.hyps for system in systems], common.references
-    metrics: list[Metric]
-    if common.is_of_trees:
-        metrics = [BracketF1()]
-        scores = [{"bracket_f1": bracket_f1(each, references[0])} for each in hyps]
-    else:
+    metrics: list[Metric] = [BracketF1()]
+    if not common.is_of_trees:
         metrics = translation_metrics(common.lang, lowercase=lowercase)
-        scores = [
-            count_scores(each, *references, lang=common.lang, lowercase=lowercase) for each in hyps
-        ]
-        for system in systems:
-            for warning in warnings(system.hyps, references):
-                progress.say(f"compare: {system.name}: {warning}")
     found: list[dict[str, Any]] = [
         {
             "name": system.name,
             "identical": system.hyps == hyps[0],  # line by line
-            "scores": score,
+            "scores": score_lines(
+                f"compare: {system.name}", system.hyps, common, lowercase=lowercase
+            ),
             "tests": {},
             "other_code": system.other_code,
         }
-        for system, score in zip(systems, scores, strict=True)
+        for system in systems
     ]
     for test in TESTS:
         progress.say(f"compare: {test.replace('_', ' ')}")
@@ -227,8 +217,7 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
     systems, test_set = comparison["systems"], comparison["test_set"]
     first = systems[0]
     rows: list[Row] = []
-    note = code_note(all_of(*(system["other_code"] for system in systems)))
-    hows = [f"note: {note}"] if note else []
+    notes = code_notes(*(system["other_code"] for system in systems))
     for metric in first["tests"]["paired_bootstrap"]:
         name = SCORE_NAMES[metric]
         found = (system["tests"]["paired_bootstrap"] for system in systems)
@@ -240,17 +229,17 @@ def _results(comparison: Mapping[str, Any]) -> tuple[Grid, list[str]]:
                 for system in systems
             )
             rows.append((f"{name}, p of {of_test}", *values))
-            hows.append(f"{name}, {of_test}: {of_first[metric]['signature']}")
+            notes.append(f"{name}, {of_test}: {of_first[metric]['signature']}")
     for key, name in SCORE_NAMES.items():
         if kind_of(key) in UNTESTED and kind_of(key) in first["scores"]:
             rows.append((name, *(shown(system["scores"], key) for system in systems)))
-            hows += [f"{name}: {how_counted(score)}"] if (score := first["scores"].get(key)) else []
     rows.append((f"{rows[0][0]} against the first", "", *(_verdict(e, first) for e in systems[1:])))
     title = f"{test_set['name']}, {test_set['lines']:,} lines"
     columns = ("score", *(with_code(each["name"], each["other_code"]) for each in systems))
-    hows.append(f"sha256 of the reference: {test_set['sha256']}")
-    hows.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
-    return Grid.of(title, columns, rows, 1), hows
+    notes += hows([first["scores"]], UNTESTED)
+    notes.append(f"sha256 of the reference: {test_set['sha256']}")
+    notes.append(f"seed of the tests: {comparison['seed']} (SACREBLEU_SEED)")
+    return Grid.of(title, columns, rows, 1), notes
 
 
 def _verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:

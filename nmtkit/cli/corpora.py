@@ -19,7 +19,6 @@ COLUMNS = ("corpus", "pairs", "size", "state", "hash")
 
 @command("nmtkit corpora", "mirror")
 def corpora(machine: Machine, form: Form) -> None:
-    """List the public corpora that a recipe can name."""
     found = [entry(name, machine) for name in load_catalog().corpora]
     grids = [
         Grid.of(licence, COLUMNS, list(map(_row, group)), len(COLUMNS))

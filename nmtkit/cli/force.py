@@ -21,7 +21,6 @@ def force(
     device: Device = "auto",
     engine: Engine = None,
 ) -> None:
-    """Rate given translations: log-probability and perplexity."""
     how = how or Format.TEXT
     if how == Format.MOSES:
         raise UserError("--format moses is for translations that are found; use another")

@@ -51,7 +51,6 @@ def gc(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Free the artifacts that no recipe needs, after asking."""
     freed, kept = find_garbage(machine, keep or [], drafts=drafts)
     tables = [("kept", kept), ("to be freed", freed)]
     show(Form(), None, [made_grid(title, found, "why") for title, found in tables if found])

@@ -56,7 +56,6 @@ OF_BENCH: Groups = {
     "Commands": {
         "train": "Measure training: target tokens/s, MFU, memory.",
         "translate": "Measure translation: sentences/s, tokens/s, memory.",
-        "layers": "Measure Table 1: self-attention, recurrence and convolution.",
     }
 }
 SETTINGS: Mapping[str, Any] = {

@@ -5,12 +5,26 @@ from typing import Annotated, Literal
 
 import typer
 
-from nmtkit.cli.options import Langpair, Lowercase, command, tell
+from nmtkit.cli.options import SET, Langpair, Lowercase, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
 from nmtkit.recipe import PAPERS_DECODING
+from nmtkit.recipe_file import checked
+from nmtkit.schema import Section
 from nmtkit.store import write_manifest
+
+
+class _Corpus(Section):
+    """How the text of the model was prepared, by the keys of [corpus]."""
+
+    tokenizer: Literal["moses", "none"] = "moses"
+    normalize_punctuation: bool = False
+    aggressive_hyphens: bool | None = None  # None: as the dictionary shows
+
+
+class _Recipe(Section):
+    corpus: _Corpus = _Corpus()
 
 
 @command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
@@ -27,24 +41,17 @@ def import_model(
             metavar="DIR", help="Folder of dict.SRC.txt and dict.TGT.txt, if not CHECKPOINT's."
         ),
     ] = None,
-    tokenizer: Annotated[
-        Literal["moses", "none"],
-        typer.Option(metavar="NAME", help="How text was tokenized: moses or none."),
-    ] = "moses",
-    hyphens: Annotated[
-        bool | None,
-        typer.Option(
-            "--aggressive-hyphens/--no-aggressive-hyphens",
-            help="Whether it was with tokenizer.perl -a; by default, as the dictionary shows.",
-            show_default=False,
+    lowercase: Lowercase = False,
+    overrides: Annotated[
+        list[str] | None,
+        saying(
+            SET,
+            "How text was prepared, as a recipe says it: corpus.tokenizer=none, "
+            "corpus.normalize_punctuation=true, and corpus.aggressive_hyphens=true or false, by "
+            "default as the dictionary shows.",
         ),
     ] = None,
-    normalize: Annotated[
-        bool, typer.Option("--normalize-punctuation", help="Punctuation was normalized before.")
-    ] = False,
-    lowercase: Lowercase = False,
 ) -> None:
-    """Make a bundle of a model that fairseq trained."""
     from nmtkit.corpus.moses import Tokenization, Tokenizations
     from nmtkit.corpus.subword import BpeSubword
     from nmtkit.decoding.bundle import write_bundle
@@ -53,6 +60,7 @@ def import_model(
     if langpair is None:
         raise UserError("--langpair SRC-TGT is missing, such as --langpair en-de")
     langs = Language.pair_of(langpair)
+    how = checked(_Recipe, {}, overrides or []).corpus
     with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
         dictionary, other = map(read_dictionary, dictionaries)
@@ -69,10 +77,12 @@ def import_model(
                 f"the model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was "
                 "trained with"
             )
+        hyphens = how.aggressive_hyphens
         if hyphens is None:
             hyphens = "@-@" in dictionary.pieces  # what tokenizer.perl -a makes of them
         src, tgt = (
-            Tokenization(lang.code, normalize, lowercase, tokenizer, hyphens) for lang in langs
+            Tokenization(lang.code, how.normalize_punctuation, lowercase, how.tokenizer, hyphens)
+            for lang in langs
         )
         check_room(draft, sum(each.nbytes for each in weights.values()), "import")
         BpeSubword(merges, dictionary.pieces).save(draft)

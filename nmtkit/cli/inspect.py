@@ -15,9 +15,10 @@ from nmtkit.corpus.subword import Subword
 from nmtkit.evaluation.sacre import sacre_bleu
 from nmtkit.recipe import Recipe
 from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.code import code_note, marked
+from nmtkit.reporting.code import code_notes, marked
+from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
@@ -37,13 +38,12 @@ MAX_CHARACTERS = 300  # of a text that is shown
 
 @command("nmtkit inspect demo --html corpus.html")
 def inspect(chain: Chain, form: Form, html: Html = None) -> None:
-    """Show lengths, vocabulary and samples of a prepared corpus."""
     facts = facts_of(chain.recipe, PreparedCorpus(verify(chain.need("prepare"))))
     if html is not None:
-        replace_page(html, page_of(facts))
+        replace_page(html, page_of(document(facts)))
         progress.say(f"inspect: wrote {html}")
     title = f"nmtkit inspect {facts['recipe']}: {marked(facts['path'], facts['other_code'])}"
-    show(form, facts, [title, *notes(facts), *grids(facts).values(), *sample_grids(facts)])
+    show(form, facts, [title, *notes(facts), *grids(facts)])
 
 
 def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
@@ -185,16 +185,34 @@ def notes(facts: Facts) -> list[str]:
         for side in facts["words"]
         if side["unknown"]
     ]
-    return [*found, *filter(None, [code_note(facts["other_code"])])]
+    return found + code_notes(facts["other_code"])
 
 
-def grids(facts: Facts) -> dict[str, Grid]:
-    """Return the tables, by the section of the page that they stand in."""
-    return {
-        "Corpora": _corpora_grid(facts["corpora"]),
-        "Lengths": _lengths_grid(facts),
-        "Vocabulary": _vocabulary_grid(facts["vocabulary"], facts["words"]),
-    }
+def document(facts: Facts) -> Part:
+    """Return all of it; only the first pair of each corpus, and of each reason, is not folded."""
+    corpora, lengths = _corpora_grid(facts["corpora"]), _lengths_grid(facts)
+    vocabulary = _vocabulary_grid(facts["vocabulary"], facts["words"])
+    dropped = _pair_parts(facts, "dropped", "reason")
+    none = "" if dropped else "Cleaning dropped no pair."
+    return Part(
+        "inspect",
+        facts["recipe"],
+        f"{facts['description']}\n{facts['path']}",
+        notes=["Lengths are in subwords, end symbols counted. Made by nmtkit inspect."],
+        parts=[
+            Part("corpora", "Corpora", table=corpora, notes=notes(facts)),
+            Part("lengths", "Lengths", table=lengths, charts=charts(facts)),
+            Part("vocabulary", "Vocabulary", table=vocabulary),
+            Part("samples", "Samples", parts=_pair_parts(facts, "samples", "corpus")),
+            Part("dropped", "Dropped pairs", none, parts=dropped),
+        ],
+    )
+
+
+def grids(facts: Facts) -> list[Grid]:
+    """Return the tables of the document that are not folded."""
+    parts = [each for part in document(facts).parts for each in (part, *part.parts)]
+    return [each.table for each in parts if each.table and not each.is_folded]
 
 
 def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
@@ -248,33 +266,22 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / max(1, whole):.2f} %"
 
 
-def sample_grids(facts: Facts) -> list[Grid]:
-    """Return the first sample of each corpus, and the first dropped pair of each reason."""
-    grids = []
-    dropped = _first_of_each(facts["dropped"], "reason")
-    for pair in [*_first_of_each(facts["samples"], "corpus"), *dropped]:
+def _pair_parts(facts: Facts, which: str, of: str) -> list[Part]:
+    """Return some pairs, each with what the steps make of both sides."""
+    parts: list[Part] = []
+    seen: set[str] = set()
+    for number, pair in enumerate(facts[which]):
         groups = [
             [(name, facts["names"][side], pair[side][name]) for side in SIDES]
             for name in pair["src"]
         ]
+        line = f"line {pair['line']:,}"
         why = f", dropped: {pair['reason'].replace('_', ' ')}" if "reason" in pair else ""
-        title = f"{pair['corpus']}, line {pair['line']:,}{why}"
-        grids.append(Grid(title, ("", "", ""), 3, groups))
-    return grids
-
-
-def _first_of_each(pairs: Sequence[Facts], key: str) -> list[Facts]:
-    first: dict[str, Facts] = {}
-    for pair in pairs:
-        first.setdefault(pair[key], pair)
-    return [*first.values()]
-
-
-def page_of(facts: Facts) -> str:
-    """Return the page as text."""
-    return TEMPLATES.get_template("inspection.html.j2").render(
-        facts=facts, notes=notes(facts), grids=grids(facts), charts=charts(facts)
-    )
+        table = Grid(f"{pair['corpus']}, {line}{why}", ("", "", ""), 3, groups)
+        title, is_folded = f"{line}: {pair['src']['raw']}", pair[of] in seen
+        parts.append(Part(f"{which}-{number}", title, table=table, is_folded=is_folded))
+        seen.add(pair[of])
+    return parts
 
 
 def charts(facts: Facts) -> list[Chart]:

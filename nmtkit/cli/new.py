@@ -134,7 +134,6 @@ def new(
         ),
     ] = "sentencepiece",
 ) -> None:
-    """Write a recipe for a text of your own."""
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
     files |= {"opus_zip": opus_zip, "dataset": dataset}
     train, langs = training_text(src, tgt, files, columns, src_lang, tgt_lang)

@@ -67,10 +67,8 @@ RecipeName = Annotated[
         show_default=False,
     ),
 ]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe."),
-]
+SET = typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe.")
+Overrides = Annotated[list[str] | None, SET]
 Remake = Annotated[
     bool,
     typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),

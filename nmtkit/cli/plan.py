@@ -1,19 +1,17 @@
 """nmtkit plan: what a recipe would do and cost on this machine; changes nothing."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nmtkit import progress
 from nmtkit.cli.options import command
-from nmtkit.cli.status import State, states
+from nmtkit.cli.status import states
 from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
-from nmtkit.reporting.code import all_of, code_note
+from nmtkit.reporting.code import code_notes
 from nmtkit.reporting.cost import (
     BY_TIME,
     COUNTED,
-    TrainingCost,
     by_time,
     device_name,
     training_cost,
@@ -26,38 +24,13 @@ from nmtkit.stages.chain import Chain
 if TYPE_CHECKING:
     from nmtkit.training.distributed import Group
 
+Facts = dict[str, Any]  # as --json prints them
+
 TRIAL_SECONDS = 8.0
-
-
-@dataclass(frozen=True)
-class Download:
-    """A file that the recipe reads from the network."""
-
-    url: str
-    n_bytes: int | None  # None: nobody published it, and it was never downloaded
-    is_here: bool
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What would run and what it takes."""
-
-    recipe: str
-    stages: list[State]
-    downloads: list[Download]
-    download_bytes: int  # still to fetch
-    disk_bytes: int  # about, of what is still to be made
-    vocabulary_is_known: bool
-    n_parameters: int
-    update_flops: float
-    device: str
-    tgt_tokens_per_second: float  # measured on this machine just now
-    cost: TrainingCost  # about, of all steps
 
 
 @command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype", "accelerate")
 def plan(chain: Chain, form: Form) -> None:
-    """Show what would run, and what it costs on this machine."""
     from nmtkit.stages.train import start_processes
     from nmtkit.training.distributed import join
 
@@ -71,7 +44,7 @@ def plan(chain: Chain, form: Form) -> None:
             show(form, planned, _parts(planned))
 
 
-def work_out(chain: Chain, group: "Group") -> Plan:
+def work_out(chain: Chain, group: "Group") -> Facts:
     """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
@@ -100,49 +73,52 @@ def work_out(chain: Chain, group: "Group") -> Plan:
         disk_bytes += checkpoints_bytes(training, n_parameters)
     files = {file.url: file for corpus in corpora for file in corpus.downloads}
     folder = machine.downloads_dir
-    downloads = [
-        Download(url, known_bytes(file, folder), find(file, folder, machine.mirror) is not None)
+    downloads: list[Facts] = [
+        {
+            "url": url,
+            "n_bytes": known_bytes(file, folder),  # None: nobody published it
+            "is_here": find(file, folder, machine.mirror) is not None,
+        }
         for url, file in files.items()
     ]
-    to_fetch = sum(download.n_bytes or 0 for download in downloads if not download.is_here)
+    to_fetch = sum(each["n_bytes"] or 0 for each in downloads if not each["is_here"])
     seconds = training.max_steps * training.tgt_tokens_per_update / speed
-    return Plan(
-        recipe=recipe.name,
-        stages=states(chain),
-        downloads=downloads,
-        download_bytes=to_fetch,
-        disk_bytes=to_fetch + disk_bytes,
-        vocabulary_is_known=not text.is_made_up,
-        n_parameters=n_parameters,
-        update_flops=flops / training.max_steps,
-        device=devices,
-        tgt_tokens_per_second=speed,
-        cost=training_cost(seconds, group.size, device_name(group.device), flops),
-    )
+    return {
+        "recipe": recipe.name,
+        "stages": states(chain),
+        "downloads": downloads,
+        "download_bytes": to_fetch,  # still
+        "disk_bytes": to_fetch + disk_bytes,  # about, of what is still to be made
+        "vocabulary_is_known": not text.is_made_up,
+        "n_parameters": n_parameters,
+        "update_flops": flops / training.max_steps,
+        "device": devices,
+        "tgt_tokens_per_second": speed,
+        "cost": training_cost(seconds, group.size, device_name(group.device), flops),
+    }
 
 
-def _parts(plan: Plan) -> list[Grid | str]:
+def _parts(plan: Facts) -> list[Grid | str]:
     stages = [
-        (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan.stages
+        (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan["stages"]
     ]
     downloads = []
-    for each in plan.downloads:
-        n_bytes = "unknown" if each.n_bytes is None else f"{each.n_bytes:,}"
-        downloads.append((each.url, "there" if each.is_here else "to fetch", n_bytes))
-    about = "" if plan.vocabulary_is_known else "about "
+    for each in plan["downloads"]:
+        n_bytes = "unknown" if each["n_bytes"] is None else f"{each['n_bytes']:,}"
+        downloads.append((each["url"], "there" if each["is_here"] else "to fetch", n_bytes))
+    about = "" if plan["vocabulary_is_known"] else "about "
     rows = [
-        ("to download", f"{plan.download_bytes:,} bytes"),
-        ("disk, downloads included", f"about {plan.disk_bytes / 2**30:.1f} GiB"),
-        ("parameters", f"{about}{plan.n_parameters:,}"),
-        ("speed here", f"{plan.tgt_tokens_per_second:,.0f} target tokens/s on {plan.device}"),
-        ("training here", f"about {duration(plan.cost.seconds)}"),
-        (BY_TIME, f"{'about ' if plan.cost.rate else ''}{by_time(plan.cost)}"),
-        (COUNTED, f"{about}{plan.cost.product_flops:.2e} FLOPs"),
+        ("to download", f"{plan['download_bytes']:,} bytes"),
+        ("disk, downloads included", f"about {plan['disk_bytes'] / 2**30:.1f} GiB"),
+        ("parameters", f"{about}{plan['n_parameters']:,}"),
+        ("speed here", f"{plan['tgt_tokens_per_second']:,.0f} target tokens/s on {plan['device']}"),
+        ("training here", f"about {duration(plan['cost'].seconds)}"),
+        (BY_TIME, f"{'about ' if plan['cost'].rate else ''}{by_time(plan['cost'])}"),
+        (COUNTED, f"{about}{plan['cost'].product_flops:.2e} FLOPs"),
     ]
-    note = code_note(all_of(*(each.other_code for each in plan.stages)))
     return [
-        Grid.of(f"nmtkit plan {plan.recipe}", ("stage", "would it run?", "why"), stages, 3),
-        *([f"note: {note}"] if note else []),
+        Grid.of(f"nmtkit plan {plan['recipe']}", ("stage", "would it run?", "why"), stages, 3),
+        *code_notes(*(each.other_code for each in plan["stages"])),
         *([Grid.of("downloads", ("url", "state", "bytes"), downloads, 2)] if downloads else []),
         Grid.of("what it takes", ("", ""), rows, 2),
     ]

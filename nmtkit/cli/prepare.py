@@ -7,5 +7,4 @@ from nmtkit.stages.chain import Chain
 
 @command("nmtkit prepare demo", "mirror", "workers", remake=["prepare"])
 def prepare(chain: Chain) -> None:
-    """Download, tokenize, clean, split into subwords, write ids."""
     tell(stage.run(chain).path)

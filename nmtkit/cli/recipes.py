@@ -9,7 +9,6 @@ from nmtkit.study import bundled_studies, load_study
 
 @command("nmtkit recipes")
 def recipes(form: Form) -> None:
-    """List the recipes and studies that come with nmtkit."""
     groups = []
     for kind, paths, load in (
         ("recipe", bundled_recipes(), load_recipe),

@@ -24,13 +24,13 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
-from nmtkit.reporting.document import files_for_paper, markdown_of
-from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
+from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.report import Report, RunFacts, document
 from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
-from nmtkit.store import MEASUREMENTS, Artifact, Store, open_directory, versions
+from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
 from nmtkit.training.metrics import METRICS, read_metrics
 
@@ -53,7 +53,6 @@ def report(
     machine: Machine,
     output: Output = Path("report"),
 ) -> None:
-    """Write a report of all runs: a page, tables and charts."""
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")
@@ -61,7 +60,7 @@ def report(
     whole = document(found)
     files = dict(files_for_paper(whole))
     about = {**found.as_json(), "files": list(files)}
-    files["report.html"] = TEMPLATES.get_template("document.html.j2").render(document=whole)
+    files["report.html"] = page_of(whole)
     files["report.md"] = "\n\n".join(markdown_of(whole)) + "\n"
     files["report.json"] = json.dumps(about, ensure_ascii=False, indent=1) + "\n"
     with suppress(DamagedError):  # there is no older report, or one of another form
@@ -184,24 +183,9 @@ def _training(path: Path) -> dict[str, Any]:
     }
 
 
-class _Measured(BaseModel):
-    """The measurements that cost depends on."""
-
-    device_name: str
-    processes: int
-    steps: int
-    timed_steps: int
-    timed_seconds: float
-    timed_src_tokens: int
-    timed_tgt_tokens: int
-
-
 def _cost_of(trained: Artifact, model: Description) -> TrainingCost | None:
     """Return the cost of a training, steps that were not measured included, if it can be known."""
-    try:
-        measured = read_record(trained.path / MEASUREMENTS, _Measured)
-    except DamagedError:
-        return None
+    measured = recorded(trained.path)
     if not measured.timed_steps:
         return None
     share = measured.steps / measured.timed_steps

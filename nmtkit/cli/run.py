@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from pydantic import BaseModel
-
 from nmtkit import progress
 from nmtkit.cli.options import OF_MACHINE, command
+from nmtkit.cli.runs import recorded
 from nmtkit.cli.score import score_parts
-from nmtkit.files import DamagedError, read_record
-from nmtkit.reporting.code import all_of, marked
+from nmtkit.reporting.code import marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain
@@ -23,7 +21,6 @@ N_SAMPLES = 5
 
 @command("nmtkit run demo", *[name for name in OF_MACHINE if name != "runs_dir"], remake=[*STAGES])
 def run(chain: Chain, form: Form) -> None:
-    """Run all stages that are not done yet, and show the results."""
     found = run_stages(chain)
     show(form, found, [*_parts(found), *_what_to_try(chain)])
 
@@ -58,26 +55,15 @@ def run_stages(chain: Chain) -> dict[str, Any]:
     }
 
 
-class _Measured(BaseModel):
-    """The measurements that are shown; they are not hashed."""
-
-    seconds: float
-    steps: int | None = None
-    tgt_tokens_per_second: float | None = None
-
-
 def summary_of(stage: str, artifact: Artifact) -> str:
     """Return what an artifact took, and what is in it, in words."""
-    try:
-        measured = read_record(artifact.path / MEASUREMENTS, _Measured)
-    except DamagedError:
-        parts = [f"{MEASUREMENTS} is damaged"]
-    else:
-        parts = [f"{measured.seconds:,.1f} s"]
-        if measured.steps is not None:
-            parts += [f"{measured.steps:,} steps"]
-        if measured.tgt_tokens_per_second is not None:
-            parts += [f"{measured.tgt_tokens_per_second:,.0f} target tokens/s"]
+    measured = recorded(artifact.path)
+    damaged = f"{MEASUREMENTS} is damaged"
+    parts = [damaged if measured.seconds is None else f"{measured.seconds:,.1f} s"]
+    if measured.steps:
+        parts += [f"{measured.steps:,} steps"]
+    if measured.tgt_tokens_per_second:
+        parts += [f"{measured.tgt_tokens_per_second:,.0f} target tokens/s"]
     if stage == "prepare":
         from nmtkit.corpus.prepared import PreparedCorpus
 
@@ -97,11 +83,10 @@ def _parts(results: Mapping[str, Any]) -> list[Grid | str]:
         (each["name"], marked(each["summary"], each["other_code"]), each["path"])
         for each in results["stages"]
     ]
-    other = all_of(*(each["other_code"] for each in results["stages"]))
     return [
         Grid("some translations of the test set", ("", ""), 2, samples),
         Grid.of("what was made", ("stage", "", "where"), places, 3),
-        *score_parts(results["scores"], other),
+        *score_parts(results["scores"], *(each["other_code"] for each in results["stages"])),
     ]
 
 

@@ -19,14 +19,15 @@ from nmtkit.evaluation.translations import read_scores
 from nmtkit.files import DRAFT, DamagedError, read_record
 from nmtkit.machine import Machine
 from nmtkit.provenance import Provenance
-from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted
+from nmtkit.reporting.scores import SCORE_NAMES, hows
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import ASIDE, DISCARDED, MEASUREMENTS, Store, open_directory
 
+OF_SETS = ("sacrebleu", "bracket_f1")  # the scores that sum up a test set
 # Folders that are not published; the state of a draft depends on its lock.
 STATES = {DRAFT: "stopped", ASIDE: "set aside", DISCARDED: "being freed"}
 
@@ -54,42 +55,38 @@ class Recorded(BaseModel):
     seconds: float | None = None
     host: str | None = None
     upstream: dict[str, str] = {}  # of a draft
+    # Of a training; in these, "timed" is what was measured of it.
+    device_name: str = ""
+    processes: int = 1
+    steps: int = 0
+    tgt_tokens_per_second: float | None = None
+    timed_steps: int = 0
+    timed_seconds: float = 0.0
+    timed_src_tokens: int = 0
+    timed_tgt_tokens: int = 0
 
 
 @command("nmtkit runs")
 def runs(machine: Machine, form: Form) -> None:
-    """List all artifacts: run, stage, size, age, score."""
     found = list(made(machine.runs_dir))
-    note = code_note(all_of(*(each.other_code for each in found)))
-    hows = [
-        f"{key}: {how_counted(score)}"
-        for each in found
-        for key, score in _first_scores(each).values()
-    ]
+    notes = code_notes(*(each.other_code for each in found))
+    notes += hows((of_set for each in found for of_set in each.scores.values()), OF_SETS)
     table = made_grid("", [(each, _told(each)) for each in found], "score or state")
     none = f"there is nothing in {machine.runs_dir} yet; `nmtkit run demo` makes a first run"
-    notes = [f"note: {note}"] if note else []
-    show(form, found, [table, *notes, *dict.fromkeys(hows)] if found else [none])
+    show(form, found, [table, *notes] if found else [none])
 
 
 def _told(made: Made) -> str:
     """Return the scores of a finished run, or what is not as it should be."""
     if made.state != "published":
         return made.state
-    scores = (
-        f"{name} {score['score']:.2f} {key}" for name, (key, score) in _first_scores(made).items()
-    )
-    return marked("\n".join(scores), made.other_code)
-
-
-def _first_scores(made: Made) -> dict[str, tuple[str, Any]]:
-    """Return the score that sums up each test set, with its name."""
-    return {
-        name: (SCORE_NAMES[key], of_set[key])
+    scores = [
+        f"{name} {of_set[kind]['score']:.2f} {SCORE_NAMES[kind]}"
         for name, of_set in made.scores.items()
-        for key in ("sacrebleu", "bracket_f1")
-        if key in of_set
-    }
+        for kind in OF_SETS
+        if kind in of_set
+    ]
+    return marked("\n".join(scores), made.other_code)
 
 
 def split_overrides(run: str) -> tuple[str, list[str]]:

@@ -15,9 +15,9 @@ from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import OtherCode, code_note, marked
+from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.scores import SCORE_NAMES, how_counted, kind_of, shown
+from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
@@ -152,10 +152,6 @@ def score_files(
     lowercase: bool = False,
 ) -> dict[str, Any]:
     """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
-    from nmtkit.evaluation.bleu import count_scores
-    from nmtkit.evaluation.bracket_f1 import bracket_f1
-    from nmtkit.evaluation.plain_text import warnings
-    from nmtkit.evaluation.sacre import chrf, ter
     from nmtkit.stages.score import describe
 
     name, lang, refs = test_set.name, test_set.lang, test_set.references
@@ -171,42 +167,56 @@ def score_files(
         path = Path("/dev/stdin" if system == "-" else system)
         read[system] = list(read_plain(path))
         check_length(path, read[system], name, refs[0])
-    scores: dict[str, Any] = {}
-    for system, hyps in read.items():
-        progress.say(f"score: {system}")
-        found = scores[system] = {"test_set": describe(name, *refs)}
-        if test_set.is_of_trees:
-            found["bracket_f1"] = bracket_f1(hyps, refs[0])
-            continue
-        for warning in warnings(hyps, refs):
-            progress.say(f"score: {system}: {warning}")
-        if Metric.BLEU in metrics:
-            found |= count_scores(hyps, *refs, lang=lang, lowercase=lowercase)
-        if Metric.CHRF in metrics:
-            found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
-        if Metric.TER in metrics:
-            found["ter"] = ter(hyps, *refs)
-    return scores
+    return {
+        system: {
+            "test_set": describe(name, *refs),
+            **score_lines(f"score: {system}", hyps, test_set, metrics, lowercase=lowercase),
+        }
+        for system, hyps in read.items()
+    }
 
 
-def score_parts(scores: Mapping[str, Any], other: OtherCode | None = None) -> list[Grid | str]:
+def score_lines(
+    said: str,
+    hyps: Sequence[str],
+    test_set: TestSet,
+    metrics: Sequence[Metric] = (Metric.BLEU,),
+    *,
+    lowercase: bool,
+) -> dict[str, Any]:
+    """Return scores; `said` is printed, and what is suspicious about the lines behind it."""
+    from nmtkit.evaluation.bleu import count_scores
+    from nmtkit.evaluation.bracket_f1 import bracket_f1
+    from nmtkit.evaluation.plain_text import warnings
+    from nmtkit.evaluation.sacre import chrf, ter
+
+    progress.say(said)
+    refs = test_set.references
+    if test_set.is_of_trees:
+        return {"bracket_f1": bracket_f1(hyps, refs[0])}
+    for warning in warnings(hyps, refs):
+        progress.say(f"{said}: {warning}")
+    found: dict[str, Any] = {}
+    if Metric.BLEU in metrics:
+        found |= count_scores(hyps, *refs, lang=test_set.lang, lowercase=lowercase)
+    if Metric.CHRF in metrics:
+        found["chrf"] = chrf(hyps, *refs, lowercase=lowercase)
+    if Metric.TER in metrics:
+        found["ter"] = ter(hyps, *refs)
+    return found
+
+
+def score_parts(scores: Mapping[str, Any], *others: OtherCode) -> list[Grid | str]:
     """Return a table of scores, by test set or by system, then how each was counted."""
-    of_sets, other = list(scores.values()), other or {}
+    of_sets = list(scores.values())
     rows = [
         (name, *(shown(each, key, with_interval=True) for each in of_sets))
         for key, name in SCORE_NAMES.items()
         if any(kind_of(key) in each for each in of_sets)
     ]
-    hows = dict.fromkeys(
-        f"{name}: {how_counted(each[key])}"
-        for key, name in SCORE_NAMES.items()
-        for each in of_sets
-        if key in each
-    )
     columns = []
     for name, each in scores.items():
         test_set = each["test_set"]
         of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
-        columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", other))
-    note = [f"note: {code_note(other)}"] if other else []
-    return [Grid.of("", ["score", *columns], rows, 1), *hows, *note]
+        columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", *others))
+    return [Grid.of("", ["score", *columns], rows, 1), *hows(of_sets), *code_notes(*others)]

@@ -8,7 +8,7 @@ from statistics import fmean
 from nmtkit.cli.options import command
 from nmtkit.duration import duration
 from nmtkit.errors import UserError
-from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import STAGES, Chain, why_diverged
@@ -48,7 +48,6 @@ class Training:
 
 @command("nmtkit status demo")
 def status(chain: Chain, form: Form) -> None:
-    """Show what is done, what is running, and what comes next."""
     found = states(chain)
     unfinished = found[1].state in ("running", "partial")
     training = training_of(chain) if unfinished else None
@@ -63,8 +62,7 @@ def status(chain: Chain, form: Form) -> None:
     ]
     columns = ("stage", "state", "fingerprint", "where or why")
     grid = Grid.of(f"nmtkit status {chain.command}", columns, rows, len(columns))
-    note = code_note(all_of(*(each.other_code for each in found)))
-    notes = [f"note: {note}"] if note else []
+    notes = code_notes(*(each.other_code for each in found))
     if training:
         notes.append(f"curves: {found[1].path}.html")
     following = next_command(chain, found)

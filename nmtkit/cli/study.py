@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any
@@ -33,7 +32,6 @@ from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
-LOOK_EVERY_S = 2.0  # whether another process has prepared the corpus
 # What a row is called whose first such stage is in one of these states.
 STATES = {
     "damaged": "damaged",
@@ -68,7 +66,6 @@ def study(
     ] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Run variants of a recipe, such as Table 3, and show their table."""
     keep_finished_work()
     loaded = load_study(name)
     chains = chains_of(loaded, machine, overrides or [])
@@ -125,19 +122,12 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
 
 def _prepare(chain: Chain) -> None:
     """Have the corpus prepared by this process, or wait for another one that shares it."""
-    options = chain.machine.options(besides=OF_TRAINING)
-    is_waiting = False
-    while chain.find("prepare") is None:
-        try:
-            with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), note={}):
-                is_here = chain.find("prepare") is not None
-                if not is_here and _nmtkit("prepare", chain, options):
-                    raise UserError("the corpus of the study was not prepared, as said above")
-        except BusyError as error:
-            if not is_waiting:
-                progress.say(f"study: waiting: {error}")
-            is_waiting = True
-            time.sleep(LOOK_EVERY_S)
+    if chain.find("prepare"):
+        return
+    with chain.store.lock(CLAIMS, chain.fingerprint("prepare"), {}, progress.say):
+        options = chain.machine.options(besides=OF_TRAINING)
+        if chain.find("prepare") is None and _nmtkit("prepare", chain, options):
+            raise UserError("the corpus of the study was not prepared, as said above")
 
 
 def _claim(chain: Chain) -> str:

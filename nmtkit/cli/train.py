@@ -6,7 +6,6 @@ from nmtkit.stages.chain import Chain
 
 @command("nmtkit train demo", *OF_TRAINING, remake=["train"])
 def train(chain: Chain) -> None:
-    """Train on the prepared corpus, or resume a stopped run."""
     from nmtkit.stages import train as stage  # imports torch
     from nmtkit.training.distributed import is_worker
 

@@ -13,7 +13,7 @@ from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.errors import UserError
 from nmtkit.files import DamagedError
 from nmtkit.machine import Machine
-from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.download import find, obtain
@@ -41,7 +41,6 @@ def verify(
     ],
     overrides: Overrides = None,
 ) -> None:
-    """Check that a result and all it rests on are as published."""
     path = Path(run)
     if path.is_dir():
         if overrides:
@@ -63,10 +62,10 @@ def verify(
         (each.what, marked("no" if each.differences else "yes", each.other_code), each.path)
         for each in found
     ]
-    note = code_note(all_of(*(each.other_code for each in found)))
+    notes = code_notes(*(each.other_code for each in found))
     told = [difference for each in found for difference in each.differences]
     table = Grid.of("", ("what", "as published?", "where"), rows, 3)
-    show(form, found, [table, *([f"note: {note}"] if note else []), *told])
+    show(form, found, [table, *notes, *told])
     if told:
         many = f"{len(told):,} differences" if len(told) > 1 else "1 difference"
         raise UserError(f"{run} is not as it was published: {many}")

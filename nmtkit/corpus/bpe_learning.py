@@ -5,13 +5,15 @@ of its pair. Only the positions of frequent pairs are listed. When those pairs a
 are compacted and the pairs that are frequent now are listed: round by round, and exact throughout.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from nmtkit.errors import Advance
 
 Pair = tuple[str, str]
 IntArray = npt.NDArray[np.integer[Any]]
@@ -40,7 +42,7 @@ def learn_bpe(
     word_counts: Mapping[str, int],
     n_merges: int,
     min_frequency: int = 2,
-    progress: Callable[[int], None] | None = None,
+    progress: Advance = lambda _: None,
 ) -> list[Pair]:
     """Return the merges, most frequent pair first; ties go to the largest pair of strings.
 
@@ -50,8 +52,7 @@ def learn_bpe(
     merges: list[Pair] = []
     for pair in islice(_merges(_Words(word_counts), min_frequency), n_merges):
         merges.append(pair)
-        if progress:
-            progress(1)
+        progress(1)
     return merges
 
 

@@ -32,13 +32,10 @@ class Cleaning:
             return "too_short"
         if len(src) / len(tgt) > self.max_ratio or len(tgt) / len(src) > self.max_ratio:
             return "ratio"
-        if _has_long_word(src_tokens, src) or _has_long_word(tgt_tokens, tgt):
-            return "long_word"
+        for line, words in ((src_tokens, src), (tgt_tokens, tgt)):
+            if len(line) > MAX_WORD_CHARACTERS and max(map(len, words)) > MAX_WORD_CHARACTERS:
+                return "long_word"
         return None
-
-
-def _has_long_word(line: str, words: list[str]) -> bool:
-    return len(line) > MAX_WORD_CHARACTERS and max(map(len, words)) > MAX_WORD_CHARACTERS
 
 
 class SeenPairs:

@@ -42,7 +42,6 @@ class Tokenization:
 
     @property
     def is_of_trees(self) -> bool:
-        """Return whether the raw lines are trees."""
         return self.tokenizer in ("tags", "xx")
 
     def tokenize(self, line: str) -> str:
@@ -75,12 +74,10 @@ class Tokenizations(Record):
     tgt: Tokenization
 
     def save(self, directory: Path) -> None:
-        """Write what `load` reads."""
         write_json(directory / TOKENIZATION, {"src": asdict(self.src), "tgt": asdict(self.tgt)})
 
     @classmethod
     def load(cls, artifact: Artifact) -> "Tokenizations":
-        """Read what `save` wrote."""
         return read_record(artifact.file(TOKENIZATION), cls)
 
 

@@ -4,14 +4,16 @@ Training and dev pairs are stored as token ids (`store`), dev pairs as raw text 
 the subword model, the tokenization, counts, and samples to look at.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nmtkit.corpus import store
 from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
 from nmtkit.corpus.store import Ids, IdsWriter
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
-from nmtkit.files import Record, read_json, read_record, write_json
+from nmtkit.files import Record, read_json, read_record, write_json, write_lines
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store import Artifact, verify
 from nmtkit.symbols import UNK_ID
@@ -22,15 +24,6 @@ SPLITS: tuple[Split, ...] = ("train", "dev")
 SIDES: tuple[Side, ...] = ("src", "tgt")
 
 COUNTS, SAMPLES = "counts.json", "samples.json"
-
-
-class CorpusCounts(Record):
-    """What became of the pairs of one training corpus."""
-
-    corpus: str
-    pairs: int
-    kept: int
-    dropped: dict[str, int]  # by reason
 
 
 class Size(Record):
@@ -44,7 +37,7 @@ class Size(Record):
 class Counts(Record):
     """How much was read, dropped and kept."""
 
-    train: tuple[CorpusCounts, ...]
+    train: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
     vocabulary: int  # tokens, special symbols counted
     sizes: dict[Split, Size]
 
@@ -91,10 +84,10 @@ class PreparedCorpus:
 
 def ids_writer(
     folder: Path, split: Split, side: Side, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
-) -> IdsWriter:
-    """Return what writes the ids of one side, behind those that an earlier run wrote."""
+) -> AbstractContextManager[IdsWriter]:
+    """Provide what writes the ids of one side, behind those that an earlier run wrote."""
     prefix = _ids(folder, split, side)
-    return IdsWriter(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
+    return store.ids_writer(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
 
 
 def count_unknown(folder: Path, n_tokens: int) -> int:
@@ -104,8 +97,7 @@ def count_unknown(folder: Path, n_tokens: int) -> int:
 
 
 def write_dev_lines(folder: Path, side: Side, lines: list[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines)
-    (folder / _dev_text(side)).write_text(text, encoding="utf-8", newline="\n")
+    write_lines(folder / _dev_text(side), lines)
 
 
 def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> None:
@@ -114,8 +106,7 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     for split in SPLITS:
         src, tgt = (Ids.open(_ids(folder, split, side)) for side in SIDES)
         sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
-    of_corpora = tuple(CorpusCounts(**each) for each in train)
-    counts = Counts(train=of_corpora, vocabulary=vocabulary, sizes=sizes)
+    counts = Counts(train=train, vocabulary=vocabulary, sizes=sizes)
     write_json(folder / COUNTS, counts.model_dump())
 
 

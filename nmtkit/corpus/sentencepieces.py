@@ -8,8 +8,7 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -29,48 +28,41 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
 
     The same counts give the same bytes, in whatever order they come.
     """
-    with suppress(RuntimeError):
-        return _learn(word_counts, n_tokens, exactly=True)
-    try:
-        return _learn(word_counts, n_tokens, exactly=False)
-    except RuntimeError as error:
-        raise UserError(
-            f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different "
-            f"words ({error}); choose another n_tokens in [subword]"
-        ) from None
-
-
-def _learn(word_counts: Mapping[str, int], n_tokens: int, *, exactly: bool) -> bytes:
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=_tsv(word_counts),
-        input_format="tsv",
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=n_tokens,
-        hard_vocab_limit=exactly,
-        byte_fallback=True,
-        normalization_rule_name="identity",  # the text is already normalized
-        max_sentence_length=2**20,  # bytes; longer words would be skipped silently
-        num_threads=1,  # the number is written into the model
-        minloglevel=2,
-        pad_id=PAD_ID,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        unk_id=UNK_ID,
-        pad_piece=SPECIALS[PAD_ID],
-        bos_piece=SPECIALS[BOS_ID],
-        eos_piece=SPECIALS[EOS_ID],
-        unk_piece=SPECIALS[UNK_ID],
+    # Sorted, for the order of reading must not matter. A word of untokenized text can have a tab;
+    # it is encoded as bytes.
+    words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+    for exactly in (True, False):
+        lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=lines,
+                input_format="tsv",
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=n_tokens,
+                hard_vocab_limit=exactly,
+                byte_fallback=True,
+                normalization_rule_name="identity",  # the text is already normalized
+                max_sentence_length=2**20,  # bytes; longer words would be skipped silently
+                num_threads=1,  # the number is written into the model
+                minloglevel=2,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                pad_piece=SPECIALS[PAD_ID],
+                bos_piece=SPECIALS[BOS_ID],
+                eos_piece=SPECIALS[EOS_ID],
+                unk_piece=SPECIALS[UNK_ID],
+            )
+            return model.getvalue()
+        except RuntimeError as error:
+            reason = error
+    raise UserError(
+        f"sentencepiece cannot learn {n_tokens:,} pieces from {len(word_counts):,} different words "
+        f"({reason}); choose another n_tokens in [subword]"
     )
-    return model.getvalue()
-
-
-def _tsv(word_counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield words and counts in an order that does not depend on the order of reading."""
-    for word, count in sorted(word_counts.items(), key=lambda item: (-item[1], item[0])):
-        if "\t" not in word:  # a word of untokenized text; it is encoded as bytes
-            yield f"{word}\t{count}"
 
 
 class SentencePieceSubword:
@@ -111,7 +103,6 @@ class SentencePieceSubword:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote."""
         path = directory / MODEL_FILE
         model = read_bytes(path, MAX_BYTES)
         try:

@@ -7,11 +7,11 @@ the other two.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from nmtkit.errors import UserError
-from nmtkit.files import Record, read_record
+from nmtkit.files import Record, read_record, write_lines
 
 IdArray = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 OffsetArray = npt.NDArray[np.int64]
@@ -65,72 +65,69 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
     return file
 
 
+@dataclass(frozen=True)
 class IdsWriter:
-    """Writes sentences as they come; the files are complete after the `with` block.
+    """Writes sentences as they come."""
+
+    ids: IO[bytes]
+    offsets: IO[bytes]
+    dtype: np.dtype[Any]
+    written: dict[str, int]  # how many sentences and ids
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        return Path(self.ids.name), Path(self.offsets.name)
+
+    def append(self, packed: PackedIds) -> None:
+        assert packed.ids.dtype == self.dtype
+        assert len(packed.ids) == packed.lengths.sum()
+        self.ids.write(packed.ids.tobytes())
+        ends = self.written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
+        self.offsets.write(ends.tobytes())
+        self.written["n_ids"] += len(packed.ids)
+        self.written["n_sentences"] += len(packed.lengths)
+
+    def flush(self) -> dict[str, int]:
+        """Flush the files, and return where another writer can continue."""
+        self.ids.flush()
+        self.offsets.flush()
+        return dict(self.written)
+
+
+@contextmanager
+def ids_writer(
+    prefix: Path, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
+) -> Iterator[IdsWriter]:
+    """Provide what writes a side, whose files are complete after the `with` block.
 
     It continues after the first `n_sentences`, of `n_ids` ids, of an earlier writer, and truncates
     the files there.
     """
-
-    def __init__(
-        self, prefix: Path, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
-    ) -> None:
-        self._prefix = prefix
-        self._dtype = id_dtype(n_tokens)
-        self._written = {"n_sentences": n_sentences, "n_ids": n_ids}
-
-    def __enter__(self) -> Self:
-        n_sentences, n_ids = self._written.values()
-        self._ids_file = reopen(_path(self._prefix, "ids"), n_ids * self._dtype.itemsize)
-        n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
-        self._offsets_file = reopen(_path(self._prefix, "offsets"), n_bytes)
+    dtype = id_dtype(n_tokens)
+    n_bytes = (n_sentences + 1) * OFFSET_DTYPE.itemsize if n_sentences else 0
+    with (
+        reopen(_path(prefix, "ids"), n_ids * dtype.itemsize) as ids,
+        reopen(_path(prefix, "offsets"), n_bytes) as offsets,
+    ):
         if n_bytes == 0:
-            self._offsets_file.write(np.zeros(1, OFFSET_DTYPE).tobytes())
-        return self
-
-    def append(self, packed: PackedIds) -> None:
-        assert packed.ids.dtype == self._dtype
-        assert len(packed.ids) == packed.lengths.sum()
-        self._ids_file.write(packed.ids.tobytes())
-        ends = self._written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
-        self._offsets_file.write(ends.tobytes())
-        self._written["n_ids"] += len(packed.ids)
-        self._written["n_sentences"] += len(packed.lengths)
-
-    @property
-    def files(self) -> tuple[Path, Path]:
-        """Return the files that are written before the `with` block ends."""
-        return _path(self._prefix, "ids"), _path(self._prefix, "offsets")
-
-    def flush(self) -> dict[str, int]:
-        """Flush the files, and return where another writer can continue."""
-        self._ids_file.flush()
-        self._offsets_file.flush()
-        return dict(self._written)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        self._ids_file.close()
-        self._offsets_file.close()
-        if kind is None:
-            text = json.dumps({"dtype": self._dtype.str, **self._written}) + "\n"
-            _path(self._prefix, "json").write_text(text, encoding="utf-8", newline="\n")
+            offsets.write(np.zeros(1, OFFSET_DTYPE).tobytes())
+        writer = IdsWriter(ids, offsets, dtype, {"n_sentences": n_sentences, "n_ids": n_ids})
+        yield writer
+    write_lines(_path(prefix, "json"), [json.dumps({"dtype": dtype.str, **writer.written})])
 
 
+@dataclass(frozen=True)
 class Ids:
     """The sentences of one side, read from disk on access.
 
     `ids` (n_ids,) holds them end to end; sentence i is `ids[offsets[i] : offsets[i + 1]]`.
     """
 
-    def __init__(self, ids: IdArray, offsets: OffsetArray) -> None:
-        self.ids = ids
-        self.offsets = offsets
+    ids: IdArray
+    offsets: OffsetArray
 
     @classmethod
     def open(cls, prefix: Path) -> Self:
-        """Map the files of a side."""
         header = read_record(_path(prefix, "json"), _Header)
         ids_path, offsets_path = _path(prefix, "ids"), _path(prefix, "offsets")
         ids = _map(ids_path, np.dtype(header.dtype), header.n_ids)

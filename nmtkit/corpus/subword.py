@@ -13,7 +13,7 @@ from subword_nmt import apply_bpe
 from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.sentencepieces import MODEL_FILE, SentencePieceSubword
 from nmtkit.errors import UserError, shown
-from nmtkit.files import read_utf8
+from nmtkit.files import read_utf8, write_lines
 from nmtkit.store import Artifact
 from nmtkit.symbols import SPECIALS, UNK_ID
 
@@ -94,15 +94,13 @@ class BpeSubword:
     def save(self, directory: Path) -> list[Path]:
         """Write what `load` reads, and return the files."""
         codes, vocabulary = directory / CODES, directory / VOCABULARY
-        codes.write_text(_codes(self._merges), encoding="utf-8", newline="\n")
+        write_lines(codes, _codes(self._merges))
         rows = [*((special, 0) for special in SPECIALS), *self._counts.items()]
-        text = "".join(f"{piece}\t{count}\n" for piece, count in rows)
-        vocabulary.write_text(text, encoding="utf-8", newline="\n")
+        write_lines(vocabulary, (f"{piece}\t{count}" for piece, count in rows))
         return [codes, vocabulary]
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Read what `save` wrote."""
         return cls(read_codes(directory / CODES), _read_vocabulary(directory / VOCABULARY))
 
 
@@ -129,7 +127,8 @@ def _vocabulary(counts: Counter[str], characters: set[str]) -> dict[str, int]:
 
 
 def _bpe(merges: Sequence[Pair], vocabulary: Container[str] = ()) -> apply_bpe.BPE:
-    return apply_bpe.BPE(StringIO(_codes(merges)), merges=len(merges), vocab=vocabulary)
+    codes = StringIO("\n".join(_codes(merges)))
+    return apply_bpe.BPE(codes, merges=len(merges), vocab=vocabulary)
 
 
 def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
@@ -145,8 +144,8 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
     return pieces
 
 
-def _codes(merges: Sequence[Pair]) -> str:
-    return "".join(f"{line}\n" for line in (VERSION_LINE, *map(" ".join, merges)))
+def _codes(merges: Sequence[Pair]) -> list[str]:
+    return [VERSION_LINE, *map(" ".join, merges)]
 
 
 def read_codes(path: Path) -> list[Pair]:

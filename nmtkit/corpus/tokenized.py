@@ -54,7 +54,11 @@ class Tokenize:
         first_line = chunk.index * LINES_PER_CHUNK + 1
         for place, raw in enumerate(chunk.pairs):
             pair = self.src.tokenize(raw[0]), self.tgt.tokenize(raw[1])
-            reason = "duplicate" if place in chunk.duplicates else self._reason_to_drop(pair)
+            reason: str | None = self.cleaning.reason_to_drop(*pair)
+            if place in chunk.duplicates:
+                reason = "duplicate"
+            elif reason is None and (pair[0] in self.held_out_src or pair[1] in self.held_out_tgt):
+                reason = "held_out"
             at = {"corpus": self.names[chunk.corpus], "line": first_line + place}
             sample = {**at, "src": raw[0], "tgt": raw[1]}
             if reason:
@@ -67,12 +71,6 @@ class Tokenize:
             result.pairs.append(pair)
             result.words.update(words_of(pair))
         return result
-
-    def _reason_to_drop(self, pair: Pair) -> str | None:
-        reason = self.cleaning.reason_to_drop(*pair)
-        if reason is None and (pair[0] in self.held_out_src or pair[1] in self.held_out_tgt):
-            return "held_out"
-        return reason
 
 
 def words_of(pair: Pair) -> list[str]:

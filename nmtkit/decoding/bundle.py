@@ -35,20 +35,16 @@ class Bundle:
     text: Text
 
     def verified_weights(self) -> Path:
-        """Return the file of the weights, verified."""
         return self.description.verified_weights(self.artifact)
 
     def hashes_of_text(self) -> dict[str, str]:
-        """Return the hashes of its vocabulary and of its tokenization."""
         return PreparedCorpus(self.artifact).hashes_of_text()
 
     @property
     def max_subwords(self) -> int:
-        """Return the most subwords of a source, EOS included, that are translated at a time."""
         return max_subwords(self.description.config)
 
     def translator(self, engine: Engine) -> Translator:
-        """Return what translates raw text with `engine`, which runs this bundle's model."""
         return Translator(self.text, engine, self.decoding, self.max_subwords)
 
 

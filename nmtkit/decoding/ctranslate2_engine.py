@@ -9,7 +9,7 @@ among the best `beam_size` continuations of a step, not among twice as many, and
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from math import isnan
@@ -19,9 +19,16 @@ import ctranslate2
 
 from nmtkit import progress
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, gnmt_length_penalty
+from nmtkit.decoding.engine import (
+    DIVERGED,
+    Engine,
+    Forced,
+    Hypothesis,
+    Sentences,
+    gnmt_length_penalty,
+)
 from nmtkit.decoding.lines import MAX_SUBWORDS
-from nmtkit.errors import DivergedError, UserError
+from nmtkit.errors import Advance, DivergedError, UserError
 from nmtkit.files import DamagedError
 from nmtkit.model.description import MODEL
 from nmtkit.model.weights import WEIGHTS
@@ -72,11 +79,7 @@ class CTranslate2Engine(Engine):
         return cls(loading.result(), bundle.text.subword.n_tokens, bundle.description.n_rows)
 
     def translate(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        n_best: int,
-        progress: Callable[[int], None],
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says.
 
@@ -95,15 +98,13 @@ class CTranslate2Engine(Engine):
             found[i] = of_one
         return [of_one[:n_best] for of_one in found]
 
-    def force(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
-    ) -> list[Forced]:
+    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
         """Rate given translations, as `Engine` says; it finds no links."""
         if align:
             raise UserError("CTranslate2 links no tokens to the source; use --engine torch")
         found = self._translator.score_batch(
-            [list(map(str, source)) for source in sources],
-            [list(map(str, target)) for target in targets],
+            _written(sources),
+            _written(targets),
             max_batch_size=BATCH_TOKENS[self.device],
             batch_type="tokens",
             max_input_length=0,  # no limit
@@ -111,28 +112,24 @@ class CTranslate2Engine(Engine):
         return [Forced(result.log_probs, []) for result in found]
 
     def _search(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        suppressed: Sequence[int],
-        progress: Callable[[int], None],
+        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int], progress: Advance
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first.
 
         CTranslate2 has one maximum length for a batch, and does not need an EOS there. What is
         longer than its own source allows is cut to that length, and rated again; so is all that is
-        found while tokens are suppressed.
+        found while tokens are forbidden.
         """
         alpha = decoding.length_penalty
         by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
         found: list[list[Hypothesis]] = [[] for _ in sources]
         unrated: dict[tuple[int, tuple[int, ...]], None] = {}  # the same only once
-        results = self._results([sources[i] for i in by_length], decoding, suppressed)
+        results = self._results([sources[i] for i in by_length], decoding, forbidden)
         for i, result in zip(by_length, results, strict=True):
             max_length = len(sources[i]) - 1 + decoding.max_extra_tokens
             for tokens, score in zip(result.hypotheses, result.scores, strict=True):
                 ids = [int(token) for token in tokens if token != END]
-                if len(ids) == len(tokens) or len(ids) > max_length or suppressed:
+                if len(ids) == len(tokens) or len(ids) > max_length or forbidden:
                     unrated[i, tuple(ids[:max_length])] = None
                 else:
                     found[i].append(_hypothesis(ids, score * len(tokens) ** alpha, alpha))
@@ -144,10 +141,7 @@ class CTranslate2Engine(Engine):
         return [sorted(of_one, key=lambda hypothesis: -hypothesis.score) for of_one in found]
 
     def _results(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        suppressed: Sequence[int],
+        self, sources: Sentences, decoding: DecodingConfig, forbidden: list[int]
     ) -> Iterator[ctranslate2.TranslationResult]:
         """Yield what is found for each of the sentences, which are ordered by falling length.
 
@@ -164,7 +158,7 @@ class CTranslate2Engine(Engine):
                 yield from (each.result() for each in begun.popleft())
             begun.append(
                 self._translator.translate_batch(
-                    [list(map(str, source)) for source in batch],
+                    _written(batch),
                     asynchronous=True,
                     beam_size=beam_size,
                     patience=patience,
@@ -173,13 +167,17 @@ class CTranslate2Engine(Engine):
                     max_input_length=0,  # no limit
                     min_decoding_length=0,
                     max_decoding_length=len(batch[0]) - 1 + decoding.max_extra_tokens,
-                    suppress_sequences=[[str(id_)] for id_ in suppressed],
+                    suppress_sequences=[[str(id_)] for id_ in forbidden],
                     return_end_token=True,
                     return_scores=True,
                 )
             )
         for rest in begun:
             yield from (each.result() for each in rest)
+
+
+def _written(sentences: Sentences) -> list[list[str]]:
+    return [list(map(str, ids)) for ids in sentences]
 
 
 def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 
 from nmtkit.corpus.subword import Subword
-from nmtkit.decoding.engine import Engine, Forced, Link
+from nmtkit.decoding.engine import Engine, Forced, Link, Sentences
 from nmtkit.perplexity import perplexity_of
 from nmtkit.symbols import EOS_ID
 
-# The ids of a line's pieces, with the EOS, and of their translations, without it.
-Pieces = tuple[Sequence[list[int]], Sequence[list[int]]]
+Pieces = tuple[Sentences, Sentences]  # of a line, and their translations
 
 
 @dataclass(frozen=True)
@@ -47,14 +46,12 @@ class Detail:
 
     @property
     def perplexity(self) -> float:
-        """Return the perplexity of the target tokens, with each EOS."""
         return perplexity_of(-self.log_prob, self.n_tokens)
 
 
 def details(
     subword: Subword, engine: Engine, translations: Sequence[Pieces], *, align: bool
 ) -> list[Detail]:
-    """Return the details of each translation, with an alignment if `align` asks for it."""
     sources = [ids for src, _ in translations for ids in src]
     targets = [ids for _, tgt in translations for ids in tgt]
     ratings = iter(engine.force(sources, targets, align=align))
@@ -70,10 +67,7 @@ def details(
 
 
 def _alignment(
-    subword: Subword,
-    src_pieces: Sequence[list[int]],
-    tgt_pieces: Sequence[list[int]],
-    ratings: Sequence[Forced],
+    subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, ratings: Sequence[Forced]
 ) -> Alignment:
     links: list[Link] = []
     src_words: list[list[int]] = []

@@ -1,10 +1,11 @@
 """Engines: what runs the model and the search, on token ids. No torch here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from nmtkit.errors import Advance
 from nmtkit.recipe import DecodingConfig
 
 DIVERGED = (  # the message for a model that outputs NaN
@@ -14,6 +15,7 @@ DIVERGED = (  # the message for a model that outputs NaN
 # Lines that are translated at a time: on a slow CPU, minutes of work, which a stop loses.
 PART_LINES = {"cpu": 1_024, "cuda": 16_384}
 
+Sentences = Sequence[Sequence[int]]  # ids; of sources with the EOS, of translations without
 Link = tuple[int, int]  # a source token and a target token
 
 
@@ -47,21 +49,14 @@ class Engine(ABC):
 
     @abstractmethod
     def translate(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        n_best: int,
-        progress: Callable[[int], None],
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
-        """Translate sentences, given as token ids with the EOS, by beam search, in input order.
+        """Translate sentences by beam search, in input order.
 
         Of each there is at least one hypothesis, best first, and fewer than `n_best` only if the
-        search found fewer with a probability above 0. `progress` is called with the number of
-        sentences translated since the last call.
+        search found fewer with a probability above 0. `progress` counts sentences.
         """
 
     @abstractmethod
-    def force(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
-    ) -> list[Forced]:
-        """Rate translations without the EOS of sentences with it; `align` asks for links, too."""
+    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
+        """Rate translations of sentences; `align` asks for links, too."""

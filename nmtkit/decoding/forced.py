@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from nmtkit.decoding.engine import DIVERGED, Forced, Link
+from nmtkit.decoding.engine import DIVERGED, Forced, Link, Sentences
 from nmtkit.errors import DivergedError
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
@@ -27,11 +27,7 @@ LOGIT_ROWS = 512  # tokens whose logits are in memory at a time
 
 @torch.inference_mode()
 def force_ids(
-    models: Sequence[Transformer],
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    *,
-    align: bool,
+    models: Sequence[Transformer], sources: Sentences, targets: Sentences, *, align: bool
 ) -> list[Forced]:
     """Rate given translations by a model or an ensemble, as `Engine.force` says."""
     results: dict[int, Forced] = {}
@@ -78,9 +74,7 @@ def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -
     return Attended(*(mask.of_layers() for mask in masks))
 
 
-def _batches(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> Iterator[list[int]]:
+def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:
     """Yield the numbers of sentences of like length, the longest first."""
     lengths = [len(src) + len(tgt) + 1 for src, tgt in zip(sources, targets, strict=True)]
     waiting = sorted(range(len(lengths)), key=lambda i: lengths[i])
@@ -91,11 +85,7 @@ def _batches(
 
 
 def _run(
-    model: Transformer,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    *,
-    watch: bool,
+    model: Transformer, sources: Sentences, targets: Sentences, *, watch: bool
 ) -> tuple[Tensor, list["_Watched"]]:
     """Return the log-probabilities (T,) of the target tokens, and the masks that `watch` adds."""
     device = model.eval().output_matrix.device

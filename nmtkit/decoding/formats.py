@@ -26,7 +26,6 @@ class Format(StrEnum):
 
     @property
     def needs_details(self) -> bool:
-        """Return whether it shows the tokens of translations."""
         return self in (Format.JSON, Format.FAIRSEQ)
 
 

@@ -1,6 +1,6 @@
 """Lines of raw text in, translations out, whatever engine runs the model. No torch here."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -8,8 +8,8 @@ from nmtkit.corpus.linearized import Repair, read_back
 from nmtkit.corpus.long_lines import encode_in_pieces
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.subword import Subword, load_subword
-from nmtkit.decoding.engine import Engine, Hypothesis
-from nmtkit.errors import UserError
+from nmtkit.decoding.engine import Engine, Hypothesis, Sentences
+from nmtkit.errors import Advance, UserError
 from nmtkit.recipe import DecodingConfig, ModelConfig
 from nmtkit.store import Artifact
 from nmtkit.symbols import EOS_ID
@@ -33,7 +33,6 @@ class Translation:
 
     @property
     def n_tokens(self) -> int:
-        """The number of tokens of the translation."""
         return sum(map(len, self.tgt))
 
     @property
@@ -74,9 +73,7 @@ class Text:
         """Return the raw text of ids; a tree stays linearized."""
         return self.tgt.detokenize(self.subword.decode(ids))
 
-    def decode_line(
-        self, line: str, pieces: Sequence[Sequence[int]]
-    ) -> tuple[str, Sequence[Repair]]:
+    def decode_line(self, line: str, pieces: Sentences) -> tuple[str, Sequence[Repair]]:
         """Join the translations of a raw line's pieces, and repair a tree with the line's words."""
         texts = " ".join(filter(None, map(self.decode, pieces)))
         if not self.tgt.is_of_trees or not pieces:
@@ -95,7 +92,7 @@ class Translator:
     fingerprint: str = ""  # of all of this; none in a stage, whose artifact has its own
 
     def translate(
-        self, lines: Iterable[str], progress: Callable[[int], None] = lambda _: None
+        self, lines: Iterable[str], progress: Advance = lambda _: None
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
@@ -105,7 +102,7 @@ class Translator:
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 
     def n_best(
-        self, lines: Iterable[str], n: int, progress: Callable[[int], None] = lambda _: None
+        self, lines: Iterable[str], n: int, progress: Advance = lambda _: None
     ) -> list[list[Translation]]:
         """Find the `n` best translations of each line, best first, as `translate` does.
 

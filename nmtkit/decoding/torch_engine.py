@@ -1,6 +1,6 @@
 """Our own engine: the model and the search in torch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
 from threading import Event
@@ -11,10 +11,10 @@ from torch import Tensor
 from nmtkit.decoding.batches import Waiting, searched
 from nmtkit.decoding.beam_search import StepModel, beam_search
 from nmtkit.decoding.bundle import Bundle
-from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis
+from nmtkit.decoding.engine import DIVERGED, Engine, Forced, Hypothesis, Sentences
 from nmtkit.decoding.forced import force_ids, log_mean_probability
 from nmtkit.decoding.lines import max_subwords
-from nmtkit.errors import DivergedError
+from nmtkit.errors import Advance, DivergedError
 from nmtkit.fast.accelerate import accelerate, cast
 from nmtkit.fast.packing import PackedLayout
 from nmtkit.fast.step import IncrementalDecoder
@@ -51,11 +51,7 @@ class TorchEngine(Engine):
         return cls(models, bundles[0].text.subword.n_tokens)
 
     def translate(
-        self,
-        sources: Sequence[Sequence[int]],
-        decoding: DecodingConfig,
-        n_best: int,
-        progress: Callable[[int], None],
+        self, sources: Sentences, decoding: DecodingConfig, n_best: int, progress: Advance
     ) -> list[list[Hypothesis]]:
         """Translate sentences, as `Engine` says. On a CPU, each core works on its own batch."""
         waiting = Waiting([len(ids) for ids in sources], decoding.beam_size, self._device)
@@ -81,10 +77,7 @@ class TorchEngine(Engine):
                 progress(len(numbers))
         return best
 
-    def force(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], *, align: bool
-    ) -> list[Forced]:
-        """Rate given translations, as `Engine` says."""
+    def force(self, sources: Sentences, targets: Sentences, *, align: bool) -> list[Forced]:
         return force_ids(self.models, sources, targets, align=align)
 
 

@@ -20,7 +20,7 @@ from functools import cache
 from sacrebleu.metrics.bleu import BLEU
 
 from nmtkit.corpus.moses import Tokenization, replace_unicode_punctuation
-from nmtkit.evaluation.sacre import Facts, bleu_parts, case, check_counts, sacre_bleu
+from nmtkit.evaluation.sacre import Facts, Lines, bleu_parts, case, check_counts, sacre_bleu
 from nmtkit.languages import Language
 
 QUOTES = "„“”"  # the double marks of newstest2014 in German, and the one that closes English ones
@@ -32,7 +32,7 @@ _SPACES += "".join(map(chr, range(0x2000, 0x200B)))
 _LETTERS = str.maketrans({space: chr(0x100000 + ord(space)) for space in _SPACES})
 
 
-def multi_bleu(hyps_tok: Sequence[str], *references_tok: Sequence[str]) -> Facts:
+def multi_bleu(hyps_tok: Lines, *references_tok: Lines) -> Facts:
     """Compute BLEU of tokens between ASCII spaces, unsmoothed, like multi-bleu.perl."""
     check_counts(hyps_tok, *references_tok)
     hyps, *references = (
@@ -51,8 +51,8 @@ def compound_split(tokens: str) -> str:
 
 
 def count_scores(
-    hyps: Sequence[str],
-    *references: Sequence[str],
+    hyps: Lines,
+    *references: Lines,
     lang: Language,
     lowercase: bool = False,
     normalize_punctuation: bool = False,
@@ -75,7 +75,7 @@ def count_scores(
     return scores
 
 
-def _tokenized_bleu(texts: Sequence[Sequence[str]], how: Tokenization) -> Facts:
+def _tokenized_bleu(texts: Sequence[Lines], how: Tokenization) -> Facts:
     normalized = f"normalize-punctuation.perl -l {how.lang} on both sides"
     said = (
         f"multi-bleu.perl over tokenizer.perl -l {how.lang}, {_case(how)}, "
@@ -85,7 +85,7 @@ def _tokenized_bleu(texts: Sequence[Sequence[str]], how: Tokenization) -> Facts:
     return {**bleu, "how": said}
 
 
-def _compound_split_bleu(texts: Sequence[Sequence[str]], how: Tokenization) -> Facts:
+def _compound_split_bleu(texts: Sequence[Lines], how: Tokenization) -> Facts:
     @cache  # most lines are the same with and without changes
     def split(line: str) -> str:
         return compound_split(how.tokenize(line))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric, Score, Signature
 
-from nmtkit.evaluation.sacre import N_BOOTSTRAP, corpus_score, described
+from nmtkit.evaluation.sacre import N_BOOTSTRAP, Facts, Lines, corpus_score, described
 
 # COLLINS.prm
 DELETED = frozenset(("TOP", "-NONE-", ",", ":", "``", "''", "."))
@@ -157,7 +157,7 @@ class BracketF1(Metric):
     def _preprocess_segment(self, sent: str) -> str:
         return sent
 
-    def _extract_reference_info(self, refs: Sequence[str]) -> dict[str, Any]:
+    def _extract_reference_info(self, refs: Lines) -> dict[str, Any]:
         return {"gold": refs[0]}
 
     def _compute_segment_statistics(self, hypothesis: str, ref_kwargs: dict[str, Any]) -> list[int]:
@@ -170,9 +170,7 @@ class BracketF1(Metric):
         return self._compute_score_from_stats([sum(column) for column in zip(*stats, strict=True)])
 
 
-def bracket_f1(
-    hyps: Sequence[str], refs: Sequence[str], n_bootstrap: int = N_BOOTSTRAP
-) -> dict[str, Any]:
+def bracket_f1(hyps: Lines, refs: Lines, n_bootstrap: int = N_BOOTSTRAP) -> Facts:
     """Compute bracket F1 and all else that EVALB prints of all sentences, ready for JSON."""
     metric = BracketF1()
     score = corpus_score(metric, hyps, refs, n_bootstrap=n_bootstrap)

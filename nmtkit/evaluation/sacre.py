@@ -15,11 +15,14 @@ from nmtkit.languages import Language
 N_BOOTSTRAP = 1000
 
 Facts = dict[str, Any]  # ready for JSON
+Lines = Sequence[str]  # of a text
 
 
 # sacreBLEU cannot average resamples if some of them are empty, because these have floats of another
 # type than the rest: here, all are Python's.
-class _Chrf(CHRF):
+class Chrf(CHRF):
+    """chrF2 by default."""
+
     def _compute_score_from_stats(self, stats: list[int]) -> CHRFScore:
         score = super()._compute_score_from_stats(stats)
         score.score = float(score.score)
@@ -45,19 +48,13 @@ def bleu_metric(lang: Language, *, lowercase: bool = False) -> BLEU:
         ) from None
 
 
-def chrf_metric(*, lowercase: bool) -> CHRF:
-    """Return chrF2."""
-    return _Chrf(lowercase=lowercase)
-
-
 def sacre_bleu(
-    hyps: Sequence[str],
-    *references: Sequence[str],
+    hyps: Lines,
+    *references: Lines,
     lang: Language,
     lowercase: bool = False,
     n_bootstrap: int = N_BOOTSTRAP,
 ) -> Facts:
-    """Compute sacreBLEU of plain text."""
     how = f"sacreBLEU over plain text, {case(lowercase)}, nothing normalized"
     metric = bleu_metric(lang, lowercase=lowercase)
     result = corpus_score(metric, hyps, *references, n_bootstrap=n_bootstrap)
@@ -65,30 +62,24 @@ def sacre_bleu(
     return described(metric, result, how) | bleu_parts(result)
 
 
-def chrf(hyps: Sequence[str], *references: Sequence[str], lowercase: bool = False) -> Facts:
-    """Compute chrF2 of plain text."""
-    metric = chrf_metric(lowercase=lowercase)
+def chrf(hyps: Lines, *references: Lines, lowercase: bool = False) -> Facts:
+    metric = Chrf(lowercase=lowercase)
     how = f"character F-score over plain text, {case(lowercase)}"
     return described(metric, corpus_score(metric, hyps, *references), how)
 
 
-def ter(hyps: Sequence[str], *references: Sequence[str]) -> Facts:
-    """Compute TER of plain text."""
+def ter(hyps: Lines, *references: Lines) -> Facts:
     how = "edits per word of the reference, as TERCOM counts them, lower-cased; lower is better"
     metric = _Ter()
     return described(metric, corpus_score(metric, hyps, *references), how)
 
 
 def case(lowercase: bool) -> str:
-    """Say whether text is lower-cased."""
     return "lower-cased" if lowercase else "cased"
 
 
 def corpus_score(
-    metric: Metric,
-    hyps: Sequence[str],
-    *references: Sequence[str],
-    n_bootstrap: int = N_BOOTSTRAP,
+    metric: Metric, hyps: Lines, *references: Lines, n_bootstrap: int = N_BOOTSTRAP
 ) -> Score:
     """Compute a score and its confidence interval from resamples."""
     check_counts(hyps, *references)
@@ -108,7 +99,6 @@ def described(metric: Metric, result: Score, how: str) -> Facts:
 
 
 def bleu_parts(result: BLEUScore) -> Facts:
-    """Return a BLEU and what it is made of."""
     return {
         "score": min(result.score, 100.0),  # which rounding can exceed
         "precisions": list(result.precisions),
@@ -118,7 +108,7 @@ def bleu_parts(result: BLEUScore) -> Facts:
     }
 
 
-def check_counts(hyps: Sequence[str], *references: Sequence[str]) -> None:
+def check_counts(hyps: Lines, *references: Lines) -> None:
     """Refuse texts that do not belong together."""
     for refs in references:
         if len(hyps) != len(refs) or not hyps:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import estimate_ci
 
-from nmtkit.evaluation.sacre import bleu_metric, chrf_metric
+from nmtkit.evaluation.sacre import Chrf, Facts, Lines, bleu_metric
 from nmtkit.evaluation.seed import seed
 from nmtkit.languages import Language
 
@@ -24,15 +24,12 @@ METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
 
 
 def paired_test(
-    test: str,
-    systems: Sequence[Sequence[str]],
-    *references: Sequence[str],
-    metrics: Sequence[Metric],
-) -> list[dict[str, Any]]:
+    test: str, systems: Sequence[Lines], *references: Lines, metrics: Sequence[Metric]
+) -> list[Facts]:
     """Compare systems with the first one by one of `TESTS`: what it found, by system and metric."""
     short = TESTS[test]
     sampled = _bootstrap if short == "bs" else _randomization
-    found: list[dict[str, Any]] = [{} for _ in systems]
+    found: list[Facts] = [{} for _ in systems]
     for metric in metrics:
         counts = [np.array(metric._extract_corpus_statistics(hyps, references)) for hyps in systems]
         scores = [metric._compute_score_from_stats(each.sum(0)) for each in counts]
@@ -54,35 +51,35 @@ def p_value(differences: NDArray[Any], difference: float) -> float:
 
 def translation_metrics(lang: Language, *, lowercase: bool = False) -> list[Metric]:
     """Return the metrics of translations, BLEU and chrF; the last one is for sentences too."""
-    return [bleu_metric(lang, lowercase=lowercase), chrf_metric(lowercase=lowercase)]
+    return [bleu_metric(lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
 
 
 def _bootstrap(
     metric: Metric, counts: Sequence[NDArray[Any]], scores: Sequence[float]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Facts]:
     """Draw lines with replacement: the differences, centred, are those of chance."""
     n_lines = len(counts[0])
     drawn = _generator().choice(n_lines, size=(N_SAMPLES["bs"], n_lines), replace=True)
-    baseline = None
-    for of_lines, score in zip(counts, scores, strict=True):
-        single = of_lines.astype(np.float32)  # as in sacreBLEU
-        samples = np.array(
-            [metric._compute_score_from_stats(single[lines].sum(0)).score for lines in drawn]
-        )
-        mean, half_width = estimate_ci(samples)
-        result = {"confidence_interval": [float(mean - half_width), float(mean + half_width)]}
-        if baseline is None:
-            baseline = samples
-            yield result
-        else:
-            differences = np.abs(samples - baseline)
+    singles = [of_lines.astype(np.float32) for of_lines in counts]  # as in sacreBLEU
+    samples = [
+        np.array([metric._compute_score_from_stats(single[lines].sum(0)).score for lines in drawn])
+        for single in singles
+    ]
+    for number, (of_system, score) in enumerate(zip(samples, scores, strict=True)):
+        mean, half_width = estimate_ci(of_system)
+        result: Facts = {
+            "confidence_interval": [float(mean - half_width), float(mean + half_width)]
+        }
+        if number > 0:
+            differences = np.abs(of_system - samples[0])
             p = p_value(differences - differences.mean(), abs(score - scores[0]))
-            yield {**result, "p_value": p}
+            result["p_value"] = p
+        yield result
 
 
 def _randomization(
     metric: Metric, counts: Sequence[NDArray[Any]], scores: Sequence[float]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Facts]:
     """Swap the two systems in half of the lines: the differences are those of chance."""
     swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(counts[0])), dtype=bool)
     yield {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nmtkit.files import read_json, write_json
+from nmtkit.files import read_json, write_json, write_lines
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.store import Artifact, verify
 
@@ -67,17 +67,14 @@ def write_set(
     place.mkdir(exist_ok=True)
     files = (SOURCE, HYPOTHESES, *_reference_files(len(references)))
     for file, lines in zip(files, (src, hyps, *references), strict=True):
-        text = "".join(f"{line}\n" for line in lines)
-        (place / file).write_text(text, encoding="utf-8", newline="\n")
+        write_lines(place / file, lines)
     write_json(place / RATINGS, ratings)
 
 
 def write_scores(folder: Path, scores: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the scores of each test set, by its name."""
     write_json(folder / SCORES, scores)
 
 
 def read_scores(artifact: Artifact) -> dict[str, Any]:
-    """Read what `write_scores` wrote."""
     scores: dict[str, Any] = read_json(verify(artifact, SCORES).file(SCORES))
     return scores

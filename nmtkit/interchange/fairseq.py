@@ -74,8 +74,6 @@ NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor
 
 @dataclass(frozen=True)
 class Dictionary:
-    """A vocabulary."""
-
     pieces: dict[str, int]  # with their counts, in the order of their ids
     n_rows: int  # with symbols and fillers
 
@@ -223,7 +221,6 @@ def _read_text(path: Path, option: str) -> str:
 
 
 def read_dictionary(path: Path) -> Dictionary:
-    """Read a dictionary, dict.LANG.txt."""
     pieces: dict[str, int] = {}
     lines = _read_text(path, "--data").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):

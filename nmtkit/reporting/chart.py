@@ -1,23 +1,22 @@
-"""A chart: series over two axes, as SVG on a page or in a file by itself, in chart.css."""
+"""A chart: series over two axes, and where all of it is in the drawing, chart.svg.j2."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from itertools import chain, count
 from typing import Literal
 
 from markupsafe import Markup
 from rich.cells import cell_len
 
+from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
 
-STYLE = Path(__file__).with_name("chart.css")
 N_COLOURS = 8  # in chart.css
 CHARACTER, LINE = 7.6, 16.0  # about the width of a character, and the height of a line
 TOP = 8.0  # where the plot begins
 RADIUS = 3.5  # of a dot
-RINGS, ANGLES = 20, 24  # of the places around a dot that its label may take
 
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -58,27 +57,22 @@ class Chart:
 
     def __html__(self) -> Markup:
         """Return it as SVG for a page whose style includes chart.css."""
-        return Markup(
-            '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-t {}-d">\n{}\n'
-            "</svg>\n"
-        ).format(self.width, self.height, self.key, self.key, self.content())
+        return Markup(self.svg())  # noqa: S704 - which escapes
 
-    def content(self) -> Markup:
-        """Return the elements of the drawing; screen readers hear the ends of each series."""
-        ends = " ".join(
-            f"{each.name}: {_named(each.points[0])}; {_named(each.points[-1])}."
-            for each in self.series
-            if each.points
-        )
-        return Markup("\n").join(
-            [
-                _element("title", visible(self.title), id=f"{self.key}-t"),
-                _element("desc", visible(ends), id=f"{self.key}-d"),
-                *self._axes(),
-                *(_in_colour(i, *self._drawn(one)) for i, one in enumerate(self.series)),
-                *self._labels(),
-                *self._legend(),
-            ]
+    def svg(self, *, is_file: bool = False) -> str:
+        """Return the drawing, or a file of it; screen readers hear the ends of each series."""
+        return TEMPLATES.get_template("chart.svg.j2").render(
+            chart=self,
+            is_file=is_file,
+            x=self._x,
+            y=self._y,
+            labels=self._label_boxes,
+            legend=self._legend_places,
+            named=_named,
+            width_of=_width,
+            n_colours=N_COLOURS,
+            line=LINE,
+            radius=RADIUS,
         )
 
     @cached_property
@@ -88,14 +82,10 @@ class Chart:
 
     # Places
 
-    @property
-    def _bottom(self) -> float:
-        return TOP + self.plot
-
     @cached_property
     def _y(self) -> "_Scale":
         values = [value for each in self.series for _, value in each.points]
-        return _scale(self.y, values, self._bottom, TOP, n_ticks=5, is_round=True)
+        return _scale(self.y, values, TOP + self.plot, TOP, n_ticks=5, is_round=True)
 
     @cached_property
     def _x(self) -> "_Scale":
@@ -105,14 +95,14 @@ class Chart:
         return _scale(self.x, places, left, self.width - 16, n_ticks=n_ticks, is_round=False)
 
     @cached_property
-    def _legend_places(self) -> list[tuple[int, float, float]]:
-        """The number of each series that the legend names, and where its line stands."""
+    def _legend_places(self) -> list[tuple[Series, float, float]]:
+        """Each series that the legend names, and where its line stands."""
         x, y, found = self._x.start, self._axis_end + LINE, []
-        for number, each in enumerate(self.series if len(self.series) > 1 else []):
+        for each in self.series if len(self.series) > 1 else []:
             width = 48 + _width(each.name)
             if x + width > self.width and x > self._x.start:
                 x, y = self._x.start, y + LINE
-            found.append((number, x, y))
+            found.append((each, x, y))
             x += width
         return found
 
@@ -122,106 +112,36 @@ class Chart:
 
     @property
     def _axis_end(self) -> float:
-        return self._bottom + LINE * (1 + bool(self.x.name)) + 2
+        return self._y.start + LINE * (1 + bool(self.x.name)) + 2
 
     @cached_property
     def _label_boxes(self) -> list[tuple[str, Box, Point]]:
-        """The name of each labelled dot, the free box nearest to it or below the plot, the dot."""
+        """The name of each labelled dot, the next free box on a side of it, and the dot."""
         dots = [
             (self._x(place), self._y(value))
             for each in self.series
             for place, value in (each.points if "dots" in each.kind else [])
         ]
         taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in dots]
-        below, found = self._legend_end, []
+        found = []
         for each in self.series:
             for name, (place, value) in zip(each.labels, each.points, strict=False):
-                dot = self._x(place), self._y(value)
-                boxes = self._boxes_around(dot, _width(name))
-                free = (box for box in boxes if not any(_overlap(box, other) for other in taken))
-                box = next(free, (self._x.start, below, self.width, below + LINE))
-                below = max(below, box[3])
+                x, y, width = self._x(place), self._y(value), _width(name)
+                lefts = [x + 7] if x + 7 + width <= self.width else []
+                lefts += [x - 7 - width] if x - 7 - width >= self._x.start else []
+                tops = sorted(
+                    range(0, round(self._y.start) - 11, 3), key=lambda top: abs(top + 6 - y)
+                )
+                below = count(round(self._legend_end) + 4, 12)
+                boxes = (
+                    (left, float(top), left + width, top + 12.0)
+                    for top in chain(tops, below)
+                    for left in lefts or [self._x.start]
+                )
+                box = next(each for each in boxes if not any(_overlap(each, one) for one in taken))
                 taken.append(box)
-                found.append((name, box, dot))
+                found.append((name, box, (x, y)))
         return found
-
-    def _boxes_around(self, dot: Point, width: float) -> Iterator[Box]:
-        """Yield boxes around a dot that are in the plot, the nearest first."""
-        for ring in range(RINGS):
-            for number in range(ANGLES):
-                angle = 2 * math.pi * number / ANGLES
-                x = dot[0] + math.cos(angle) * (width / 2 + 7 + 6 * ring)
-                y = dot[1] + math.sin(angle) * (11 + 6 * ring)
-                box = x - width / 2, y - 6, x + width / 2, y + 6
-                is_between = self._x.start <= box[0] and box[2] <= self.width
-                if is_between and box[1] >= TOP - 8 and box[3] <= self._bottom:
-                    yield box
-
-    # Parts
-
-    def _axes(self) -> Iterator[Markup]:
-        left, right = self._x.start, self._x.end
-        for value, name in self._y.ticks:
-            yield _element("path", class_="rule", d=f"M{left} {self._y(value)}H{right}")
-            yield self._text(left - 6, self._y(value) + 4, name, "end")
-        yield _element("path", class_="axis", d=f"M{left} {self._bottom}H{right}")
-        for place, name in self._x.ticks:
-            yield _element("path", class_="axis", d=f"M{self._x(place)} {self._bottom}v4")
-            most = self.width - _width(name) / 2
-            yield self._text(min(self._x(place), most), self._bottom + LINE, name, "middle")
-        if self.x.name:
-            yield self._text(right, self._bottom + 2 * LINE, self.x.name, "end")
-
-    def _drawn(self, one: Series) -> Iterator[Markup]:
-        corners = [(self._x(place), self._y(value)) for place, value in one.points]
-        if one.kind != "dots" and corners:
-            yield _element("path", d="M" + "L".join(f"{x} {y}" for x, y in corners))
-        first = max(len(corners) - 1, 0) if one.kind == "line" else 0
-        for (x, y), point in [*zip(corners, one.points, strict=True)][first:]:
-            title = _element("title", visible(f"{one.name} {_named(point)}".strip()))
-            yield _element("circle", title, cx=x, cy=y, r=RADIUS)
-
-    def _labels(self) -> Iterator[Markup]:
-        for name, (left, top, right, bottom), (x, y) in self._label_boxes:
-            near = min(max(x, left), right), min(max(y, top), bottom)
-            if math.dist(near, (x, y)) > 12:
-                yield _element("path", class_="leader", d=f"M{x} {y}L{near[0]:.1f} {near[1]:.1f}")
-            yield self._text(left, bottom - 2, name, "name")
-
-    def _legend(self) -> Iterator[Markup]:
-        for number, x, y in self._legend_places:
-            one, parts = self.series[number], []
-            if one.kind != "dots":
-                parts.append(_element("path", d=f"M{x} {y - 4}h26"))
-            if "dots" in one.kind:
-                parts.append(_element("circle", cx=x + 13, cy=y - 4, r=RADIUS))
-            yield _in_colour(number, *parts, self._text(x + 34, y, one.name, "name"))
-
-    def _text(self, x: float, y: float, content: str, class_: str = "begin") -> Markup:
-        """Return a text, which is squeezed if it would not end in the drawing."""
-        where: dict[str, object] = {"x": round(x, 1), "y": round(y, 1), "class": class_}
-        if class_ in ("name", "begin") and x + _width(content) > self.width:
-            where |= {"textLength": round(self.width - x - 2, 1)}
-            where |= {"lengthAdjust": "spacingAndGlyphs"}
-        return _element("text", visible(content), **where)
-
-
-def svg_file(chart: Chart) -> str:
-    """Return a chart, below its title, as an SVG image by itself."""
-    above = 24.0
-    title = chart._text(chart._x.start, 16, chart.title, "name")
-    drawing = _element("g", chart.content(), transform=f"translate(0 {above})")
-    return Markup(
-        '<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {0} {1}" width="{0}" '
-        'height="{1}" role="img" aria-labelledby="{2}-t">\n<style>\n{3}</style>\n'
-        '<rect class="paper" width="{0}" height="{1}"/>\n{4}\n</svg>\n'
-    ).format(
-        chart.width,
-        above + chart.height,
-        chart.key,
-        Markup(STYLE.read_text(encoding="utf-8")),  # noqa: S704
-        title + drawing,
-    )
 
 
 # Axes
@@ -297,22 +217,6 @@ def short(value: float) -> str:
 
 def _named(point: Point) -> str:
     return f"{short(point[0])}: {point[1]:.4g}"
-
-
-# Elements
-
-
-def _element(tag: str, content: str = "", **attributes: object) -> Markup:
-    shown = Markup("").join(
-        Markup(' {}="{}"').format(name.rstrip("_"), value) for name, value in attributes.items()
-    )
-    if content:
-        return Markup("<{0}{1}>{2}</{0}>").format(tag, shown, content)
-    return Markup("<{}{}/>").format(tag, shown)
-
-
-def _in_colour(number: int, *parts: Markup) -> Markup:
-    return _element("g", Markup("\n").join(parts), class_=f"s{number % N_COLOURS}")
 
 
 def _width(text: str) -> float:

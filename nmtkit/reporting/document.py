@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nmtkit.reporting.chart import Chart, svg_file
+from nmtkit.reporting.chart import Chart
 from nmtkit.reporting.grid import WRITERS, Grid, as_markdown, markdown
+from nmtkit.reporting.page import TEMPLATES
 from nmtkit.visible import visible
 
 ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
@@ -16,13 +17,18 @@ class Part:
 
     key: str  # its id, of letters, digits and hyphens, and the name of the files of its table
     title: str
-    text: str = ""  # a paragraph
+    text: str = ""  # a paragraph; of a whole document, one in each line
     code: str = ""  # lines to show as they are
     table: Grid | None = None
     charts: Sequence[Chart] = ()  # whose keys name their files
     notes: Sequence[str] = ()
     parts: Sequence["Part"] = ()
     is_folded: bool = False  # a page hides it until it is opened; then it has no files
+
+
+def page_of(part: Part) -> str:
+    """Return a document as a page for a browser; its notes are the footer."""
+    return TEMPLATES.get_template("document.html.j2").render(document=part)
 
 
 def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
@@ -52,6 +58,6 @@ def files_for_paper(part: Part) -> Iterator[tuple[str, str]]:
             text = write(replace(part.table, groups=without_links))
             yield f"tables/{part.key}.{ENDINGS[form]}", f"{text}\n"
     for chart in part.charts:
-        yield f"charts/{chart.key}.svg", svg_file(chart)
+        yield f"charts/{chart.key}.svg", chart.svg(is_file=True)
     for each in part.parts:
         yield from files_for_paper(each)

@@ -1,6 +1,6 @@
 """A table, and how it is written for a terminal, as Markdown, as LaTeX and as CSV.
 
-Pages have a macro of their own for it, in macros.html.j2.
+Pages have a macro of their own for it, in document.html.j2.
 """
 
 import csv

@@ -29,4 +29,3 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-TEMPLATES.filters["thousands"] = "{:,}".format

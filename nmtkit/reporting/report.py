@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from nmtkit.reporting.chart import N_COLOURS, Axis, Chart, Point, Series
-from nmtkit.reporting.code import OtherCode, code_note
+from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
 from nmtkit.reporting.grid import Grid, Link, Row
@@ -17,7 +17,7 @@ from nmtkit.reporting.scores import (
     SCORE_NAMES,
     TABLE_2_KINDS,
     TABLES,
-    how_counted,
+    hows,
     kind_of,
     shown,
 )
@@ -106,14 +106,14 @@ def document(report: Report) -> Part:
 def _runs_part(report: Report) -> Part:
     of_studies = {row.scored for study in report.studies for row in study.rows}
     others = [run for run in report.runs if run.id not in of_studies]
-    hows = dict.fromkeys(how for run in report.runs for how in _hows(run))
+    of_sets = (each for run in report.runs for each in run.scores.values())
     return Part(
         "runs",
         "Runs",
         text="" if report.runs else "No run is scored yet: nmtkit run RECIPE",
         table=runs_grid(report) if report.runs else None,
         charts=_charts(others),
-        notes=[*hows, *_dev_notes(others)],
+        notes=[*hows(of_sets), *_dev_notes(others)],
     )
 
 
@@ -172,8 +172,8 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
     """Return how the scores that charts show of dev were counted."""
-    hows = dict.fromkeys(each.get("dev_sacrebleu_how") for run in runs for each in run.dev)
-    notes = [f"sacreBLEU of dev: {how}" for how in hows if how]
+    counted = dict.fromkeys(each.get("dev_sacrebleu_how") for run in runs for each in run.dev)
+    notes = [f"sacreBLEU of dev: {how}" for how in counted if how]
     return [*notes, f"figures of dev: {NOT_VERIFIED}"] if any(run.dev for run in runs) else []
 
 
@@ -284,7 +284,6 @@ def table_4(report: Report) -> Grid:
 def _run_part(run: RunFacts) -> Part:
     key = _link(run).target
     verify = shlex.join(["nmtkit", "verify", run.stages[-1]["path"]])
-    note = code_note(run.other_code)
     sets = (
         f"{name}: {scores['test_set']['lines']:,} lines, sha256 of the reference "
         f"{scores['test_set']['sha256']}"
@@ -295,22 +294,12 @@ def _run_part(run: RunFacts) -> Part:
         f"{run.label} ({run.id})",
         text=run.description,
         code=f"{run.command}\n{verify}",
-        notes=[*([note] if note else []), *_hows(run), *sets],
+        notes=[*code_notes(run.other_code), *hows(run.scores.values()), *sets],
         parts=[
             Part(f"{key}-{each['stage']}", each["stage"], code="\n".join(_toml(each)))
             for each in run.stages
         ],
         is_folded=True,
-    )
-
-
-def _hows(run: RunFacts) -> dict[str, None]:
-    """Return how each score of a run was counted, once."""
-    return dict.fromkeys(
-        f"{SCORE_NAMES.get(kind, kind)}: {how_counted(score)}"
-        for scores in run.scores.values()
-        for kind, score in scores.items()
-        if isinstance(score, dict) and "how" in score
     )
 
 

@@ -1,7 +1,7 @@
 """What figures of scores are called, how each was counted, and what is published."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ SCORE_NAMES = {
     "compound_split_bleu.score_both_normalized": "compound-split BLEU, both normalized",
     "compound_split_bleu.score_quotes_replaced": "compound-split BLEU, quotes replaced",
 }
+HOW = ("how", "signature")  # keys of a score
 NOT_AVAILABLE = "not available"
 # By target language: the figure of a run that is comparable with Table 2.
 TABLE_2_KINDS = {"de": "compound_split_bleu.score_quotes_replaced", "fr": "tokenized_bleu"}
@@ -47,6 +48,12 @@ def shown(of_set: Mapping[str, Any], name: str, *, with_interval: bool = False) 
     return f"{value:.2f}{interval}"
 
 
-def how_counted(score: Mapping[str, Any]) -> str:
-    """Return how a score was counted, with the signature of sacreBLEU's."""
-    return str(score["how"]) + (f"; {score['signature']}" if "signature" in score else "")
+def hows(of_sets: Iterable[Mapping[str, Any]], kinds: Iterable[str] = SCORE_NAMES) -> list[str]:
+    """Return how each kind of score was counted, with the signature of sacreBLEU's."""
+    lines = (
+        f"{SCORE_NAMES[kind]}: {'; '.join(each[kind][key] for key in HOW if key in each[kind])}"
+        for each in of_sets
+        for kind in kinds
+        if kind in each
+    )
+    return [*dict.fromkeys(lines)]

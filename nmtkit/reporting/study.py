@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from nmtkit.reporting.chart import Axis, Chart, Series
-from nmtkit.reporting.code import OtherCode, all_of, code_note, marked
+from nmtkit.reporting.code import OtherCode, code_notes, marked
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.scores import (
     NOT_AVAILABLE,
@@ -15,7 +15,7 @@ from nmtkit.reporting.scores import (
     SCORE_NAMES,
     TABLE_2_KINDS,
     figure,
-    how_counted,
+    hows,
     kind_of,
 )
 
@@ -104,7 +104,7 @@ def _variant(rows: list[StudyRow], bleu: str) -> Variant:
     return Variant(
         rows=[row.name for row in rows],
         change=", ".join(each for each in changes if not each.startswith("seed=")),
-        state=marked(state, all_of(*(row.other_code for row in rows))),
+        state=marked(state, *(row.other_code for row in rows)),
         n_parameters=rows[0].n_parameters,
         dev_perplexity=Spread.of([row.dev_perplexity for row in rows]),
         score=Spread.of([_score(row, bleu) for row in rows]),
@@ -187,13 +187,8 @@ def study_notes(table: StudyTable) -> list[str]:
         notes.append(f"dev perplexity: per subword, end symbols counted; {NOT_VERIFIED}")
     if table.bleu == TABLE_2_KINDS["de"]:
         notes.append(NOTES[0])
-    kind = kind_of(table.bleu)
-    notes += dict.fromkeys(
-        f"{SCORE_NAMES[table.bleu]} of {name}: {how_counted(each[kind])}"
-        for row in table.rows
-        for name, each in list(row.scores.items())[:1]
-        if kind in each
-    )
+    sets = [each for row in table.rows for each in [*row.scores.values()][:1]]
+    notes += dict.fromkeys(f"test set: {each['test_set']['name']}" for each in sets)
+    notes += hows(sets, [kind_of(table.bleu)])
     notes += [f"{row.name}: {row.state}, {row.why}" for row in table.rows if row.why]
-    note = code_note(all_of(*(row.other_code for row in table.rows)))
-    return [*notes, note] if note else notes
+    return notes + code_notes(*(row.other_code for row in table.rows))

@@ -14,7 +14,9 @@ from nmtkit.duration import duration
 from nmtkit.model.cost import update_flops
 from nmtkit.recipe import ModelConfig
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
-from nmtkit.reporting.page import TEMPLATES, replace_page
+from nmtkit.reporting.document import Part, page_of
+from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.page import replace_page
 
 MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more
 MAX_SAMPLES = 5
@@ -23,7 +25,8 @@ DECAY = 0.95  # of speed: weight of a step relative to the next; an average of a
 MEASURED = ("nll", "learning_rate", "gradient_norm", "tgt_tokens", "seconds")
 
 State = Literal["running", "stopped", "finished"]
-Sample = tuple[str, str, str]  # a source, its reference and its translation
+OF_SAMPLE = ("source", "reference", "translation")
+Sample = tuple[str, str, str]  # of these
 ADVICE = {
     "running": ". Reload the page for newer figures; where none come, it was killed.",
     "stopped": ". The same command resumes it.",
@@ -72,23 +75,33 @@ class Curves:
 
     def render(self, state: State, now: datetime) -> str:
         """Return the page as text."""
-        is_early = state == "finished" and self._steps[-1] < self._max_steps
-        return TEMPLATES.get_template("curves.html.j2").render(
-            title=self._title,
-            description=self._description,
-            state=state,
-            advice=": dev was no longer better." if is_early else ADVICE[state],
-            written=f"{now:%Y-%m-%d %H:%M:%S} UTC",
-            step=self._steps[-1],
-            max_steps=self._max_steps,
-            key_figures=self._key_figures(state),
-            charts=self.charts(),
-            sampled=self._dev[-1][0] if self._dev else 0,
-            samples=[
-                list(zip(("source", "reference", "translation"), sample, strict=True))
-                for sample in self.samples[:: 1 + len(self.samples) // MAX_SAMPLES]
-            ],
+        step = self._steps[-1]
+        is_early = state == "finished" and step < self._max_steps
+        advice = ": dev was no longer better." if is_early else ADVICE[state]
+        parts = [Part("curves", "Curves", charts=self.charts())]
+        samples = self.samples[:: 1 + len(self.samples) // MAX_SAMPLES]
+        if samples and self._dev:  # which has no evaluation without a finite perplexity
+            title = f"greedy translations by the model of step {self._dev[-1][0]:,}"
+            groups = [
+                [(str(n), *row) for row in zip(OF_SAMPLE, sample, strict=True)]
+                for n, sample in enumerate(samples, 1)
+            ]
+            table = Grid(title, ("", "", ""), 3, groups)
+            parts.append(Part("samples", "Samples of dev", table=table))
+        loss = (
+            "Loss is the negative log-likelihood per subword, in nats, without label smoothing; "
+            "that of dev is the logarithm of its perplexity."
         )
+        reached = f"{state.capitalize()}, step {step:,} of {self._max_steps:,}"
+        whole = Part(
+            "training",
+            f"{self._title}: training, step {step:,}",
+            f"{self._description}\n{reached}{advice}",
+            table=Grid.of("", ("", "", ""), self._key_figures(state), 3),
+            notes=[f"Written on {now:%Y-%m-%d %H:%M:%S} UTC by nmtkit train. {loss}"],
+            parts=parts,
+        )
+        return page_of(whole)
 
     def _key_figures(self, state: State) -> list[tuple[str, str, str]]:
         """Return the name, the value and the note of each."""

@@ -6,8 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from nmtkit.errors import UserError
-from nmtkit.sources.text import decode, whole_lines
+from nmtkit.sources.text import read_parts
 
 Item = TypeVar("Item")
 
@@ -16,18 +15,7 @@ BLOCK_BYTES = 2**16  # what a pipe holds
 
 def arriving_lines(descriptor: int) -> Iterator[list[str]]:
     """Yield the lines of standard input that have arrived, without waiting for more."""
-    blocks = iter(partial(os.read, descriptor, BLOCK_BYTES), b"")
-    n_before = 0
-    for arrived in whole_lines(blocks, "standard input"):
-        lines: list[str] = []
-        for line in arrived.split(b"\n"):
-            try:
-                lines += decode(line, n_before + len(lines), "standard input")
-            except UserError:
-                yield lines
-                raise
-        yield lines
-        n_before += len(lines)
+    return read_parts(iter(partial(os.read, descriptor, BLOCK_BYTES), b""), "standard input")
 
 
 def in_growing_parts(

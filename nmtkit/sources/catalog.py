@@ -1,21 +1,18 @@
 """The catalog of public corpora: the addresses, sizes and hashes of their files."""
 
-import difflib
 import tomllib
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from nmtkit.errors import UserError
+from nmtkit.files import Record
 from nmtkit.languages import TREE, Language
+from nmtkit.schema import did_you_mean
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class RemoteFile(_Entry):
+class RemoteFile(Record):
     """A download, and what was published about its bytes: one hash, and perhaps the length."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
@@ -29,7 +26,7 @@ class RemoteFile(_Entry):
         return self.sha256 or self.md5 or ""
 
 
-class _Text(_Entry):
+class _Text(Record):
     """One side in the catalog file: the name of a download, or a path relative to the catalog."""
 
     file: str | None = None
@@ -37,26 +34,11 @@ class _Text(_Entry):
     member: str | None = None
 
 
-class _Trees(_Text):
-    """Trees in the catalog file: one text, which holds the sentences too."""
-
-    lang: str
-    sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
-
-
-class _Corpus(_Entry):
+class _Corpus(Record):
     licence: str
-    n_pairs: dict[str, int] = {}
-    texts: dict[str, dict[str, _Text]] = {}
-    trees: _Trees | None = None
-
-    @property
-    def sides(self) -> dict[str, dict[str, _Text]]:
-        """The texts of each pair of languages, such as "de-en" or "en-tree"."""
-        if self.trees is None:
-            return dict(self.texts)
-        lang = self.trees.lang
-        return {f"{lang}-{TREE}": {lang: self.trees, str(TREE): self.trees}}
+    n_pairs: dict[str, int] = Field(default={})
+    texts: dict[str, dict[str, _Text]]
+    sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
 class CatalogText(NamedTuple):
@@ -74,10 +56,10 @@ class CatalogCorpus(NamedTuple):
     n_pairs: int | None
     src: CatalogText
     tgt: CatalogText
-    sections: tuple[str, ...] | None  # of a treebank, which is both src and tgt
+    sections: tuple[str, ...]  # of a treebank, which is both src and tgt
 
 
-class Catalog(_Entry):
+class Catalog(Record):
     """The catalog file; tests check that it is consistent."""
 
     files: dict[str, RemoteFile]
@@ -85,24 +67,22 @@ class Catalog(_Entry):
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
         """Return the language pairs of a corpus, as the catalog writes them."""
-        pairs = (pair.split("-") for pair in self.corpora[name].sides)
+        pairs = (pair.split("-") for pair in self.corpora[name].texts)
         return [
             (Language.of(src), TREE if tgt == str(TREE) else Language.of(tgt)) for src, tgt in pairs
         ]
 
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
-        """Return a corpus in one direction."""
         if name not in self.corpora:
-            near = difflib.get_close_matches(name, self.corpora, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.corpora)}"
-            raise UserError(f"the catalog has no corpus {name!r} ({hint})")
+            hint = did_you_mean(name, self.corpora) or f" (it has {', '.join(self.corpora)})"
+            raise UserError(f"the catalog has no corpus {name!r}{hint}")
         entry = self.corpora[name]
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
-            if src != TREE and (sides := entry.sides.get(pair)):
+            if src != TREE and (sides := entry.texts.get(pair)):
                 texts = self._resolve(sides[src.canonical]), self._resolve(sides[tgt.canonical])
-                sections = entry.trees.sections if entry.trees else None
-                return CatalogCorpus(name, entry.licence, entry.n_pairs.get(pair), *texts, sections)
-        raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.sides)}")
+                facts = name, entry.licence, entry.n_pairs.get(pair)
+                return CatalogCorpus(*facts, *texts, entry.sections)
+        raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.texts)}")
 
     def _resolve(self, text: _Text) -> CatalogText:
         file = self.files[text.file] if text.file else data_dir() / text.path
@@ -110,7 +90,6 @@ class Catalog(_Entry):
 
 
 def load_catalog() -> Catalog:
-    """Read the catalog that comes with nmtkit."""
     text = (data_dir() / "catalog.toml").read_text(encoding="utf-8")
     return Catalog.model_validate(tomllib.loads(text))
 

@@ -2,15 +2,15 @@
 
 import hashlib
 import http.client
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from nmtkit.errors import UserError
-from nmtkit.files import check_room, locked, move
+from nmtkit.errors import Advance, Say, UserError
+from nmtkit.files import check_room, digest_of, locked, move
 from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
@@ -29,20 +29,14 @@ def obtain(
     file: RemoteFile,
     downloads_dir: Path,
     mirror: Path | None = None,
-    progress: Callable[[int], None] = lambda _: None,
-    say: Callable[[str], None] = lambda _: None,
+    progress: Advance = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Path:
     """Return the path of the verified file, which is downloaded unless it is here already.
 
-    Args:
-        file: What was published about it.
-        downloads_dir: Where downloads are kept.
-        mirror: A folder that holds files as HOST/PATH of their URLs, in place of the network.
-        progress: Called with how many bytes are present, arrive, or (negative) are discarded.
-        say: Told in sentences what is waited for and tried again.
+    The folder `mirror`, in place of the network, holds files as HOST/PATH of their URLs. `progress`
+    counts the bytes that are present or arrive, and down those that are discarded.
     """
-    if mirror is not None and not mirror.is_dir():
-        raise UserError(f"the mirror {mirror} is not a folder")
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
         raise UserError(
@@ -104,14 +98,11 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
     name = "md5" if file.sha256 is None else "sha256"
-    with path.open("rb") as stream:
-        seen = hashlib.file_digest(stream, name).hexdigest()
+    seen = digest_of(path, name)
     return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
 
 
-def _download(
-    file: RemoteFile, path: Path, progress: Callable[[int], None], say: Callable[[str], None]
-) -> None:
+def _download(file: RemoteFile, path: Path, progress: Advance, say: Say) -> None:
     """Fetch the file, verify it, and only then move it to `path`."""
     part = path.with_name(f"{path.name}.part")
     progress(_size(part))
@@ -138,7 +129,7 @@ def _by_hand(file: RemoteFile) -> str:
     return f"save it as DIR/{'/'.join(_host_and_path(file))} and give --mirror DIR"
 
 
-def _complete(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> None:
+def _complete(file: RemoteFile, part: Path, progress: Advance) -> None:
     in_one = _size(part) != file.n_bytes and _fetch(file, part, progress)
     if wrong := _difference(part, file):
         _discard(part, progress)
@@ -150,7 +141,7 @@ def _complete(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> 
         )
 
 
-def _fetch(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> bool:
+def _fetch(file: RemoteFile, part: Path, progress: Advance) -> bool:
     """Request what is missing once, keep what arrives, and return whether it is the whole file."""
     with _ask(file, part, progress) as response:
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -175,16 +166,13 @@ def _fetch(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> boo
     return not resumed
 
 
-def _discard(part: Path, progress: Callable[[int], None]) -> None:
+def _discard(part: Path, progress: Advance) -> None:
     progress(-_size(part))
     part.unlink(missing_ok=True)
 
 
 def _announced(
-    response: http.client.HTTPResponse,
-    file: RemoteFile,
-    part: Path,
-    progress: Callable[[int], None],
+    response: http.client.HTTPResponse, file: RemoteFile, part: Path, progress: Advance
 ) -> int | None:
     """Return the length of the whole file, if it was published or the server tells it."""
     resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -202,7 +190,7 @@ def _announced(
     raise UserError(f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}")
 
 
-def _ask(file: RemoteFile, part: Path, progress: Callable[[int], None]) -> http.client.HTTPResponse:
+def _ask(file: RemoteFile, part: Path, progress: Advance) -> http.client.HTTPResponse:
     """Request what is missing; only the hash tells whether it fits what is already here."""
     headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
     if n_bytes := _size(part):

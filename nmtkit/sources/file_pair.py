@@ -60,11 +60,7 @@ class FilePair(Source):
                 else f"tgt names {twice} twice; name each reference once"
             )
 
-    def rows(
-        self,
-        texts: Sequence[TextFile],
-        variants: Variants,  # noqa: ARG002 - each file is in one language
-    ) -> Iterator[Row]:
+    def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         return read_rows(self.own_name() if self.name is None else self.name, *texts)
 
     @staticmethod

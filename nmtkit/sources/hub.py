@@ -43,11 +43,7 @@ class HubSource(OfColumns):
         place = [self.huggingface, self.subset, self.split, self.revision]
         return super().identity([*place, *hashes])
 
-    def rows(
-        self,
-        texts: Sequence[TextFile],  # noqa: ARG002 - it has none
-        variants: Variants,
-    ) -> Iterator[Row]:
+    def rows(self, _: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         datasets = _import_datasets()
         where = f"{self.subset} of {self.huggingface} at {self.revision}"
         with _errors(where):
@@ -174,7 +170,6 @@ def _texts(
 def _columns(
     schema: Any, columns: tuple[str, str] | None, variants: Variants, where: str
 ) -> tuple[str, str]:
-    """Return the flat names of the columns of the two sides."""
     known = [field.name for field in schema if str(field.type) in ("string", "large_string")]
     if columns is not None:
         if lacking := [column for column in columns if column not in known]:

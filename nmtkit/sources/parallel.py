@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from nmtkit.errors import UserError
+from nmtkit.errors import Say, UserError
 from nmtkit.files import sha256_of
-from nmtkit.languages import Language
+from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import known_bytes
 from nmtkit.sources.file_pair import FilePair
@@ -21,7 +21,6 @@ from nmtkit.sources.variants import Variants
 PREPARED_PER_STORED_BYTE = 2
 
 Fetch = Callable[[RemoteFile], Path]
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,6 @@ class Corpus:
 
     @property
     def downloads(self) -> list[RemoteFile]:
-        """The files that have to be downloaded."""
         return [file for file, _ in self.remote]
 
     @property
@@ -60,7 +58,7 @@ class Corpus:
         own = [f"{sha256}{sgml.get(path, '')}" for path, sha256 in self._sha256s.items()]
         return self.source.identity(remote or own)
 
-    def pairs(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Pair]:
+    def pairs(self, fetch: Fetch, tell: Say = lambda _: None) -> Iterator[Pair]:
         """Fetch the files at once, and return an iterator over their (src, tgt) pairs.
 
         At the end, `tell` is told what was left out, a sentence each time.
@@ -68,7 +66,7 @@ class Corpus:
         rows = self.rows(fetch, tell)
         return ((row[0], row[1] if len(row) > 1 else "") for row in rows)
 
-    def rows(self, fetch: Fetch, tell: Tell = lambda _: None) -> Iterator[Row]:
+    def rows(self, fetch: Fetch, tell: Say = lambda _: None) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
         texts = [TextFile(fetch(file), member) for file, member in self.remote]
         if not texts:
@@ -78,7 +76,7 @@ class Corpus:
         variants = Variants(*self.langs)
         return self._told(self.source.rows(texts, variants), variants, tell)
 
-    def _told(self, rows: Iterator[Row], variants: Variants, tell: Tell) -> Iterator[Row]:
+    def _told(self, rows: Iterator[Row], variants: Variants, tell: Say) -> Iterator[Row]:
         first = next(rows, None)
         if first is None:
             where = f" ({', '.join(self.places)})" if self.places else ""
@@ -111,7 +109,7 @@ def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) ->
     entry = load_catalog().corpus(source, *langs)
     files = [(text.file, text.member) for text in (entry.src, entry.tgt)]
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
-    if entry.sections is not None:
+    if tgt_lang == TREE:
         files.pop()
         kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
     return Corpus(

@@ -34,21 +34,15 @@ class Source(Section, ABC):
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
 
     @classmethod
-    def of_file(
-        cls,
-        path: str,
-        src: Language,  # noqa: ARG003 - for those that have columns
-        tgt: Language,  # noqa: ARG003
-        columns: Sequence[str],
-    ) -> "Source":
+    def of_file(cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]) -> "Source":
         """Return the source that a user's file is, with the columns that the user named."""
         if columns:
             raise UserError(f"{path} has no columns; leave out --columns")
         return cls.model_validate({cls.key: path})
 
     @classmethod
-    def recognizes(cls, head: str) -> bool:  # noqa: ARG003 - for those that can tell
-        """Return whether a text that begins with `head` is one of this kind."""
+    def recognizes(cls, _head: str) -> bool:
+        """Return whether a text that begins so is one of this kind."""
         return False
 
     def own_name(self) -> str:
@@ -56,7 +50,6 @@ class Source(Section, ABC):
         return Path(self._paths()[0]).name
 
     def files(self) -> list[TextFile]:
-        """Return the files it is read from."""
         return [TextFile(own_path(path)) for path in self._paths()]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
@@ -113,5 +106,4 @@ def own_path(path: str) -> Path:
 
 
 def combined(hashes: Sequence[str]) -> str:
-    """Return one hash for those of many files."""
     return hashlib.sha256("".join(hashes).encode()).hexdigest()

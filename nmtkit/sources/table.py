@@ -4,7 +4,7 @@ import csv
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,7 +27,9 @@ class _Table(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        first = next(cls._table(path, ("", ""))._cells(TextFile(own_path(path))), (0, []))[1]
+        keys = {cls.key: path, **cls._guessed(path)}
+        unnamed = cls.model_validate({**keys, "columns": ("", "")})
+        first = next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
         if len(columns) == 1:
             raise UserError(
                 f"--columns names one column; name all of them, such as --columns id,{src},{tgt}"
@@ -39,7 +41,7 @@ class _Table(Source):
                 f"{path} has {len(first):,} columns, and {listed(named)} are named; name all of "
                 f"them, such as --columns id,{src},{tgt}"
             )
-        source = cls._table(path, named, header=is_header)
+        source = cls.model_validate({**keys, "columns": tuple(named), "header": is_header})
         try:
             source.check(src, tgt)
         except ValueError as error:
@@ -98,8 +100,9 @@ class _Table(Source):
         """Yield the cells of each row, and the number of its last line."""
 
     @classmethod
-    def _table(cls, path: str, columns: Sequence[str], *, header: bool = False) -> Self:
-        return cls.model_validate({cls.key: path, "columns": tuple(columns), "header": header})
+    def _guessed(cls, _path: str) -> dict[str, str]:
+        """Return keys that follow from the text."""
+        return {}
 
 
 def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -185,11 +188,9 @@ class Csv(_Table):
         )
 
     @classmethod
-    def _table(cls, path: str, columns: Sequence[str], *, header: bool = False) -> Self:
+    def _guessed(cls, path: str) -> dict[str, str]:
         first = next(read_lines(TextFile(own_path(path))), "")
-        delimiter = max(",;", key=first.count)
-        keys = {"csv": path, "columns": tuple(columns), "header": header, "delimiter": delimiter}
-        return cls.model_validate(keys)
+        return {"delimiter": max(",;", key=first.count)}
 
     def _cells(self, text: TextFile) -> Iterator[tuple[int, list[str]]]:
         return _quoted(text, self.delimiter)

@@ -4,6 +4,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from nmtkit.errors import UserError
@@ -34,14 +35,12 @@ class TextFile:
 
     @property
     def is_sgml(self) -> bool:
-        """Return whether its lines are segments of SGML."""
         return text_suffix(self.name) in (".sgm", ".sgml")
 
     def __str__(self) -> str:
         return f"{self.member} in {self.path}" if self.member else str(self.path)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the decompressed bytes of the text."""
         try:
             yield from read_blocks(self.path, self.member, self.sha256)
         except OSError as error:
@@ -52,7 +51,8 @@ class TextFile:
 
 def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterator[str]:
     """Yield the lines of a text without line ends, in bounded memory; its bytes may be given."""
-    lines = _lines(file, file.blocks() if blocks is None else blocks)
+    parts = read_parts(file.blocks() if blocks is None else blocks, file)
+    lines = chain.from_iterable(parts)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
 
 
@@ -75,24 +75,26 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         yield rest
 
 
-def _lines(file: TextFile, blocks: Iterable[bytes]) -> Iterator[str]:
+def read_parts(blocks: Iterable[bytes], source: object) -> Iterator[list[str]]:
+    """Yield the lines that each block ends; those before one that is not UTF-8 still come."""
     n_lines = 0
-    for content in whole_lines(blocks, file):
-        lines = decode(content, n_lines, file)
+    for content in whole_lines(blocks, source):
+        try:
+            lines = _decoded(content, n_lines)
+        except UnicodeDecodeError as error:
+            good, line_end, _ = content[: error.start].rpartition(b"\n")
+            lines = _decoded(good, n_lines) if line_end else []
+            yield lines
+            number, byte = n_lines + len(lines) + 1, error.start - len(good + line_end) + 1
+            raise UserError(
+                f"{source}, line {number:,}: byte {byte} is not valid UTF-8; convert it to UTF-8"
+            ) from None
         n_lines += len(lines)
-        yield from lines
+        yield lines
 
 
-def decode(content: bytes, n_before: int, file: object) -> list[str]:
-    """Return the lines of `content`, which follow `n_before` others of `file`."""
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = n_before + content.count(b"\n", 0, error.start) + 1
-        byte = error.start - content.rfind(b"\n", 0, error.start)
-        raise UserError(
-            f"{file}, line {number:,}: byte {byte} is not valid UTF-8; convert it to UTF-8"
-        ) from None
+def _decoded(content: bytes, n_before: int) -> list[str]:
+    text = content.decode("utf-8")
     if n_before == 0:
         text = text.removeprefix(BYTE_ORDER_MARK)
     lines = text.split("\n")

@@ -59,11 +59,7 @@ class Treebank(Source):
         files = [combined(hashes)] if self.treebank else hashes
         return ["treebank", *self.sections, *files]
 
-    def rows(
-        self,
-        texts: Sequence[TextFile],
-        variants: Variants,  # noqa: ARG002 - trees are in one language
-    ) -> Iterator[Row]:
+    def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         if not self.treebank:
             texts = files_of(texts[0].path, self.sections)
         return chain.from_iterable(map(read_trees, texts))

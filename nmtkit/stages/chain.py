@@ -13,7 +13,7 @@ from nmtkit.evaluation.seed import DEFAULT_SEED, seed
 from nmtkit.machine import RUNS, Machine
 from nmtkit.provenance import provenance
 from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
-from nmtkit.reporting.code import code_note
+from nmtkit.reporting.code import code_notes
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.download import obtain
 from nmtkit.sources.parallel import Corpus, find_corpus
@@ -125,16 +125,15 @@ class Chain:
         return not now.items() <= made.manifest.code.items()
 
     def _upstream(self, stage: str) -> Artifact | None:
-        """Return the artifact that `stage` reads, if it exists."""
         upstream = _before(stage)
         return self.find(upstream) if upstream else None
 
     def tell_code(self, artifact: Artifact) -> None:
         """Say once if other code made an artifact that is used, or what it was made from."""
-        note = code_note(other_code(artifact.manifest))
-        if note and note not in self._said_of_code:
-            progress.say(f"note: {artifact.path} was {note}")
-            self._said_of_code.add(note)
+        for note in code_notes(other_code(artifact.manifest)):
+            if note not in self._said_of_code:
+                progress.say(f"note: {artifact.path} was {note}")
+                self._said_of_code.add(note)
 
     def expected_vocabulary(self) -> int:
         """Return the size of the vocabulary; 32,000 merges on news yield about 37,000 tokens."""
@@ -146,11 +145,9 @@ class Chain:
         return subword.n_tokens
 
     def fingerprint(self, stage: str) -> str:
-        """Return the fingerprint of the recipe's artifact of `stage`."""
         return fingerprint_of(stage, self.depends_on(stage))
 
     def find(self, stage: str) -> Artifact | None:
-        """Return the artifact of `stage`, if it exists."""
         return self.store.find(stage, self.fingerprint(stage))
 
     def need(self, stage: str) -> Artifact:
@@ -208,13 +205,11 @@ class Chain:
 
 
 def _before(stage: str) -> str | None:
-    """Return the stage before this one."""
     names = list(STAGES)
     return names[names.index(stage) - 1] if stage != names[0] else None
 
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:
-    """Return a path to a download's verified bytes."""
     what = f"download {Path(file.url).name} from {file.url}"
     with progress.task(what, unit="bytes", total=file.n_bytes) as task:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)

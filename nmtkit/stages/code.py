@@ -40,7 +40,6 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def present_code() -> Code:
-    """Return the code of this process, by stage."""
     return {stage: hashes(rooms) for stage, rooms in ROOMS.items()}
 
 

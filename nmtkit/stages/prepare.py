@@ -282,4 +282,4 @@ def _encode_all(
             task.advance(len(src.lengths))
             if n_chunks % CHUNKS_PER_PART == 0:
                 at = {"chunks": n_chunks, "src": src_ids.flush(), "tgt": tgt_ids.flush()}
-                journal.commit("encoded", at, *src_ids.files, *tgt_ids.files)
+                journal.commit("encoded", at, *src_ids.paths, *tgt_ids.paths)

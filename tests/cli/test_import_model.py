@@ -75,15 +75,31 @@ def test_bundle_reads_text_as_fairseq_does(tmp_path: Path) -> None:
     assert set(origin) == {"model.pt", "bpecodes", "dict.en.txt", "dict.de.txt"}
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, False), (True, True), (False, False)])
-def test_dictionary_tells_whether_hyphens_were_split(
-    given: bool | None, expected: bool, tmp_path: Path
+@pytest.mark.parametrize("given", [None, True, False])
+def test_dictionary_tells_whether_hyphens_were_split_unless_the_user_does(
+    given: bool | None, tmp_path: Path
 ) -> None:
     checkpoint = published(tmp_path / "theirs", hyphens=False)
-    bundle = open_bundle(imported(checkpoint, tmp_path / "ours", hyphens=given, lowercase=True))
-    assert bundle.text.src.aggressive_hyphens is expected
+    overrides = [] if given is None else [f"corpus.aggressive_hyphens={str(given).lower()}"]
+    bundle = open_bundle(
+        imported(checkpoint, tmp_path / "ours", overrides=overrides, lowercase=True)
+    )
+    assert bundle.text.src.aggressive_hyphens is bool(given)
     assert (bundle.text.src.lang, bundle.text.tgt.lang) == ("en", "de")
     assert bundle.text.tgt.lowercase
+
+
+def test_how_text_was_prepared_is_told_as_in_a_recipe(tmp_path: Path) -> None:
+    checkpoint = published(tmp_path / "theirs")
+    moses = open_bundle(imported(checkpoint, tmp_path / "moses")).text.src
+    assert (moses.tokenizer, moses.normalize_punctuation) == ("moses", False)
+    overrides = ["corpus.tokenizer=none", "corpus.normalize_punctuation=true"]
+    plain = open_bundle(imported(checkpoint, tmp_path / "plain", overrides=overrides)).text.tgt
+    assert (plain.tokenizer, plain.normalize_punctuation) == ("none", True)
+    for override in ("corpus.tokenizer=spacy", "corpus.max_ratio=9.0", "model.d_model=512"):
+        with pytest.raises(UserError, match=override):
+            imported(checkpoint, tmp_path / "none", overrides=[override])
+    assert not (tmp_path / "none").exists()
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

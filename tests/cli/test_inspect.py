@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from reporting.conftest import HOSTILE, hostile_facts
 
-from nmtkit.cli.inspect import LENGTH_BINS, QUANTILES, Facts, facts_of, grids, notes, sample_grids
+from nmtkit.cli.inspect import LENGTH_BINS, QUANTILES, Facts, facts_of, grids, notes
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
@@ -197,8 +197,7 @@ def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: C
 
 def test_tables_tell_the_facts() -> None:
     facts = hostile_facts()
-    tables = [*grids(facts).values(), *sample_grids(facts)]
-    shown = "\n".join(notes(facts)) + "".join(map(as_csv, tables))
+    shown = "\n".join(notes(facts)) + "".join(map(as_csv, grids(facts)))
     for fact in (
         "max_positions = 12 tokens, which training leaves out: 700",
         f"Words of dev, de, with an unknown token: {HOSTILE}",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nmtkit.cli import plan as command
-from nmtkit.cli.plan import Plan
+from nmtkit.cli.plan import Facts
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.prepared import SIDES, SPLITS
 from nmtkit.languages import Language
@@ -36,7 +36,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "TRIAL_SECONDS", 0.1)
 
 
-def plan(chain: Chain) -> Plan:
+def plan(chain: Chain) -> Facts:
     return command.work_out(chain, ALONE)
 
 
@@ -57,21 +57,21 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
     n_rows = 80  # 64 merges: 74 tokens expected, rounded up to a multiple of 8
     training = chain.recipe.training
     src, tgt = training.src_tokens_per_update, training.tgt_tokens_per_update
-    assert planned.recipe == "demo"
-    assert [(state.stage, state.state) for state in planned.stages] == [
+    assert planned["recipe"] == "demo"
+    assert [(state.stage, state.state) for state in planned["stages"]] == [
         (stage, "missing") for stage in STAGES
     ]
-    assert planned.downloads == []
-    assert planned.download_bytes == 0
-    assert not planned.vocabulary_is_known
-    assert planned.n_parameters == n_weights(chain, n_rows)
-    assert planned.update_flops == update_flops(chain.recipe.model, n_rows, src, tgt, 30)
-    assert planned.cost.product_flops == 7 * planned.update_flops
-    assert planned.device == "cpu"
-    assert planned.tgt_tokens_per_second > 0
-    seconds = 7 * tgt / planned.tgt_tokens_per_second
-    assert planned.cost.seconds == pytest.approx(seconds)
-    assert planned.disk_bytes > 12 * planned.n_parameters
+    assert planned["downloads"] == []
+    assert planned["download_bytes"] == 0
+    assert not planned["vocabulary_is_known"]
+    assert planned["n_parameters"] == n_weights(chain, n_rows)
+    assert planned["update_flops"] == update_flops(chain.recipe.model, n_rows, src, tgt, 30)
+    assert planned["cost"].product_flops == 7 * planned["update_flops"]
+    assert planned["device"] == "cpu"
+    assert planned["tgt_tokens_per_second"] > 0
+    seconds = 7 * tgt / planned["tgt_tokens_per_second"]
+    assert planned["cost"].seconds == pytest.approx(seconds)
+    assert planned["disk_bytes"] > 12 * planned["n_parameters"]
 
 
 def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
     before = listing(tmp_path)
     planned = plan(chain)
     assert listing(tmp_path) == before
-    assert planned.vocabulary_is_known
-    assert planned.n_parameters == n_weights(chain, 40)
-    assert planned.stages[0].state == "fresh"
+    assert planned["vocabulary_is_known"]
+    assert planned["n_parameters"] == n_weights(chain, 40)
+    assert planned["stages"][0].state == "fresh"
 
 
 def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
@@ -103,19 +103,19 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     assert remote.n_bytes is not None
     overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]
     planned = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides))
-    urls = [download.url for download in planned.downloads]
+    urls = [download["url"] for download in planned["downloads"]]
     assert len(urls) == len(set(urls))
     assert urls[0] == remote.url
-    sizes = [download.n_bytes or 0 for download in planned.downloads]
-    assert planned.download_bytes == sum(sizes)
-    assert planned.disk_bytes > planned.download_bytes
+    sizes = [download["n_bytes"] or 0 for download in planned["downloads"]]
+    assert planned["download_bytes"] == sum(sizes)
+    assert planned["disk_bytes"] > planned["download_bytes"]
 
     mirror = tmp_path / "mirror"
     mirrored = mirror / remote.url.split("://")[1]
     mirrored.parent.mkdir(parents=True)
     mirrored.touch()
     with_mirror = plan(chain_of("wmt14-en-de-base", tmp_path, *overrides, mirror=mirror))
-    assert [download.is_here for download in with_mirror.downloads] == [
-        download.url == remote.url for download in planned.downloads
+    assert [download["is_here"] for download in with_mirror["downloads"]] == [
+        download["url"] == remote.url for download in planned["downloads"]
     ]
-    assert with_mirror.download_bytes == planned.download_bytes - remote.n_bytes
+    assert with_mirror["download_bytes"] == planned["download_bytes"] - remote.n_bytes

@@ -142,7 +142,7 @@ ALL = "a.de 1.de --lang de"
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
         ("a.de --test-set demo-test", "--langpair SRC-TGT"),
         ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
-        ("a.de --test-set demo-tset --langpair en-de", "did you mean demo-test"),
+        ("a.de --test-set demo-tset --langpair en-de", "did you mean 'demo-test'"),
         ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),

@@ -1,12 +1,13 @@
 """What is written is what is read; what is damaged is refused."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.store import Ids, IdsWriter, id_dtype, pack
+from nmtkit.corpus.store import Ids, id_dtype, ids_writer, pack
 from nmtkit.errors import UserError
 
 SENTENCES = [[5, 6, 7, 2], [2], [9, 8, 2]]
@@ -14,7 +15,7 @@ SENTENCES = [[5, 6, 7, 2], [2], [9, 8, 2]]
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    with IdsWriter(tmp_path / "train.src", 11) as writer:
+    with ids_writer(tmp_path / "train.src", 11) as writer:
         writer.append(pack(SENTENCES, 11))
     return tmp_path / "train.src"
 
@@ -32,7 +33,7 @@ def test_sentences_survive_the_disk(
 ) -> None:
     prefix = tmp_path_factory.mktemp("ids") / "dev.tgt"
     sentences = [[[int(x * n_tokens) for x in s] for s in chunk] for chunk in chunks]
-    with IdsWriter(prefix, n_tokens) as writer:
+    with ids_writer(prefix, n_tokens) as writer:
         for chunk in sentences:
             writer.append(pack(chunk, n_tokens))
     flat = [sentence for chunk in sentences for sentence in chunk]
@@ -45,7 +46,7 @@ def test_sentences_survive_the_disk(
 
 def test_a_failed_write_leaves_nothing_to_open(tmp_path: Path) -> None:
     def fail_midway() -> None:
-        with IdsWriter(tmp_path / "train.src", 11) as writer:
+        with ids_writer(tmp_path / "train.src", 11) as writer:
             writer.append(pack(SENTENCES, 11))
             raise KeyError
 
@@ -91,14 +92,14 @@ def test_a_writer_continues_where_the_last_one_flushed(
 ) -> None:
     """What a killed writer wrote after its last flush is written again, once."""
     folder = tmp_path_factory.mktemp("store")
-    with IdsWriter(folder / "whole", 11) as writer:
+    with ids_writer(folder / "whole", 11) as writer:
         writer.append(pack(sentences, 11))
-    killed = IdsWriter(folder / "train.src", 11).__enter__()
-    killed.append(pack(sentences[:cut], 11))
-    at = killed.flush()
-    killed.append(pack(sentences[cut : cut + lost], 11))
-    killed.__exit__(KeyboardInterrupt, None, None)
-    with IdsWriter(folder / "train.src", 11, **at) as writer:
+    with suppress(KeyboardInterrupt), ids_writer(folder / "train.src", 11) as killed:
+        killed.append(pack(sentences[:cut], 11))
+        at = killed.flush()
+        killed.append(pack(sentences[cut : cut + lost], 11))
+        raise KeyboardInterrupt
+    with ids_writer(folder / "train.src", 11, **at) as writer:
         writer.append(pack(sentences[cut:], 11))
     for suffix in ("ids", "offsets", "json"):
         assert (folder / f"train.src.{suffix}").read_bytes() == (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.reporting.chart import Axis, Chart, Point, Series, short, svg_file
+from nmtkit.reporting.chart import Axis, Chart, Point, Series, short
 from reporting.conftest import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -96,7 +96,7 @@ def test_a_file_holds_its_style_and_whatever_its_text_no_markup() -> None:
         axis = Axis(text, ticks=[(1, text)])
         return Chart("k", text, [labelled, Series(text, points)], axis, axis)
 
-    plain, hostile = (svg_file(chart(text)) for text in ("x" * len(HOSTILE), HOSTILE))
+    plain, hostile = (chart(text).svg(is_file=True) for text in ("x" * len(HOSTILE), HOSTILE))
     roots = [ElementTree.fromstring(each) for each in (plain, hostile)]
     tags = [[each.tag for each in root.iter()] for root in roots]
     assert tags[1] == tags[0]

@@ -49,10 +49,8 @@ def points(curves: Curves, key: str, number: int = 0) -> Sequence[Point]:
 
 def figures(page: Element) -> dict[str, list[str]]:
     """The key figures, each with its note."""
-    (box,) = (each for each in page.all("dl") if each.attributes.get("class") == "figures")
-    return {
-        next(div.all("dt")).text: [value.text for value in div.all("dd")] for div in box.all("div")
-    }
+    rows = (list(row.all("th")) for row in next(page.all("table")).all("tr"))
+    return {cells[0].text: [cell.text for cell in cells[1:]] for cells in rows if cells}
 
 
 def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
@@ -70,7 +68,7 @@ def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
     assert found["Dev sacreBLEU"] == ["22.25", "step 400"]
     assert found["Target tokens/s"] == ["250", "about 20 min left"]
     assert "2026-01-02 03:04:05 UTC" in page.text
-    shown = [each.text for each in page.all("dd")]
+    shown = [each.text for each in page.all("th")]
     assert {"0. Quelle", "9. reference", visible(HOSTILE)} <= set(shown)
     assert_alone(page)
 
@@ -108,7 +106,8 @@ def test_many_steps_are_few_points_whose_means_are_exact() -> None:
 @pytest.mark.parametrize("value", [None, "x", math.nan, [], {}, True])
 def test_numbers_that_are_missing_or_damaged_are_left_out(value: object) -> None:
     names = ("nll", "learning_rate", "gradient_norm", "dev_perplexity", "dev_sacrebleu")
-    curves = curves_of([line(1), line(2, **dict.fromkeys(names, value)), line(3)])
+    lines = [line(1), line(2, **dict.fromkeys(names, value)), line(3)]
+    curves = curves_of(lines, SAMPLES)
     assert len(points(curves, "loss")) == (3 if value is True else 2)
     assert "nan" not in curves.render("running", NOW)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.cli.inspect import page_of
+from nmtkit.cli.inspect import document
+from nmtkit.reporting.document import page_of
 from nmtkit.reporting.page import replace_page
 from nmtkit.visible import visible
 from reporting.browser import browser
@@ -75,22 +76,26 @@ def parse(html: str) -> Element:
 
 @pytest.fixture
 def root() -> Element:
-    return parse(page_of(hostile_facts()))
+    return parse(page_of(document(hostile_facts())))
 
 
 # Harmless and alone
 
 
-def test_tables_have_headers_with_a_scope_and_text_its_language(root: Element) -> None:
+def test_tables_have_headers_with_a_scope_and_text_its_direction(root: Element) -> None:
     for table in root.all("table"):
         assert next(table.all()).tag == "caption"
         headers = list(table.all("th"))
-        assert {"col", "row"} <= {header.attributes["scope"] for header in headers}
+        named = {"col"} if any(table.all("thead")) else set()
+        assert {"row"} | named <= {header.attributes["scope"] for header in headers}
         assert all(header.text for header in headers)
-    languages = [each.attributes for each in root.all() if "lang" in each.attributes]
-    assert languages[0] == {"lang": "en"}
-    assert {each["lang"] for each in languages} == {"en", "de", "und"}
-    assert all(each["lang"] == "und" or each["dir"] == "auto" for each in languages[1:])
+    regions = [each for each in root.all("div") if each.attributes.get("role") == "region"]
+    assert all(each.attributes["aria-label"] for each in regions)
+    texts = [each for each in root.all("th") if each.text == visible(HOSTILE)]
+    assert len(texts) > 20
+    assert {each.attributes.get("dir") for each in texts if "rowspan" not in each.attributes} == {
+        "auto"
+    }
 
 
 def assert_alone(page: Element, *but: str) -> None:
@@ -113,9 +118,9 @@ def test_no_script_and_no_resource_whatever_the_corpus_holds(root: Element) -> N
 
 
 def test_no_text_whatever_it_holds_becomes_markup_or_stays_unseen() -> None:
-    hostile = page_of(hostile_facts())
+    hostile = page_of(document(hostile_facts()))
     text = json.dumps(hostile_facts()).replace(json.dumps(HOSTILE)[1:-1], LONG)
-    pages = [hostile, page_of(json.loads(text))]
+    pages = [hostile, page_of(document(json.loads(text)))]
     assert len({str([(e.tag, [*e.attributes]) for e in parse(page).all()]) for page in pages}) == 1
     assert all(line.isprintable() for line in hostile.split("\n"))
 
@@ -127,7 +132,7 @@ def test_browser_renders_it_alone_and_without_a_complaint(tmp_path: Path) -> Non
     load = "<script>console.error(1)</script><img src=http://127.0.0.1:9/a.png>"
     html = tmp_path / "page.html"
     facts = {**hostile_facts(), "recipe": load, "description": f'" onload="{load}'}
-    replace_page(html, page_of(facts))
+    replace_page(html, page_of(document(facts)))
     with browser(tmp_path / "profile") as page:
         page.open(html)
         assert page.value("document.querySelector('h1').textContent") == load

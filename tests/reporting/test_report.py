@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from nmtkit.reporting.cost import training_cost
-from nmtkit.reporting.document import Part, files_for_paper, markdown_of
+from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_of
 from nmtkit.reporting.grid import Grid
-from nmtkit.reporting.page import TEMPLATES
 from nmtkit.reporting.report import Report, RunFacts, document, reproductions_grid, table_2, table_4
 from nmtkit.reporting.scores import TABLES
 from nmtkit.reporting.study import StudyRow, StudyTable, study_chart, study_grid, study_notes
@@ -86,10 +85,6 @@ def study_of(run: RunFacts, text: str = "") -> StudyTable:
 def full(text: str = "") -> Report:
     run = run_of(1, "wmt14-en-de-base", text, compound_split_bleu=SPLIT, sacrebleu=score(26))
     return replace(EMPTY, runs=[run], studies=[study_of(run, text)])
-
-
-def page_of(report: Report) -> str:
-    return TEMPLATES.get_template("document.html.j2").render(document=document(report))
 
 
 def markdown(report: Report) -> str:
@@ -237,13 +232,13 @@ def test_no_label_of_a_system_is_dropped() -> None:
         replace(run_of(n, compound_split_bleu=SPLIT), label=f"a long name {n}") for n in range(30)
     ]
     (chart,) = parts_of(document(replace(EMPTY, runs=runs)))["table-2"].charts
-    drawn = chart.content()
+    drawn = chart.svg()
     assert all(run.label in drawn for run in runs)
     assert all(row[0] in drawn for row in TABLES["table_2"]["rows"] if row[1] and row[3])
 
 
 def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
-    page, text = parse(page_of(full())), markdown(full())
+    page, text = parse(page_of(document(full()))), markdown(full())
     links = [each for each in page.all("a") if "run-" in each.attributes["href"]]
     assert len(links) == 5  # of the runs, of Table 2, of the study, of two kinds of reproductions
     ids = [each.attributes.get("id") for details in page.all("details") for each in details.all()]
@@ -261,13 +256,15 @@ def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
 
 
 def test_no_text_becomes_markup_and_the_page_is_alone() -> None:
-    plain, hostile = (parse(page_of(full(text))) for text in ("x", HOSTILE))
+    plain, hostile = (parse(page_of(document(full(text)))) for text in ("x", HOSTILE))
     tags = [[e.tag for e in page.all() if e.tag != "path"] for page in (plain, hostile)]  # leaders
     assert tags[0] == tags[1]
     assert_alone(hostile, "style")
     text = markdown(full(HOSTILE))
     assert "<script" not in re.sub(r"(?m)^    .*$", "", text).replace("\\<", "")
-    assert all(line.isprintable() for line in f"{page_of(full(HOSTILE))}\n{text}".split("\n"))
+    assert all(
+        line.isprintable() for line in f"{page_of(document(full(HOSTILE)))}\n{text}".split("\n")
+    )
 
 
 def test_tables_and_charts_for_a_paper_are_files() -> None:

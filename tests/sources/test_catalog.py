@@ -70,7 +70,9 @@ def test_texts_that_are_here_are_as_the_catalog_says(shared_data: Path) -> None:
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UserError, match=r"'news-comentary-v9' \(did you mean news-commentary-v9\?"):
+    with pytest.raises(
+        UserError, match=r"'news-comentary-v9' \(did you mean 'news-commentary-v9'\?"
+    ):
         CATALOG.corpus("news-comentary-v9", EN, DE)
 
 

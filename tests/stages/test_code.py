@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.reporting.code import code_note, marked
+from nmtkit.reporting.code import code_notes, marked
 from nmtkit.stages import code as code_module
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import PACKAGE, ROOMS, hashes, other_code, present_code
@@ -92,7 +92,8 @@ def test_rooms_that_changed_came_or_went_are_named_with_their_stage() -> None:
     code["score"]["metrics/"] = "0" * 16
     other = other_code(manifest("score", code))
     assert other == {"train": ["model/", "training/"], "score": ["metrics/"]}
-    note = code_note(other)
+    (note,) = code_notes({}, other)
+    assert code_notes({}) == []
     assert "model/ (train), training/ (train), metrics/ (score)" in note
     assert "\n" not in note
     assert marked("27.3", other) != "27.3"

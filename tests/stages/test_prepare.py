@@ -53,8 +53,8 @@ def test_dropped_pairs_are_counted_by_reason_and_leave_on_both_sides(tmp_path: P
 
     counts = prepared.counts()
     [corpus] = counts.train
-    assert corpus.dropped == {"empty": 2, "ratio": 1, "too_long": 1}
-    assert (corpus.pairs, corpus.kept) == (9, 5)
+    assert corpus["dropped"] == {"empty": 2, "ratio": 1, "too_long": 1}
+    assert (corpus["pairs"], corpus["kept"]) == (9, 5)
     assert len(prepared.ids("train", "src")) == len(prepared.ids("train", "tgt")) == 5
     # Nothing is dropped from the development set.
     assert counts.sizes["dev"].pairs == 3
@@ -80,12 +80,12 @@ def test_repeated_and_held_out_pairs_are_dropped_where_the_recipe_says_so(tmp_pa
     held_out = [write_pairs(tmp_path, "set", [("q", "q q")]), write_pairs(tmp_path, "b", HELD_OUT)]
     chain = chain_of(tmp_path, [first, second], drop_duplicates=True, drop_held_out=held_out)
     counts = PreparedCorpus(prepare.run(chain)).counts().train
-    assert counts[0].dropped == {"duplicate": 1, "held_out": 2}
-    assert counts[1].dropped == {"duplicate": 2, "empty": 1}
-    assert [count.kept for count in counts] == [3, 1]
+    assert counts[0]["dropped"] == {"duplicate": 1, "held_out": 2}
+    assert counts[1]["dropped"] == {"duplicate": 2, "empty": 1}
+    assert [count["kept"] for count in counts] == [3, 1]
 
     plain = PreparedCorpus(prepare.run(chain_of(tmp_path, [first, second]))).counts().train
-    assert [count.dropped for count in plain] == [{}, {"empty": 2}]
+    assert [count["dropped"] for count in plain] == [{}, {"empty": 2}]
 
 
 def test_samples_hold_lines_and_raw_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_training_refuses_a_second_one_saves_when_stopped_and_goes_on_to_the_sam
     assert state["path"] == f"runs/train/{finished.artifact('train').name}"
 
     page = (prepared / f"{state['path']}.html").read_text(encoding="utf-8")
-    assert f"<b>Stopped</b>, step {step} of 120" in page
+    assert f"Stopped, step {step} of 120" in page
 
     went_on = done(nmtkit(prepared, "train", RECIPE, "--deterministic"))
     assert went_on.out == f"{state['path']}\n"

@@ -98,9 +98,9 @@ def test_wmt14_is_verified_cleaned_and_split(
 
     # The ids say what the original tools make of the training text.
     counts = corpus.counts().train
-    names = [count.corpus for count in counts]
+    names = [count["corpus"] for count in counts]
     assert names == ["europarl-v7", "commoncrawl", "news-commentary-v9"]
-    assert [count.pairs for count in counts] == [N_TRAIN] * 3
+    assert [count["pairs"] for count in counts] == [N_TRAIN] * 3
     subword = load_subword(open_directory(prepared))
     tokenizers = MosesTokenizer("en"), MosesTokenizer("de")
     expected = []
@@ -113,6 +113,6 @@ def test_wmt14_is_verified_cleaned_and_split(
         if min(lengths) > 0 and max(lengths) <= 80 and max(lengths) <= 9 * min(lengths):
             expected.append(tokens)
     src, tgt = (Ids.open(prepared / f"train.{side}") for side in ("src", "tgt"))
-    assert len(src) == len(tgt) == len(expected) == sum(c.kept for c in counts)
+    assert len(src) == len(tgt) == len(expected) == sum(c["kept"] for c in counts)
     for i, tokens in enumerate(expected):
         assert [subword.decode(src[i].tolist()), subword.decode(tgt[i].tolist())] == tokens

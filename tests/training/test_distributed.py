@@ -82,6 +82,7 @@ class Part:
             FAULTS[self.fault](model)
         asked = group.rank == group.size - 1  # a stop of one process is a stop of all
         setup = self.setup(group)
+        model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
         with enough_memory(CPU, setup.max_tokens):
             test_loop.run(
                 Path(self.directory),
