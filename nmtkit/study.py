@@ -16,16 +16,12 @@ Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `-
 
 
 class Published(Section):
-    """The figures of a row as they are published."""
-
     perplexity: Positive | None = None  # per subword
     bleu: Positive | None = None
     parameters: Positive | None = None  # in millions
 
 
 class Row(Section):
-    """A variant of the recipe."""
-
     name: Annotated[str, Field(pattern=NAME)]
     recipe: str | None = None  # in place of the study's
     set: Overrides = ()

@@ -89,12 +89,12 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     with enough_memory(device, setup.max_tokens):
         trainer = setup.trainer(text.pairs, n_rows)
         trainer.rehearse(REHEARSED_STEPS, say=progress.say)
-        coming = trainer.coming()
+        steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
         for _ in range(UNTIMED_STEPS):
-            trainer.step(next(coming))
+            next(steps)
         begin, timed = time.perf_counter(), []
         while (spent := time.perf_counter() - begin) < seconds:  # waiting for work counts
-            timed.append(trainer.step(next(coming)))
+            timed.append(next(steps)[1])
         machine = _machine(device)
     src, tgt = (sum(getattr(step, f"{side}_tokens") for step in timed) for side in ("src", "tgt"))
     length = float(np.concatenate([text.pairs.src_lengths, text.pairs.tgt_lengths]).mean())

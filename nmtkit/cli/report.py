@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from nmtkit import progress
 from nmtkit.cli.options import Output, chain_of, command, tell
+from nmtkit.cli.results import show_results
 from nmtkit.cli.runs import recorded, split_overrides, with_sources
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
@@ -27,6 +28,7 @@ from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.report import Report, RunFacts, document
+from nmtkit.reporting.show import Form
 from nmtkit.reporting.study import StudyTable
 from nmtkit.stages.chain import INPUTS, STAGES
 from nmtkit.stages.code import other_code
@@ -51,8 +53,17 @@ def report(
     ] = None,
     *,
     machine: Machine,
+    form: Form,
     output: Output = Path("report"),
+    results: Annotated[
+        bool, typer.Option("--results", help="Show what was reached by whom, in one table.")
+    ] = False,
 ) -> None:
+    if results:
+        show_results(form)
+        return
+    if form != Form():
+        raise UserError("--json and --table are for `nmtkit report --results`; leave them out")
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")

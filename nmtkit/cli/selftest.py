@@ -6,23 +6,23 @@ import platform
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 from subword_nmt import learn_bpe as subword_nmt
 
-from nmtkit import __version__
+from nmtkit import __version__, progress
 from nmtkit.cli.options import command
 from nmtkit.corpus.bpe_learning import learn_bpe
 from nmtkit.corpus.moses_tokenizer import tokenize
-from nmtkit.errors import UserError
+from nmtkit.errors import UserError, shortened
 from nmtkit.languages import Language
 from nmtkit.machine import Machine, Precision
 from nmtkit.recipe_file import load_recipe
@@ -40,6 +40,11 @@ DEMO_LINES = 2_000
 # What the demo loses in some steps of its training: a wrong gradient shows within a few.
 LOSSES = {1: 8.3535, 10: 7.4909, 20: 6.9920}
 TOLERANCE = 1e-3  # float32 rounds otherwise on every processor
+MAX_SEEN = 200  # characters of an error
+
+
+Figures = Mapping[str, float]
+Seen = tuple[str, Figures]
 
 
 @dataclass(frozen=True)
@@ -49,17 +54,30 @@ class Check:
     what: str
     state: Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
     seen: str
+    figures: Figures = field(default_factory=dict)  # in `seen`, for machines
 
 
 @command("nmtkit selftest")
-def selftest(machine: Machine, form: Form) -> None:
+def selftest(
+    machine: Machine,
+    form: Form,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Prove what trains here: each GPU, then several processes."),
+    ] = False,
+) -> None:
     """Check machine, references and the demo's first steps."""
+    if gpu:
+        from nmtkit.cli.selftest_gpu import gpu_checks
     is_for_terminal = form == Form()
     found = []
-    for each in checks(machine):
+    for each in gpu_checks(machine) if gpu else checks(machine):
         found.append(each)
+        line = f"{each.state:<8} {each.what:<16} {each.seen}"
         if is_for_terminal:
-            typer.echo(visible(f"{each.state:<8} {each.what:<16} {each.seen}"))
+            typer.echo(visible(line))
+        else:
+            progress.say(line)
     if not is_for_terminal:
         rows = [(each.state, each.what, each.seen) for each in found]
         show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
@@ -77,7 +95,16 @@ def checks(machine: Machine) -> Iterator[Check]:
             words.update(tokenize(line, lang.code, False).split())
     yield learned(words)
     with tempfile.TemporaryDirectory(prefix="nmtkit-selftest-") as name:
-        yield _demo(Path(name))
+        yield demo(Path(name))
+
+
+def attempt(what: str, look: Callable[[], Seen]) -> Check:
+    """Make a check; one that raises has failed."""
+    try:
+        return Check(what, "held", *look())
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+        return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
 
 
 def environment(machine: Machine) -> Iterator[Check]:
@@ -141,7 +168,7 @@ def learned(counts: Mapping[str, int]) -> Check:
     return Check("BPE learned", "failed", seen)
 
 
-def _demo(runs_dir: Path) -> Check:
+def demo(runs_dir: Path) -> Check:
     """Train the demo for some steps and compare its losses with those of other machines."""
     from nmtkit.stages import prepare, train
     from nmtkit.training.metrics import METRICS, read_metrics

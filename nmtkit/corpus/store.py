@@ -67,8 +67,6 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class IdsWriter:
-    """Writes sentences as they come."""
-
     ids: IO[bytes]
     offsets: IO[bytes]
     dtype: np.dtype[Any]
@@ -79,8 +77,6 @@ class IdsWriter:
         return Path(self.ids.name), Path(self.offsets.name)
 
     def append(self, packed: PackedIds) -> None:
-        assert packed.ids.dtype == self.dtype
-        assert len(packed.ids) == packed.lengths.sum()
         self.ids.write(packed.ids.tobytes())
         ends = self.written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
         self.offsets.write(ends.tobytes())
@@ -138,10 +134,6 @@ class Ids:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> IdArray:
-        assert 0 <= i < len(self)
-        return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
     @property
     def lengths(self) -> OffsetArray:

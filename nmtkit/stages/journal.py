@@ -25,8 +25,6 @@ class _Content(Record):
 
 @dataclass
 class _Beginning:
-    """The beginning of a file that was read."""
-
     n_bytes: int = 0
     sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
@@ -63,7 +61,6 @@ class Journal:
         folder.mkdir(parents=True)
 
     def __getitem__(self, part: str) -> Any:
-        """What was committed of a part, or None."""
         return self._parts.get(part)
 
     def reopen(self, path: Path) -> IO[bytes]:

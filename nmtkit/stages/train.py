@@ -32,10 +32,10 @@ from nmtkit.stages.note import read_note, write_note
 from nmtkit.store import ASIDE, Artifact, fingerprint_of, verify
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import Origin, checkpoints_bytes
+from nmtkit.training.checkpoint import Origin, checkpoints_bytes, is_over
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import Evaluate, is_over, train
+from nmtkit.training.loop import Evaluate, train
 from nmtkit.training.memory import tokens_that_fit
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
 from nmtkit.training.setup import Setup, agreed, beginning, deterministic, enough_memory
@@ -79,7 +79,8 @@ def start_processes(chain: Chain, command: Sequence[str]) -> bool:
     progress.say(f"{command[0]}: {n_processes} processes")
     overrides = [f"--set={override}" for override in chain.overrides]
     quiet = ["--quiet"] if progress.console.quiet else []
-    launch(n_processes, [*quiet, *command, *overrides, "--", chain.command])
+    words = [*quiet, *command, *overrides, "--", chain.command]
+    launch(n_processes, words, lambda sentence: progress.say(f"{command[0]}: {sentence}"))
     return True
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nmtkit.errors import is_out_of_memory
 from nmtkit.fast.accelerate import accelerate
@@ -29,6 +30,8 @@ TILE = 128  # tokens of a sentence that attention on a GPU computes at a time
 LIKE = 0.45  # least mean of like lengths over the octave: a half on the longer side
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
 
+# Work, learning rate, and numbers on their way to the host, with what tells that they are there.
+Queued = tuple["Work", float, Tensor, torch.cuda.Event | None]
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -70,6 +73,7 @@ class Trainer:
             fused=True,
         )
         self._gradients = GradientSums(model, group)
+        self.n_ahead = 0 if group.device.type == "cpu" else 1  # steps that are queued meanwhile
         usable = pairs.are_within(model.config.max_positions) & (config.batches == "random")
         self._mean_length = float(pairs.tgt_lengths[usable].mean()) if usable.any() else 0.0
         self._compute_by(acceleration, max_tokens)
@@ -193,25 +197,67 @@ class Trainer:
         return micro_batches(self.pairs, chosen, self.max_tokens, capacity, factor), capacity
 
     def step(self, work: Work) -> Metrics:
-        """Do one step: the gradient of the update's loss per target token, then Adam."""
-        begin = time.perf_counter()
+        """Do one step, and wait for its end."""
+        return next(self.steps([work], is_due=lambda _: True))[1]
+
+    def steps(
+        self,
+        coming: Iterable[Work],
+        is_due: Callable[[int], bool],
+        ask: Callable[[], int] = lambda: 0,
+    ) -> Iterator[tuple[Work, Metrics, int | None]]:
+        """Do a step for each work; yield its metrics and the sum of what processes `ask` for.
+
+        A GPU never waits for the host, because the next step is queued before one is yielded. The
+        model is newer than the metrics then, and None in place of the sum says so. Only a step that
+        `is_due`, for all processes, or at which something is asked for, is waited for.
+        """
+        begin, queue, asked = time.perf_counter(), deque[Queued](), 0
+        for coming_work in coming:
+            queue.append(self._queued(coming_work, ask))
+            while len(queue) > self.n_ahead or (queue and (asked or is_due(coming_work.step))):
+                work, rate, numbers, arrival = queue.popleft()
+                if arrival is not None:
+                    arrival.synchronize()
+                loss, nll, asked_now, norm, is_bad = numbers.tolist()
+                end = time.perf_counter()
+                metrics = Metrics(
+                    work.step,
+                    work.update.epoch,
+                    loss / work.tgt_tokens,
+                    nll / work.tgt_tokens,
+                    norm,
+                    bool(is_bad),
+                    rate,
+                    work.src_tokens,
+                    work.tgt_tokens,
+                    end - begin,
+                )
+                asked = max(asked, int(asked_now))
+                yield work, metrics, None if queue else asked
+                if not queue:  # what was done in between is no part of a step
+                    end, asked = time.perf_counter(), 0
+                begin = end
+
+    def _queued(self, work: Work, ask: Callable[[], int]) -> Queued:
+        """Queue a step: the gradient of the update's loss per target token, then Adam."""
         rate = learning_rate(
             work.step,
             d_model=self.model.config.d_model,
             warmup_steps=self.config.warmup_steps,
             scale=self.config.learning_rate_scale,
         )
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
+        self.optimizer.param_groups[0]["lr"] = rate
         self.model.train()
         self._gradients.clear()
-        # (2,): the smoothed loss and the negative log-likelihood, sums over tokens
-        sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
+        # (3,): smoothed loss and negative log-likelihood, sums over tokens; what is asked for
+        sums = torch.zeros(3, dtype=torch.float64, device=self.group.device)
         for micro_step, batch in work.batches:
             # Dropout is a function of seed and step, so that resuming needs no random state.
             mixed = np.random.SeedSequence([self.config.seed, work.step, micro_step])
             torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]) % 2**63)
-            sums += self.backward.add(batch, 1 / work.tgt_tokens)
+            sums[:2] += self.backward.add(batch, 1 / work.tgt_tokens)
+        sums[2].fill_(ask())
         self._gradients.finish()
         self.group.sum_(sums)
         norm = self._gradients.norm()
@@ -220,19 +266,10 @@ class Trainer:
         is_bad = ~(norm.isfinite() & sums.isfinite().all())
         self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
-        loss, nll, gradient_norm, skipped = torch.stack([*sums, norm.double(), is_bad]).tolist()
-        return Metrics(
-            work.step,
-            work.update.epoch,
-            loss / work.tgt_tokens,
-            nll / work.tgt_tokens,
-            gradient_norm,
-            bool(skipped),
-            rate,
-            work.src_tokens,
-            work.tgt_tokens,
-            time.perf_counter() - begin,
-        )
+        numbers = torch.stack([*sums, norm.double(), is_bad]).to("cpu", non_blocking=True)
+        is_cuda = self.group.device.type == "cuda"
+        arrival = torch.cuda.current_stream(sums.device).record_event() if is_cuda else None
+        return work, rate, numbers, arrival
 
 
 def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:

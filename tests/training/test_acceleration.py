@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from graphs import RecordedGraph, record_graphs
+from graphs import RecordedGraph, attend, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
 from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
@@ -43,23 +43,6 @@ MAX_TOKENS, LONGEST = 120, 9
 CAPACITY = Capacity.of(MAX_TOKENS, LONGEST, 15.0)  # for fewer sentences than an update has
 CAPTURED = Acceleration(static=True, captured=True)
 CUDA = torch.device("cuda")
-
-
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *_: int, window_size: Any
-) -> Tensor:
-    """What `varlen_attn` promises, by a mask over the whole rows (T, H, D)."""
-    assert cu_q.dtype == cu_k.dtype == torch.int32
-    places = [torch.arange(len(row)) for row in (q, k)]
-    of_q, of_k = (
-        torch.bucketize(place, offsets[1:], right=True)
-        for place, offsets in zip(places, (cu_q, cu_k), strict=True)
-    )
-    mask = of_q[:, None] == of_k
-    if window_size == (-1, 0):
-        mask = mask & (places[0][:, None] >= places[1])
-    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
-    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~mask, -torch.inf).softmax(-1), v)
 
 
 @pytest.fixture
@@ -498,3 +481,21 @@ def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
         run(directory, model, config, how=each, group=Group(0, 1, device))
         curves.append([line["loss"] for line in losses(directory)])
     np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
+
+
+@pytest.mark.gpu
+def test_a_step_never_makes_the_host_wait_for_what_was_queued() -> None:
+    """But for the numbers of the step before, which an event tells of."""
+    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
+    model, group = layers_of(1, how.dtype, CUDA), Group(0, 1, CUDA)
+    trainer = Trainer(model, corpus(), config_of(), group, how, 75)
+    steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
+    for _ in range(3):  # compile and capture
+        next(steps)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = [next(steps) for _ in range(5)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [metrics.step for _, metrics, _ in found] == [4, 5, 6, 7, 8]
+    assert {asked for _, _, asked in found} == {None}

@@ -1,0 +1,316 @@
+"""nmtkit selftest --gpu: prove each device, then several processes, by what they compute.
+
+What trains or is timed is the command that a user types, in processes of its own.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.benchmark import Timer
+
+from nmtkit.cli import selftest
+from nmtkit.cli.selftest import LOSSES, Check, Figures, Seen, attempt
+from nmtkit.cli.trial import text_of
+from nmtkit.corpus.chunks import call_apart, map_chunks
+from nmtkit.errors import UserError
+from nmtkit.fast.gpu import flash_attention
+from nmtkit.fast.packing import PackedLayout, PackedMask
+from nmtkit.fast.peak import measured_peak
+from nmtkit.fast.rectangles import attend_in_rectangles
+from nmtkit.machine import Machine
+from nmtkit.model.attention import window_of
+from nmtkit.recipe_file import load_recipe
+from nmtkit.stages.chain import Chain
+from nmtkit.training.acceleration import Acceleration
+from nmtkit.training.distributed import Group
+from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
+from nmtkit.training.setup import Setup
+
+# Relative errors that are rounding. Products in TensorFloat-32 would be off by 1e-3.
+OF_PRODUCTS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+OF_ATTENTION = OF_TECHNIQUES = 2e-2
+OF_LOSSES, OF_BFLOAT16 = 1e-4, 2e-3
+# Sentences of odd lengths, and an update of the paper's: 25,000 tokens in sentences of WMT14.
+TEXTS = ([1, 2, 31, 256, 1, 70], 800 * [31])
+HEADS, WIDTH = 8, 64  # of the base model
+MAX_TOKENS, DROPOUT = 2_048, 0.3  # of a training, per side of a micro-batch
+PEAK_SECONDS, N_TIMED = 0.5, 5
+SUMMED = {"cuda": 2**28, "cpu": 2**24}  # bytes; as many as gradients of the base model, or fewer
+N_STEPS, EARLY = 50, max(LOSSES)  # until when differences of losses are rounding alone
+PATIENCE_S, PAUSE_S = 300.0, 0.02
+SHARED = Path("/dev/shm")  # noqa: S108 - memory that NCCL needs
+CHILDREN = "/proc/{0}/task/{0}/children"
+SPEEDS = ("wmt14-en-de-base", "wmt14-en-de-big")
+
+
+def gpu_checks(machine: Machine) -> Iterator[Check]:
+    """Yield each check as soon as it is made; without several GPUs, processes share the CPU."""
+    yield from selftest.environment(machine)
+    n_devices = torch.cuda.device_count()
+    peak = 0.0
+    if n_devices:
+        yield attempt("connections", connections)
+        with ThreadPoolExecutor(n_devices) as threads:  # each waits for its processes
+            for checks in threads.map(lambda index: [*device_checks(index)], range(n_devices)):
+                yield from checks
+                peak = max(peak, *(check.figures.get("peak_flops", 0.0) for check in checks))
+    counts = sorted({n for n in (1, 2, 4, n_devices) if 0 < n <= n_devices})
+    device, several = ("cuda", counts[1:]) if n_devices > 1 else ("cpu", [2, 3])
+    for n in several:
+        yield attempt(f"sum, {n} x {device}", partial(all_reduce, n, device))
+    with TemporaryDirectory(prefix="nmtkit-selftest-", ignore_cleanup_errors=True) as name:
+        yield from trainings(Path(name), n_devices, device, several)
+        if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
+            lost = partial(lost_process, Path(name), _on(device, several[-1]))
+            yield attempt(f"kill -9, {several[-1]} x {device}", lost)
+        for recipe in SPEEDS:
+            for n in counts:
+                timed = partial(speed, Path(name), recipe, n, peak)
+                yield attempt(f"{recipe}, {n} x cuda", timed)
+
+
+def connections() -> Seen:
+    """Name what lies between PyTorch and the devices, and how these are connected."""
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    shared = shutil.disk_usage(SHARED).total / 1e9
+    said = [f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of {SHARED}"]
+    for asked in (("--query-gpu=driver_version", "--format=csv"), ("topo", "-m")):
+        if command := shutil.which("nvidia-smi"):
+            printed = re.sub(r"\x1b\[\d*m", "", _printed(command, *asked)).strip()
+            said += [" ".join(line.split()) for line in printed.split("\n\n")[0].split("\n")]
+    return "; ".join(said), {"shared_gigabytes": shared}
+
+
+# One device
+
+
+def device_checks(index: int) -> Iterator[Check]:
+    """Make each check in a process of its own, which an illegal access spoils."""
+    device = torch.device("cuda", index)
+    dtype = Machine(Path()).torch_dtype(device)
+    how = Acceleration.of(load_recipe("demo").model, device, dtype, deterministic=False)
+    yield Check(str(device), "held", f"trains with {how}")
+    looks: dict[str, Callable[[torch.device], Seen]] = {"products": partial(products, dtype=dtype)}
+    if how.static:
+        looks["attention"] = attention
+    if how.compiled:
+        looks["compile"] = partial(technique, how=replace(how, captured=False), dropout=0.0)
+    if how.captured:
+        looks["capture"] = partial(technique, how=replace(how, compiled=False), dropout=DROPOUT)
+    for what, look in looks.items():
+        there = partial(call_apart, partial(_on_current, look), if_killed="its process was killed")
+        yield attempt(f"{device} {what}", partial(there, device))
+
+
+def _on_current(look: Callable[[torch.device], Seen], device: torch.device) -> Seen:
+    torch.cuda.set_device(device)
+    return look(device)
+
+
+def products(device: torch.device, dtype: torch.dtype) -> Seen:
+    """Multiply matrices in float32 and in `dtype`, and compare with float64 on the CPU."""
+    for each in (torch.float32, dtype):
+        generator = torch.Generator().manual_seed(1)
+        x, w = (torch.randn(1_024, 1_024, generator=generator).to(each) for _ in range(2))
+        exact = x.double() @ w.double()
+        _check_near((x.to(device) @ w.to(device)).cpu(), exact, OF_PRODUCTS[each])
+    peak = measured_peak(device, PEAK_SECONDS, dtype)
+    return f"as on the CPU; {peak / 1e12:.1f} TFLOP/s in {dtype}", {"peak_flops": peak}
+
+
+def _check_near(found: Tensor, exact: Tensor, most: float) -> None:
+    """Raise a UserError if the relative norm of a difference exceeds `most`, or is no number."""
+    error = float((found.double() - exact.double()).norm() / exact.double().norm())
+    if not error <= most:
+        raise UserError(f"off by {error:.1e}; rounding would be at most {most:.0e}")
+
+
+def attention(device: torch.device) -> Seen:
+    """Compare attention of variable length with that in rectangles, both passes, and time it."""
+    for lengths in TEXTS:
+        layout = PackedLayout.of_lengths(lengths).to(device)
+        mask = PackedMask(layout, layout, window_of(causal=True))
+        qkv = torch.randn(3, sum(lengths), HEADS, WIDTH, device=device)
+        exact = _both_passes(partial(attend_in_rectangles, dropout=0.0), qkv, mask)
+        both = partial(_both_passes, flash_attention, qkv.to(torch.bfloat16), mask)
+        for found, expected in zip(both(), exact, strict=True):
+            _check_near(found, expected, OF_ATTENTION)
+    seconds = Timer("both()", globals={"both": both}).timeit(N_TIMED).mean
+    seen = f"as in rectangles; both passes of {sum(lengths):,} tokens in {1e3 * seconds:.2f} ms"
+    return seen, {"seconds": seconds}
+
+
+def _both_passes(attend: Callable[..., Tensor], qkv: Tensor, mask: PackedMask) -> Sequence[Tensor]:
+    """Return what attention computes for (3, T, H, K), and the gradients of its inputs."""
+    q, k, v = (each.requires_grad_() for each in qkv.clone())
+    out = attend(q, k, v, mask)
+    return [out.detach(), *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
+
+
+def technique(device: torch.device, how: Acceleration, dropout: float) -> Seen:
+    """Compare with the same rows, neither compiled nor captured, and one seed with another."""
+    plain = replace(how, compiled=False, captured=False)
+    ours, theirs = (_of_seeds(device, each, dropout) for each in (how, plain))
+    _check_near(ours, theirs, OF_TECHNIQUES)
+    first, again, other = ours[:, 0].tolist()
+    if first != again or (first == other) is (dropout > 0.0):
+        raise UserError(f"losses of seeds 1, 1 and 2 are {first}, {again} and {other}")
+    return "losses and gradients as without it, dropout by seed", {}
+
+
+def _of_seeds(device: torch.device, how: Acceleration, dropout: float) -> Tensor:
+    """Return the loss and the norm of the gradient for the seeds 1, 1 and 2 (3, 2)."""
+    recipe = load_recipe("demo", [f"model.dropout={dropout}"])
+    text = text_of(Chain(recipe, Machine(Path()), "demo", []))
+    setup = Setup(recipe.model, recipe.training, Group(0, 1, device), how, MAX_TOKENS, shared=False)
+    trainer = setup.trainer(text.pairs, recipe.model.rows_for(text.n_tokens))
+    trainer.rehearse(1)
+    if trainer.acceleration != how:
+        raise UserError(f"{how} fails, and {trainer.acceleration} does not")
+    (work,) = trainer.coming(1)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        trainer.optimizer.zero_grad(set_to_none=False)
+        loss = trainer.backward.add(work.batches[0][1], 1.0)[0]
+        gradients = [each.grad for each in trainer.model.parameters() if each.grad is not None]
+        found.append([float(loss), float(nn.utils.get_total_norm(gradients))])
+    return torch.tensor(found, dtype=torch.float64)
+
+
+# Several processes
+
+
+def all_reduce(n: int, device: str) -> Seen:
+    """Sum numbers of `n` processes, as training does with gradients."""
+    with TemporaryDirectory() as name:
+        work = partial(_sum, n, device, f"file://{name}/store")
+        rate = min(map_chunks(work, range(n), workers=n))
+    return f"{rate / 1e9:.2f} GB/s on each link of a ring", {"bytes_per_second": rate}
+
+
+def _sum(n: int, device: str, store: str, rank: int) -> float:
+    """Be one of `n` processes; return the bytes/s of a link."""
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    backend, patience = {"cuda": "nccl", "cpu": "gloo"}[device], timedelta(seconds=PATIENCE_S)
+    dist.init_process_group(backend, store, patience, n, rank)
+    values = torch.full((SUMMED[device] // 4,), float(rank), device=device)
+    dist.all_reduce(values)
+    _check_near(values, torch.full_like(values, n * (n - 1) / 2), 0.0)
+    work = {"sum": dist.all_reduce, "values": values}
+    seconds = Timer("sum(values)", globals=work).timeit(N_TIMED).mean
+    dist.destroy_process_group()
+    return 2 * (n - 1) / n * SUMMED[device] / seconds
+
+
+def trainings(folder: Path, n_devices: int, device: str, several: list[int]) -> Iterator[Check]:
+    """Train the demo in several ways: first as on other machines, then as on one CPU process."""
+    ways = {"1 x cpu": _on("cpu", 1)}
+    if n_devices:
+        ways["plain"] = [*_on("cuda", 1), "--accelerate=none", "--dtype=float32"]
+        ways["1 x cuda"] = _on("cuda", 1)
+    ways |= {f"{n} x {device}": _on(device, n) for n in several}
+    expected: Figures = {f"loss_{step}": loss for step, loss in LOSSES.items()}
+    for name, options in ways.items():
+        most = OF_BFLOAT16 if name.endswith("cuda") else OF_LOSSES
+        check = attempt(f"demo, {name}", partial(train_demo, folder, options, expected, most))
+        yield check
+        expected = {**check.figures, **expected}
+
+
+def _on(device: str, n: int) -> list[str]:
+    return [f"--device={device}", f"--processes={n}"]
+
+
+def train_demo(folder: Path, options: list[str], expected: Figures, most: float) -> Seen:
+    """Train the demo anew, and compare its losses with those `expected`."""
+    shutil.rmtree(folder / "train", ignore_errors=True)
+    _printed(*_nmtkit("prepare", "demo", f"--runs-dir={folder}"))
+    _printed(*_train(folder, N_STEPS, options))
+    (path,) = folder.glob(f"train/*/{METRICS}")
+    losses = {f"loss_{line['step']}": line["loss"] for line in read_metrics(path)}
+    early = [name for name in losses if name in expected][:EARLY]
+    ours, theirs = (torch.tensor([of[name] for name in early]) for of in (losses, expected))
+    _check_near(ours, theirs, most)
+    shown = (f"{losses[f'loss_{step}']:.4f}" for step in (*LOSSES, N_STEPS))
+    return f"losses of steps {', '.join(map(str, (*LOSSES, N_STEPS)))}: {', '.join(shown)}", losses
+
+
+def _train(folder: Path, n_steps: int, options: list[str]) -> list[str]:
+    counts = {"max_steps": n_steps, "checkpoint_every_steps": 10, "keep_checkpoints": n_steps // 10}
+    how = [f"--set=training.{key}={value}" for key, value in counts.items()]
+    how += [f"--set=averaging.n_checkpoints={n_steps // 10}", f"--runs-dir={folder}"]
+    return _nmtkit("train", "demo", *how, *options)
+
+
+def _nmtkit(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "nmtkit", "--quiet", *arguments]
+
+
+def _printed(*command: str) -> str:
+    """Return what a command prints; raise a UserError with its last words if it fails."""
+    ended = subprocess.run(  # noqa: S603 - nothing in it comes from outside
+        command, capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False
+    )
+    if ended.returncode:
+        raise UserError(ended.stderr.strip().split("\n")[-1])
+    return ended.stdout
+
+
+def lost_process(folder: Path, options: list[str]) -> Seen:
+    """Kill the last process of a new training, and wait until its steps go on."""
+    shutil.rmtree(folder / "train", ignore_errors=True)
+    command, nowhere = _train(folder, 10 * EARLY, options), subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere) as process:  # noqa: S603
+        try:
+            _wait_for_step(EARLY, folder, process)
+            children = Path(CHILDREN.format(process.pid)).read_text(encoding="utf-8").split()
+            os.kill(max(map(int, children)), signal.SIGKILL)
+            begin = time.monotonic()
+            before = _wait_for_step(0, folder, process)
+            _wait_for_step(before + 2, folder, process)  # one may have been under way
+            seconds = time.monotonic() - begin
+        finally:
+            process.terminate()
+            process.wait(PATIENCE_S)
+    return f"steps go on after {seconds:.0f} s", {"seconds": seconds}
+
+
+def _wait_for_step(step: int, folder: Path, process: subprocess.Popen[bytes]) -> int:
+    """Return the last step of a training, which is `step` or a later one."""
+    deadline = time.monotonic() + PATIENCE_S
+    while process.poll() is None and time.monotonic() < deadline:
+        files = folder.glob(f"train/*.partial/{CHECKPOINTS}/{METRICS}")
+        steps = [line["step"] for file in files for line in read_metrics(file, 4_096)]
+        if (last := max(steps, default=0)) >= step:
+            return last
+        time.sleep(PAUSE_S)
+    raise UserError(f"no step {step} in {PATIENCE_S:.0f} s; exit code {process.returncode}")
+
+
+def speed(folder: Path, recipe: str, n: int, peak: float) -> Seen:
+    """Time the training of a model on `n` devices of this peak, in FLOP/s."""
+    on = [f"--runs-dir={folder}", *_on("cuda", n)]
+    plan = json.loads(_printed(*_nmtkit("plan", recipe, "--json", *on)))
+    rate = plan["tgt_tokens_per_second"]
+    per_token = plan["update_flops"] / load_recipe(recipe).training.tgt_tokens_per_update
+    share = rate * per_token / (n * peak) if peak else 0.0  # 0: the products failed
+    seen = f"{rate:,.0f} target tokens/s, {share:.1%} of the measured peak"
+    return seen, {"tgt_tokens_per_second": rate, "mfu": share}

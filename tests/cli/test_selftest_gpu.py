@@ -1,0 +1,255 @@
+"""selftest --gpu: on this machine without a GPU, and its checks of GPUs with stand-ins for them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from graphs import RecordedGraph, attend, record_graphs
+from system.command import environment
+from torch import Tensor
+
+from nmtkit.cli import selftest_gpu as command
+from nmtkit.cli.selftest import LOSSES, Check
+from nmtkit.errors import UserError
+from nmtkit.fast import accelerate
+from nmtkit.machine import Machine
+from nmtkit.training import acceleration
+from nmtkit.training.acceleration import Acceleration
+
+# Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
+]
+CPU = torch.device("cpu")
+CAPTURED = partial(
+    command.technique, CPU, Acceleration(static=True, captured=True), command.DROPOUT
+)
+
+
+def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "nmtkit", "selftest", "--gpu", "--json"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=600,
+    )
+    assert ended.returncode == 0, ended.stdout
+    found = {each["what"]: each for each in json.loads(ended.stdout)}
+    assert {each["state"] for each in found.values()} <= {"held", "noted", "skipped"}
+    assert found["GPU"]["state"] == "skipped"
+    for n in (2, 3):
+        assert found[f"sum, {n} x cpu"]["figures"]["bytes_per_second"] > 1e6
+    first, *others = (found[f"demo, {n} x cpu"]["figures"] for n in (1, 2, 3))
+    for each in others:
+        assert {*each} == {*first}
+        early = [name for name in first if int(name.removeprefix("loss_")) <= 20]
+        assert [each[name] for name in early] == pytest.approx(
+            [first[name] for name in early], rel=1e-4
+        )
+    assert 0 < found["kill -9, 3 x cpu"]["figures"]["seconds"] < 120
+    assert not list(tmp_path.iterdir())
+    assert all(what in ended.stderr for what in found)  # told while it runs
+
+
+# One device
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the path of the GPU on a CPU."""
+    for module in (accelerate, acceleration):
+        monkeypatch.setattr(module, "has_flash_attention", lambda *_: True)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attend)
+    monkeypatch.setattr(command, "MAX_TOKENS", 256)
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch, kernels: None) -> list[RecordedGraph]:
+    del kernels
+    return record_graphs(monkeypatch)
+
+
+def test_products_are_compared_and_their_peak_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, figures = command.products(CPU, torch.bfloat16)
+    assert figures["peak_flops"] > 1e8
+    monkeypatch.setitem(command.OF_PRODUCTS, torch.float32, 1e-9)  # as if it were TensorFloat-32
+    with pytest.raises(UserError, match="off by"):
+        command.products(CPU, torch.float32)
+
+
+def test_a_figure_that_is_no_number_is_not_near() -> None:
+    one = torch.ones(2)
+    command._check_near(one, one, 0.0)
+    with pytest.raises(UserError):
+        command._check_near(one * torch.nan, one, 1.0)
+
+
+@pytest.mark.usefixtures("kernels")
+def test_attention_is_compared_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "TEXTS", ([1, 2, 31, 70], 4 * [31]))
+    assert command.attention(CPU)[1]["seconds"] > 0
+
+    def with_wrong_gradient(q: Tensor, *others: Any, **how: Any) -> Tensor:
+        return attend(2 * q - q.detach(), *others, **how)
+
+    def that_looks_ahead(*given: Any, window_size: Any) -> Tensor:
+        del window_size
+        return attend(*given, window_size=(-1, -1))
+
+    for wrong in (with_wrong_gradient, that_looks_ahead):
+        monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", wrong)
+        with pytest.raises(UserError, match="off by"):
+            command.attention(CPU)
+
+
+def test_a_graph_computes_the_same_and_follows_the_seed(
+    graphs: list[RecordedGraph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CAPTURED()
+    assert sum(graph.n_replays for graph in graphs) >= 3
+    genuine = RecordedGraph.replay
+
+    def with_one_mask(graph: RecordedGraph) -> None:
+        torch.manual_seed(0)
+        genuine(graph)
+
+    monkeypatch.setattr(RecordedGraph, "replay", with_one_mask)
+    with pytest.raises(UserError):
+        CAPTURED()
+    monkeypatch.setattr(RecordedGraph, "replay", lambda _: None)
+    with pytest.raises(UserError):
+        CAPTURED()
+
+
+@pytest.fixture
+def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Let the compiler trace and differentiate, but write no code; note what it compiles."""
+    genuine, compiled = torch.compile, []
+
+    def compile_(what: Any, **how: Any) -> Any:
+        compiled.append(str(what))
+        return genuine(what, backend="aot_eager", **how)
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    yield compiled
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("kernels")
+def test_compiled_layers_compute_the_same(without_code: list[str]) -> None:
+    command.technique(CPU, Acceleration(static=True, compiled=True), 0.0)
+    assert without_code
+
+
+# A machine with several
+
+
+NVIDIA_SMI = """#!/bin/sh
+case $1 in
+topo)
+    printf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\nGPU1\\tNV18\\t X \\n'
+    printf '\\nLegend:\\n'
+    ;;
+*) printf 'driver_version\\n580.65\\n580.65\\n' ;;
+esac
+"""
+
+
+def loss_of(step: int) -> float:
+    return LOSSES.get(step, 7.0)
+
+
+@pytest.fixture
+def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Stand in for eight GPUs and for the commands that use them, which are returned."""
+    typed: list[list[str]] = []
+
+    def run(line: list[str], **_how: Any) -> subprocess.CompletedProcess[str]:
+        if line[0] != sys.executable:
+            return genuine(line, **_how)
+        typed.append(line[4:])
+        out = ""
+        if "plan" in line:
+            (n,) = re.findall(r"--processes=(\d+)", " ".join(line))
+            speed = 100_000 * int(n)
+            out = json.dumps({"tgt_tokens_per_second": speed, "update_flops": 1e13})
+        if "train" in line:
+            (folder,) = (each.removeprefix("--runs-dir=") for each in line if "runs-dir" in each)
+            place = Path(folder, "train", "fingerprint")
+            place.mkdir(parents=True)
+            known = {"skipped": False, "src_tokens": 1, "tgt_tokens": 1, "seconds": 0.1}
+            lines = [{"step": n, "loss": loss_of(n), **known} for n in range(1, 51)]
+            text = "".join(f"{json.dumps(each)}\n" for each in lines)
+            (place / "metrics.jsonl").write_text(text, encoding="utf-8")
+        return subprocess.CompletedProcess(line, 0, out, "")
+
+    def apart(_look: Any, device: torch.device, *, if_killed: str) -> Any:
+        if device.index == 3:
+            raise UserError(if_killed)
+        return "fine", {"peak_flops": 5e13}
+
+    genuine = subprocess.run
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(NVIDIA_SMI, encoding="utf-8")
+    smi.chmod(0o755)
+    stand_ins: dict[str, Any] = {
+        "subprocess.run": run,
+        "torch.cuda.device_count": lambda: 8,
+        "torch.cuda.nccl.version": lambda: (2, 27, 5),
+        "nmtkit.machine.Machine.torch_dtype": lambda *_: torch.bfloat16,
+        "nmtkit.cli.selftest.environment": lambda _: iter([Check("nmtkit", "held", "")]),
+        "nmtkit.cli.selftest_gpu.call_apart": apart,
+        "nmtkit.cli.selftest_gpu.map_chunks": lambda *_, workers: iter([1e11 / workers]),
+        "nmtkit.cli.selftest_gpu.lost_process": lambda *_: ("soon", {"seconds": 9.0}),
+    }
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(name, stand_in)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return typed
+
+
+def test_eight_devices_are_checked_one_by_one_and_together(eight: list[list[str]]) -> None:
+    checks = list(command.gpu_checks(Machine(Path("runs"))))
+    found = {check.what: check for check in checks}
+    failed = [check.what for check in checks if check.state == "failed"]
+    assert failed  # of the device whose processes are killed, and no others
+    assert all(what.startswith("cuda:3 ") for what in failed)
+    assert {f"cuda:{n} {what}" for n in range(8) for what in ("products", "capture")} <= {*found}
+    topology = "GPU0 GPU1; GPU0 X NV18; GPU1 NV18 X"
+    assert found["connections"].seen.endswith(f"driver_version; 580.65; 580.65; {topology}")
+    assert [what for what in found if what.startswith("sum")] == [
+        "sum, 2 x cuda",
+        "sum, 4 x cuda",
+        "sum, 8 x cuda",
+    ]
+    assert found["kill -9, 8 x cuda"].figures == {"seconds": 9.0}
+    for n in (1, 2, 4, 8):  # a token takes 1e13 / 25,000 FLOP
+        check = found[f"wmt14-en-de-big, {n} x cuda"]
+        assert check.figures == {"tgt_tokens_per_second": 1e5 * n, "mfu": pytest.approx(0.8)}
+    trained = [line[-2:] for line in eight if line[0] == "train"]
+    assert trained[0] == ["--device=cpu", "--processes=1"]
+    assert ["--accelerate=none", "--dtype=float32"] in trained
+    assert trained[-1] == ["--device=cuda", "--processes=8"]
+
+
+@pytest.mark.parametrize("wrong", [{1: 8.36}, {20: 7.1}])
+def test_other_losses_than_elsewhere_fail(
+    eight: list[list[str]], wrong: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del eight
+    monkeypatch.setattr("test_selftest_gpu.loss_of", lambda step: wrong.get(step, 7.0))
+    checks = {check.what: check for check in command.gpu_checks(Machine(Path("runs")))}
+    assert checks["demo, 1 x cpu"].state == "failed"
+    assert checks["wmt14-en-de-base, 8 x cuda"].state == "held"  # the next ones go on
