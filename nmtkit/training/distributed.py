@@ -180,8 +180,9 @@ def join(device: torch.device) -> Iterator[Group]:
             with suppress(RuntimeError):  # the process that serves the store may be gone
                 store.compare_set(ERROR, "", what)
             raise AlreadyReported(LOST) from error
-        if store.add(FAILED, 1) > 1:  # those that wait are ended; new ones end at once
-            raise AlreadyReported(1) from None
+        with suppress(RuntimeError):
+            if store.add(FAILED, 1) > 1:  # those that wait are ended; new ones end at once
+                raise AlreadyReported(1) from None
         raise
     finally:
         if may_end and dist.is_initialized():
