@@ -398,7 +398,12 @@ def test_two_agents_resume_after_a_loss(tmp_path: Path, alone: Path, lost: str) 
     part = Part(str(tmp_path / "two"), lost=lost)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    there = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=loss"]
+    there = [
+        "--max-restarts=3",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-id=loss",
+    ]
     variables = {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3",
