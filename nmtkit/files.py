@@ -148,9 +148,6 @@ def digest_of(path: Path, algorithm: str) -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-# Locks
-
-
 @contextmanager
 def locked(
     path: Path,
@@ -213,9 +210,6 @@ def _first_line(file: TextIO) -> str:
     return file.readline().strip() or "another process"
 
 
-# In folders of nmtkit's own
-
-
 def write_whole(place: Path, text: str) -> None:
     """Write a file; a kill or a loss of power leaves the old one or the new one."""
     draft = place.with_suffix(DRAFT)
@@ -273,9 +267,6 @@ def check_room(folder: Path, n_bytes: int, what: str) -> None:
             f"{what} needs {n_bytes:,} bytes in {folder}, where {free:,} are free; free some "
             "space, or choose another --runs-dir"
         )
-
-
-# Where a user names the place
 
 
 @contextmanager

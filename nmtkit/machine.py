@@ -15,6 +15,7 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     import torch
 
+PROCESSES_PER_CORE = 4
 TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
@@ -65,7 +66,7 @@ class Machine:
     device: str = "auto"  # or a name that torch knows
     max_tokens: int | None = None  # per side of a micro-batch; None: what fits this machine
     workers: int | None = None  # processes that prepare text; None: one per core
-    processes: int | None = None  # that train; None: one per CUDA device, or a single one on a CPU
+    processes: int = 1  # that train, each on its own GPU or on a share of the CPU
     dtype: Precision = Precision.AUTO
     accelerate: Accelerate = Accelerate.AUTO
     deterministic: bool = False  # train with algorithms that give the same bits every time
@@ -74,9 +75,8 @@ class Machine:
     def check(self) -> None:
         """Check that this machine has what the options ask for, without torch if they ask none."""
         if self.device != "auto":
-            self.torch_device()
-        if self.processes is not None:
-            self.n_processes()
+            self._device()
+        self.n_processes()
         if self.tensorboard is not None and find_spec("tensorboard") is None:
             raise UserError(
                 "--tensorboard needs a package that is not installed; run "
@@ -99,19 +99,27 @@ class Machine:
 
     def torch_device(self) -> "torch.device":
         """Return the device to compute on; a GPU with a number becomes torch's current one."""
+        import torch
+
+        device = self._device()
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)
+        return device
+
+    def _device(self) -> "torch.device":
+        """Return the device to compute on, without a context on it, which would take its memory."""
         import torch  # slow, and `nmtkit --help` does not need it
 
+        is_there = torch.cuda.is_available()
         if self.device == "auto":
-            if torch.cuda.is_available():
+            if is_there:
                 return torch.device("cuda")
             _check_no_gpu()
             return torch.device("cpu")
-        with suppress(RuntimeError, AssertionError):
+        with suppress(RuntimeError):
             device = torch.device(self.device)
-            if device.type in ("cpu", "cuda"):
-                torch.empty(0, device=device)
-                if device.index is not None and device.type == "cuda":
-                    torch.cuda.set_device(device)
+            is_there = is_there and (device.index or 0) < torch.cuda.device_count()
+            if device.type == "cpu" or (device.type == "cuda" and is_there):
                 return device
         raise UserError(
             f"--device {self.device} is not available on this machine; use --device cpu, or leave "
@@ -132,20 +140,21 @@ class Machine:
 
     def n_processes(self) -> int:
         """Return how many processes train, each on its own device, or on a share of the CPU."""
+        if self.processes == 1:
+            return 1
         import torch
 
-        device = self.torch_device()
-        if device.type == "cpu":
-            wanted, most, what = 1, _n_cores(), "cores"
-        else:
+        device, most = self._device(), PROCESSES_PER_CORE * _n_cores()
+        what = f"{most} ({PROCESSES_PER_CORE} a core)"
+        if device.type == "cuda":
             most = 1 if device.index is not None else torch.cuda.device_count()
-            wanted, what = most, "CUDA devices"
-        if self.processes is not None and self.processes > most:
+            what = f"the {most} CUDA devices"
+        if self.processes > most:
             raise UserError(
-                f"--processes {self.processes} is more than the {most} {what} of --device "
-                f"{self.device}; use at most --processes {most}, or leave the option out"
+                f"--processes {self.processes} is more than {what} of --device {self.device}; use "
+                f"at most --processes {most}, or leave the option out"
             )
-        return self.processes or wanted
+        return self.processes
 
     def n_workers(self) -> int:
         return self.workers or _n_cores()

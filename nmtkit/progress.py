@@ -30,8 +30,6 @@ def mute() -> None:
 
 
 class Task:
-    """A long piece of work whose progress is shown."""
-
     def __init__(self, name: str, total: int | None, unit: str, bar: Progress | None) -> None:
         self._name, self._total, self._unit, self._bar = name, total, unit, bar
         self._done = 0
@@ -42,7 +40,6 @@ class Task:
             self._id = bar.add_task(name, total=total, state="")
 
     def advance(self, amount: int) -> None:
-        """Count `amount` more units as done."""
         self._done += amount
         self._first = self._first or (time.monotonic(), amount)
         if self._bar is not None:
@@ -55,7 +52,6 @@ class Task:
         self._note = parts
 
     def say_line(self) -> None:
-        """Print the present state on a line of its own."""
         say(f"{self._name}: {self._state()}")
         self._last_time = time.monotonic()
 

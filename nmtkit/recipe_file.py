@@ -80,7 +80,6 @@ def find_file(kind: str, name_or_path: str, bundled: Sequence[Path], listing: st
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the tables of a recipe or of a study."""
     try:
         return _parse(read_utf8(path, MAX_BYTES).removeprefix("\ufeff"))
     except DamagedError as error:

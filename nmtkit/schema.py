@@ -20,8 +20,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Section(BaseModel):
-    """One table of a recipe."""
-
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
     @model_validator(mode="before")

@@ -43,8 +43,6 @@ def _inside(name: str) -> str:
 
 
 class File(Record):
-    """The entry of a file in a manifest."""
-
     bytes: NonNegativeInt
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
@@ -87,11 +85,11 @@ def fingerprint_of(kind: str, depends_on: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
 
 
+@dataclass(frozen=True)
 class Store:
     """The artifacts under one folder: `<folder>/<kind>/<fingerprint>/`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def place(self, kind: str, fingerprint: str) -> Path:
         """Return the path that the artifact has, or will have."""

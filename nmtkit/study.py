@@ -24,8 +24,6 @@ class Published(Section):
 
 
 class Row(Section):
-    """A variant of the recipe."""
-
     name: Annotated[str, Field(pattern=NAME)]
     recipe: str | None = None  # in place of the study's
     set: Overrides = ()

@@ -97,25 +97,39 @@ def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
     assert refusal((9, 4), "gfx906 gfx942") == refusal(volta, cuda_13, "cpu") == ""
 
 
-def test_a_process_trains_on_each_cuda_device_and_one_on_a_cpu(
+def test_one_process_trains_unless_more_are_asked_for_and_have_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert replace(MACHINE, device="cpu").n_processes() == 1
-    monkeypatch.setattr(machine, "_n_cores", lambda: 3)
-    assert replace(MACHINE, device="cpu", processes=3).n_processes() == 3
-    with pytest.raises(
-        UserError, match=r"^--processes 4 is more than the 3 cores .*--processes 3,"
-    ):
-        replace(MACHINE, device="cpu", processes=4).n_processes()
+    assert MACHINE.n_processes() == 1
+    monkeypatch.setattr(machine, "_n_cores", lambda: 2)
+    assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
+    with pytest.raises(UserError, match=r"^--processes 9 is more than 8 \(4 a core\).*sses 8,"):
+        replace(MACHINE, device="cpu", processes=9).n_processes()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    assert MACHINE.n_processes() == 8
-    assert replace(MACHINE, processes=2).n_processes() == 2
+    assert MACHINE.n_processes() == 1
+    assert replace(MACHINE, processes=8).n_processes() == 8
     with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 CUDA devices of --dev"):
         replace(MACHINE, processes=9).n_processes()
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
-    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    assert replace(MACHINE, device="cuda:3").n_processes() == 1
+    with pytest.raises(UserError, match=r"^--processes 2 is more than the 1 CUDA devices of --dev"):
+        replace(MACHINE, device="cuda:3", processes=2).n_processes()
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda", "cuda:1"])
+def test_nothing_computes_on_a_gpu_to_check_the_options(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A CUDA context would take memory in the process that only watches those that train."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for module, needs_context in (
+        *((torch, each) for each in ("empty", "zeros", "ones", "tensor")),
+        *((torch.cuda, each) for each in ("set_device", "init", "get_device_properties")),
+    ):
+        monkeypatch.setattr(module, needs_context, None)
+    asked = replace(MACHINE, device=name, processes=1 if name == "cuda:1" else 2)
+    asked.check()
+    assert asked.n_processes() == asked.processes
 
 
 def test_tensorboard_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

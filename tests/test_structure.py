@@ -176,9 +176,9 @@ def only_some_rooms_talk_to_the_terminal(module: Module) -> Iterator[str]:
             yield f"uses {stream}"
 
 
-def only_distributed_reads_rank_variables(module: Module) -> Iterator[str]:
-    """The number of processes is one file's business."""
-    if module.path == "nmtkit/training/distributed.py":
+def only_two_files_name_rank_variables(module: Module) -> Iterator[str]:
+    """The number of processes is the business of who starts them and of who joins them."""
+    if module.path in ("nmtkit/training/launch.py", "nmtkit/training/distributed.py"):
         return
     for node in module.nodes():
         if isinstance(node, ast.Constant) and node.value in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
@@ -274,7 +274,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/training/a.py", "print(1)"),
         ("nmtkit/corpus/a.py", "import sys\nsys.stderr.write('')"),
     ],
-    only_distributed_reads_rank_variables: [
+    only_two_files_name_rank_variables: [
         ("nmtkit/training/loop.py", "import os\nos.environ['RANK']"),
     ],
     nothing_dangerous_is_called: [

@@ -154,7 +154,7 @@ def picture_of(translator: Any, bundle: Path, source: str, target: str | None) -
             f"SENTENCE has {len(src):,} subwords and its translation {len(tgt):,}; at most "
             f"{translator.max_subwords:,} can be shown"
         )
-    found = attended(translator.engine.models[0], src, tgt)._asdict()
+    found = attended(translator.engine.models[0], src, tgt)
     weights = {kind: of_layers.cpu().numpy() for kind, of_layers in found.items()}
     words, read, written = map(text.subword.pieces, (src, [BOS_ID, *tgt], [*tgt, EOS_ID]))
     return AttentionPicture(

@@ -43,8 +43,8 @@ def entry(name: str, machine: Machine) -> Facts:
     found = {pair: catalog.corpus(name, *pair) for pair in catalog.pairs(name)}
     members: dict[RemoteFile | Path, set[str]] = {}
     for corpus in found.values():
-        for text in (corpus.src, corpus.tgt):
-            members.setdefault(text.file, set()).update(filter(None, [text.member]))
+        for file, member in corpus.sides:
+            members.setdefault(file, set()).update(filter(None, [member]))
     return {
         "name": name,
         "licence": next(iter(found.values())).licence,

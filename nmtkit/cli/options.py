@@ -100,9 +100,7 @@ OF_MACHINE = {
         metavar="N", min=1, max=1_024, help="Processes that prepare text; by default one per core."
     ),
     "processes": typer.Option(
-        metavar="N",
-        min=1,
-        help="Processes that train; by default one per CUDA device, or 1 on a CPU.",
+        metavar="N", min=1, help="Processes that train, each on its own GPU or part of the CPU."
     ),
     "dtype": DTYPE,
     "accelerate": typer.Option(

@@ -57,7 +57,6 @@ def learn_bpe(
 
 
 def _merges(words: "_Words", min_frequency: int) -> Iterator[Pair]:
-    """Merge round by round while a pair occurs `min_frequency` times."""
     while (frequent := _FrequentPairs(words, min_frequency)).counts:
         yield from frequent.merges()
         del frequent  # its positions take as much memory as the words

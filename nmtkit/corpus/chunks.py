@@ -5,15 +5,13 @@ concurrent.futures and multiprocessing.Pool wait forever. Here each worker has i
 closes when the worker ends, and the parent needs no thread.
 """
 
-import os
 import signal
-import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
@@ -67,8 +65,6 @@ def call_apart(function: Callable[[Item], Result], item: Item, *, if_killed: str
 
 
 class _Worker:
-    """A process that works on one chunk at a time."""
-
     def __init__(self, if_killed: str) -> None:
         self._if_killed = if_killed
         # "spawn" starts clean processes: nothing of the parent's threads and locks is copied.
@@ -128,7 +124,6 @@ def _deaf_children() -> Iterator[None]:
 
 def _work(connection: Connection) -> None:
     """Be a worker: receive the function, then chunk after chunk, until the parent is gone."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         function = connection.recv()
         while True:
@@ -139,10 +134,3 @@ def _work(connection: Connection) -> None:
                 error.add_note(traceback.format_exc())
                 outcome = None, error
             connection.send(outcome)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal
-
-Reason = Literal["empty", "too_long", "too_short", "ratio", "long_word"]
 
 MAX_WORD_CHARACTERS = 1000  # the script's default; a longer "word" is a table or lacks line breaks
 
@@ -21,7 +18,7 @@ class Cleaning:
     max_tokens: int
     max_ratio: float
 
-    def reason_to_drop(self, src_tokens: str, tgt_tokens: str) -> Reason | None:
+    def reason_to_drop(self, src_tokens: str, tgt_tokens: str) -> str | None:
         """Return why a pair is dropped, or None to keep it."""
         src, tgt = src_tokens.split(), tgt_tokens.split()
         if not src or not tgt:

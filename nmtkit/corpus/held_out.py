@@ -5,7 +5,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-Pair = tuple[str, str]
+from nmtkit.sources.source import Pair
 
 
 @dataclass(frozen=True, order=True)

@@ -1,7 +1,5 @@
 """Split lines that are longer than a model can read."""
 
-# ruff: noqa: RUF001 - full-width punctuation ends sentences too
-
 import re
 from collections.abc import Callable, Iterator
 
@@ -39,10 +37,7 @@ def split_long(text: str) -> Iterator[str]:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """Split in two as near to the middle as possible.
-
-    At the end of a sentence if there is one, else between two words, else between two characters.
-    """
+    """Split near the middle: at the end of a sentence, else of a word, else of a character."""
     cut = middle = len(text) // 2
     for ends in (_SENTENCE_END, _WORD_END):
         places = [end.end() for end in ends.finditer(text) if end.end() < len(text)]

@@ -12,8 +12,6 @@ The two punctuation tools are tables that follow the scripts as they have been s
 3445289); the normalizer of sacremoses differs from them in one German or French line of 30.
 """
 
-# ruff: noqa: RUF001, RUF002, RUF003 - look-alike characters are what this file is about
-
 import re
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -68,8 +66,6 @@ class Tokenization:
 
 
 class Tokenizations(Record):
-    """How raw text of each side becomes tokens."""
-
     src: Tokenization
     tgt: Tokenization
 

@@ -4,8 +4,6 @@ It follows the script of 2023 (Moses 3445289), which differs from that of 2017 o
 port in sacremoses differs from both in Czech, English, Finnish and Irish.
 """
 
-# ruff: noqa: RUF001 - look-alike characters are what this file is about
-
 import re
 from collections.abc import Sequence
 from unicodedata import category

@@ -49,7 +49,6 @@ _PERL_CONTROLS = dict.fromkeys(range(0x1C, 0x20))
 
 
 def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
-    """Turn a raw line into tokens separated by one space."""
     line = line.translate(_PERL_CONTROLS)
     is_narrow = line.isascii() or ord(max(line)) < _NARROW
     moses = _moses(lang, _NARROW if is_narrow else _WIDE)
@@ -58,7 +57,6 @@ def tokenize(line: str, lang: str, aggressive_hyphens: bool) -> str:
 
 @cache
 def _moses(lang: str, n_code_points: int) -> Any:
-    """Load the tokenizer of sacremoses with the prefixes and rules of 2017 and Perl's classes."""
     moses = MosesTokenizer(lang)
     newer = _NOT_IN_2017.get(lang, "").split()
     moses.NONBREAKING_PREFIXES = frozenset(moses.NONBREAKING_PREFIXES).difference(newer)

@@ -35,8 +35,6 @@ class Size(Record):
 
 
 class Counts(Record):
-    """How much was read, dropped and kept."""
-
     train: list[dict[str, Any]]  # of each corpus: its name, pairs, kept, dropped by reason
     vocabulary: int  # tokens, special symbols counted
     sizes: dict[Split, Size]

@@ -24,12 +24,9 @@ MAX_BYTES = 2**23  # of a model; 32,000 pieces take 800 kB
 
 
 def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes:
-    """Return a model of `n_tokens` pieces, with special symbols, or fewer if none is left to merge.
-
-    The same counts give the same bytes, in whatever order they come.
-    """
-    # Sorted, for the order of reading must not matter. A word of untokenized text can have a tab;
-    # it is encoded as bytes.
+    """Return a model of `n_tokens` pieces, symbols counted, or fewer if none is left to merge."""
+    # Sorted: the same counts give the same bytes in any order. A word of untokenized text can have
+    # a tab; it is encoded as bytes.
     words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
     for exactly in (True, False):
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)

@@ -79,8 +79,6 @@ class IdsWriter:
         return Path(self.ids.name), Path(self.offsets.name)
 
     def append(self, packed: PackedIds) -> None:
-        assert packed.ids.dtype == self.dtype
-        assert len(packed.ids) == packed.lengths.sum()
         self.ids.write(packed.ids.tobytes())
         ends = self.written["n_ids"] + np.cumsum(packed.lengths, dtype=OFFSET_DTYPE)
         self.offsets.write(ends.tobytes())
@@ -138,10 +136,6 @@ class Ids:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> IdArray:
-        assert 0 <= i < len(self)
-        return self.ids[self.offsets[i] : self.offsets[i + 1]]
 
     @property
     def lengths(self) -> OffsetArray:

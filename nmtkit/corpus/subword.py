@@ -173,7 +173,6 @@ def load_subword(artifact: Artifact) -> Subword:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Read the pieces that follow the special symbols, and their counts."""
     lines = read_utf8(path, MAX_FILE_BYTES).removesuffix("\n").split("\n")
     rows = [line.rsplit("\t", 1) for line in lines]
     for number, row in enumerate(rows, start=1):

@@ -6,18 +6,15 @@ from typing import Any
 
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.moses import Tokenization
+from nmtkit.sources.source import Pair
 
 LINES_PER_CHUNK = 2_000  # which take much more work than sending them to a process
 KEPT_AT_FIRST = 4  # samples of the first chunk of a corpus; then one of chunks 2, 4, 8, ...
 DROPPED_OF_A_REASON = 3  # samples
 
-Pair = tuple[str, str]
-
 
 @dataclass(frozen=True)
 class RawChunk:
-    """Consecutive pairs of one corpus."""
-
     corpus: int  # its number
     index: int  # of the chunk in the corpus
     pairs: list[Pair]

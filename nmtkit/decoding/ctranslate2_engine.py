@@ -1,7 +1,5 @@
 """CTranslate2 as an engine: its search, on a bundle's model that is converted on first use.
 
-Only the conversion imports torch.
-
 Deviation: this is not the paper's search to the letter. It finishes only hypotheses whose EOS is
 among the best `beam_size` continuations of a step, not among twice as many, and it ends with 1.5 or
 2 times `beam_size` finished ones, not when no better one can follow.

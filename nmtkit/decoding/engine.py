@@ -21,8 +21,6 @@ Link = tuple[int, int]  # a source token and a target token
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A complete translation."""
-
     tokens: list[int]  # without BOS and EOS
     score: float  # log_prob / gnmt_length_penalty
     log_prob: float

@@ -7,7 +7,6 @@ tokens of a batch, Ls and Lt those of one sentence, all with the EOS; N layers, 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,19 +58,15 @@ def log_mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
     return total.sub_(math.log(len(log_probs))).clamp_(max=0)
 
 
-class Attended(NamedTuple):
-    """The weights of all attention; those of a query (second to last dimension) sum to 1."""
-
-    encoder: Tensor  # (N, H, Ls, Ls)
-    decoder: Tensor  # (N, H, Lt, Lt)
-    cross: Tensor  # (N, H, Lt, Ls), of the decoder to the encoder's output
-
-
 @torch.inference_mode()
-def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Attended:
-    """Return the weights of all N layers for a sentence with its EOS and a translation without."""
+def attended(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[str, Tensor]:
+    """Return the weights of all N layers for a sentence with its EOS and a translation without.
+
+    They are "encoder" (N, H, Ls, Ls), "decoder" (N, H, Lt, Lt) and "cross" (N, H, Lt, Ls), of the
+    decoder to the encoder's output; those of a query (second to last dimension) sum to 1.
+    """
     _, masks = _run(model, [source], [target], watch=True)
-    return Attended(*(mask.of_layers() for mask in masks))
+    return dict(zip(("encoder", "decoder", "cross"), (m.of_layers() for m in masks), strict=True))
 
 
 def _batches(sources: Sentences, targets: Sentences) -> Iterator[list[int]]:

@@ -96,8 +96,7 @@ class Translator:
     ) -> list[Translation]:
         """Translate raw lines one by one; a line in which nothing is seen becomes empty.
 
-        A line that is too long is translated in pieces, which are joined with a space. `progress`
-        is called with the number of pieces translated since the last call.
+        A line that is too long is translated in pieces, joined with spaces; `progress` counts them.
         """
         return [translations[0] for translations in self.n_best(lines, 1, progress)]
 

@@ -99,7 +99,6 @@ class _Ensemble:
 
 
 def load_model(bundle: Bundle, device: torch.device) -> Transformer:
-    """Load the model of `bundle` as it was trained."""
     weights = bundle.verified_weights()
     config = bundle.description.config
     if config.positions != "learned":

@@ -1,8 +1,6 @@
 """Bracket F1 of parse trees, counted as EVALB (Sekine and Collins) counts with COLLINS.prm.
 
-Section 6.3 reports it on section 23 of the Wall Street Journal (Table 4). A bracket is a label and
-the words that it spans; recall is the share of the brackets of the reference that the hypothesis
-has, precision the share of its own that the reference has. What matters besides:
+Section 6.3 reports it on section 23 of the Wall Street Journal (Table 4). What matters:
 
 - Words whose tag is punctuation (, : `` '' .) are left out on both sides. The outer bracket TOP and
   brackets without a word do not count. ADVP and PRT are the same label, and what follows a "-" or

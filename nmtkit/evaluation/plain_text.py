@@ -41,6 +41,5 @@ def _of(found: Sequence[int], hyps: Sequence[str]) -> str:
 
 
 def _entity(line: str) -> str:
-    """Return the first HTML entity of a line, or nothing."""
     found = (name for name in _ENTITY.findall(line) if name in html5 or name.startswith("#"))
     return next((f"&{name}" for name in found), "")

@@ -109,7 +109,6 @@ def bleu_parts(result: BLEUScore) -> Facts:
 
 
 def check_counts(hyps: Lines, *references: Lines) -> None:
-    """Refuse texts that do not belong together."""
     for refs in references:
         if len(hyps) != len(refs) or not hyps:
             raise UserError(

@@ -62,7 +62,6 @@ def write_set(
     references: Sequence[Sequence[str]],
     ratings: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write what `translated_sets` reads."""
     place = folder / name
     place.mkdir(exist_ok=True)
     files = (SOURCE, HYPOTHESES, *_reference_files(len(references)))

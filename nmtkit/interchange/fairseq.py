@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from nmtkit.corpus.bpe_learning import Pair
-from nmtkit.corpus.subword import VERSION_LINE, read_codes
+from nmtkit.corpus.subword import MAX_DIGITS, MAX_FILE_BYTES, VERSION_LINE, read_codes
 from nmtkit.errors import UserError, shown
 from nmtkit.files import DamagedError, first_problem, read_utf8
 from nmtkit.interchange.names import NORMS, parts_of
@@ -24,8 +24,6 @@ from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
 from nmtkit.recipe import ModelConfig
-
-MAX_TEXT_BYTES = 2**23  # of a dictionary or of codes
 
 # What fairseq's checkpoints name besides tensors.
 BUILT_IN = ("bool", "dict", "float", "int", "list", "str")
@@ -66,7 +64,6 @@ FIXED: dict[str, Any] = {
 BOTH_SIDES = ("attention_heads", "normalize_before", "learned_pos")  # must be the same on both
 
 FIRST_POSITION = 2  # the first two rows are never read
-MAX_DIGITS = 18  # of a count
 
 # Keys of `model` that hold no weights of ours.
 NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
@@ -215,7 +212,7 @@ def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, .
 
 def _read_text(path: Path, option: str) -> str:
     try:
-        return read_utf8(path, MAX_TEXT_BYTES)
+        return read_utf8(path, MAX_FILE_BYTES)
     except DamagedError as error:
         raise UserError(f"{error.reason}; name the right one with {option}") from None
 

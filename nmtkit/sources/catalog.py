@@ -41,11 +41,7 @@ class _Corpus(Record):
     sections: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
-class CatalogText(NamedTuple):
-    """One side of a corpus: a download or a local file, or one member of such an archive."""
-
-    file: RemoteFile | Path
-    member: str | None
+CatalogText = tuple[RemoteFile | Path, str | None]  # a download or a local file, and its member
 
 
 class CatalogCorpus(NamedTuple):
@@ -54,9 +50,8 @@ class CatalogCorpus(NamedTuple):
     name: str
     licence: str
     n_pairs: int | None
-    src: CatalogText
-    tgt: CatalogText
-    sections: tuple[str, ...]  # of a treebank, which is both src and tgt
+    sides: tuple[CatalogText, CatalogText]
+    sections: tuple[str, ...]  # of a treebank, which is both sides
 
 
 class Catalog(Record):
@@ -79,14 +74,13 @@ class Catalog(Record):
         entry = self.corpora[name]
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
             if src != TREE and (sides := entry.texts.get(pair)):
-                texts = self._resolve(sides[src.canonical]), self._resolve(sides[tgt.canonical])
-                facts = name, entry.licence, entry.n_pairs.get(pair)
-                return CatalogCorpus(*facts, *texts, entry.sections)
+                both = self._resolve(sides[src.canonical]), self._resolve(sides[tgt.canonical])
+                n_pairs = entry.n_pairs.get(pair)
+                return CatalogCorpus(name, entry.licence, n_pairs, both, entry.sections)
         raise UserError(f"the corpus {name} has no {src}-{tgt}; it has {', '.join(entry.texts)}")
 
     def _resolve(self, text: _Text) -> CatalogText:
-        file = self.files[text.file] if text.file else data_dir() / text.path
-        return CatalogText(file, text.member)
+        return self.files[text.file] if text.file else data_dir() / text.path, text.member
 
 
 def load_catalog() -> Catalog:

@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from nmtkit.errors import Advance, Say, UserError
+from nmtkit.errors import Advance, Say, UserError, shortened
 from nmtkit.files import check_room, digest_of, locked, move
 from nmtkit.sources.catalog import RemoteFile
 
@@ -17,7 +17,6 @@ BLOCK = 2**20
 TIMEOUT_S = 30.0  # without a byte
 MAX_ATTEMPTS = 5  # in a row that receive no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
-MAX_QUOTED = 200  # characters of a server's message that one of ours quotes
 TRANSIENT = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that a retry may cure
 
 
@@ -93,7 +92,6 @@ def _host_and_path(file: RemoteFile) -> list[str]:
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
-    """Return how the file at `path` differs from what was published, or None."""
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
@@ -223,4 +221,4 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 def _reason(error: Exception) -> str:
     """Shorten the message of a server or the network to fit into a sentence."""
     said = " ".join(str(getattr(error, "reason", error)).split())
-    return said[:MAX_QUOTED] or type(error).__name__
+    return shortened(said, 200) or type(error).__name__

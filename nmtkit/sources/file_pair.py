@@ -54,11 +54,7 @@ class FilePair(Source):
                 )
         paths = [normpath(path) for path in self._paths()]
         if twice := next((path for path in paths if paths.count(path) > 1), None):
-            raise ValueError(
-                f"src and tgt of a source are both {twice}; name its translation as tgt"
-                if twice == paths[0]
-                else f"tgt names {twice} twice; name each reference once"
-            )
+            raise ValueError(f"two texts of a source are both {twice}; name each text once")
 
     def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
         return read_rows(self.own_name() if self.name is None else self.name, *texts)

@@ -52,7 +52,7 @@ class HubSource(OfColumns):
             if self.split not in splits:
                 raise UserError(f"{where} has no split {self.split}; it has {listed(splits)}")
             builder.download_and_prepare()
-            rows = builder.as_dataset(self.split).with_format("arrow")
+            rows = builder.as_dataset(self.split)
         return _texts(rows, self.columns, variants, f"{where}: {self.split}")
 
 
@@ -79,22 +79,20 @@ class Dataset(OfColumns):
     def rows(self, texts: Sequence[TextFile], variants: Variants) -> Iterator[Row]:
         datasets = _import_datasets()
         place = own_path(self.dataset)
+        paths = [text.path for text in texts]
+        tables = [str(path) for path in paths if path.suffix == ".parquet" or path == place]
         with _errors(self.dataset):
-            rows = self._open(datasets, [text.path for text in texts], place)
+            if tables:
+                rows = datasets.load_dataset(
+                    "parquet", data_files=tables, split="train", streaming=True
+                )
+            else:
+                rows = datasets.load_from_disk(str(place))
+            if isinstance(rows, datasets.DatasetDict):
+                if self.split not in rows:
+                    raise UserError(f"{place} has no split {self.split}; it has {listed(rows)}")
+                rows = rows[self.split]
         return _texts(rows, self.columns, variants, self.dataset)
-
-    def _open(self, datasets: Any, files: Sequence[Path], place: Path) -> Any:
-        if place.is_dir() and not any(file.suffix == ".parquet" for file in files):
-            found = datasets.load_from_disk(str(place))
-            if not isinstance(found, datasets.DatasetDict):
-                return found.with_format("arrow")
-            if self.split not in found:
-                raise UserError(f"{place} has no split {self.split}; it has {listed(found)}")
-            return found[self.split].with_format("arrow")
-        tables = [str(file) for file in files if file.suffix == ".parquet" or file == place]
-        return datasets.load_dataset(
-            "parquet", data_files=tables, split="train", streaming=True
-        ).with_format("arrow")
 
 
 def _import_datasets() -> Any:
@@ -109,7 +107,6 @@ def _import_datasets() -> Any:
 
 @contextmanager
 def _errors(where: str) -> Iterator[None]:
-    """Turn what the libraries raise into a UserError."""
     try:
         yield
     except UserError:
@@ -152,7 +149,7 @@ def _texts(
     rows: Any, columns: tuple[str, str] | None, variants: Variants, where: str
 ) -> Iterator[Row]:
     number = 0
-    for batch in rows.iter(ROWS_PER_BATCH):
+    for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
         table = batch.flatten()
         if number == 0:
             columns = _columns(table.schema, columns, variants, where)

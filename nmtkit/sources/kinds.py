@@ -36,7 +36,6 @@ _BINARY = {
     b"\xff\xfe": ("UTF-16", "convert it to UTF-8"),
     b"\xfe\xff": ("UTF-16", "convert it to UTF-8"),
 }
-_BINARY_FORMS = frozenset(form for form, _ in _BINARY.values())
 _MIN_NULS = 0.2  # of the bytes of UTF-16: Latin letters have one each
 _SGML = re.compile(r"<(srcset|refset|tstset)\b|^\s*<(doc|seg)\b[^<>]*>", re.IGNORECASE)
 _XML = re.compile(r"\s*<(\?xml|!DOCTYPE)\b", re.IGNORECASE)
@@ -68,18 +67,15 @@ def name_of(source: str | Source) -> str:
     return source.name or raw
 
 
-def check_form(text: TextFile, source: Source | None = None) -> None:
+def check_form(text: TextFile, source: Source | None = None, first: bytes | None = None) -> None:
     """Refuse a text that looks like anything other than what it is read as; None is plain text."""
-    if source is None or source.form not in OF_LIBRARIES:
-        _check_form(next(text.blocks(), b""), text, source)
-
-
-def _check_form(block: bytes, text: TextFile, source: Source | None) -> None:
-    head = block[:HEAD_BYTES]
-    form, way_out = _form_of(head)
     expected = PLAIN if source is None else source.form
+    if expected in OF_LIBRARIES:
+        return
+    head = (next(text.blocks(), b"") if first is None else first)[:HEAD_BYTES]
+    form, way_out = _form_of(head)
     kind = next((kind for kind in KINDS if kind.recognizes(_decoded(head))), None)
-    if form not in _BINARY_FORMS and kind is not None and not isinstance(source, kind):
+    if form not in dict(_BINARY.values()) and kind is not None and not isinstance(source, kind):
         raise UserError(
             f"{text} looks like {kind.title}; name it as {kind.key} in a recipe, or extract the "
             "lines of each language"
@@ -94,7 +90,7 @@ def read_plain(path: Path) -> Iterator[str]:
     text = TextFile(path)
     blocks = text.blocks()
     first = next(blocks, b"")  # of a stream, which can be read once
-    _check_form(first, text, None)
+    check_form(text, first=first)
     return read_lines(text, chain([first], blocks))
 
 

@@ -25,8 +25,6 @@ Fetch = Callable[[RemoteFile], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """A corpus in the recipe's direction."""
-
     name: str
     source: Source
     langs: tuple[Language, Language]
@@ -102,12 +100,11 @@ class Corpus:
 
 
 def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
-    """Return the corpus that a recipe names by `source`."""
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
     entry = load_catalog().corpus(source, *langs)
-    files = [(text.file, text.member) for text in (entry.src, entry.tgt)]
+    files = list(entry.sides)
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
     if tgt_lang == TREE:
         files.pop()

@@ -30,13 +30,9 @@ class _Table(Source):
         keys = {cls.key: path, **cls._guessed(path)}
         unnamed = cls.model_validate({**keys, "columns": ("", "")})
         first = next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
-        if len(columns) == 1:
-            raise UserError(
-                f"--columns names one column; name all of them, such as --columns id,{src},{tgt}"
-            )
         is_header = _names(first, src, tgt) or first == list(columns)
         named = columns or (_as_languages(first, src, tgt) if is_header else [str(src), str(tgt)])
-        if len(named) != len(first):
+        if len(named) != len(first) or len(named) == 1:
             raise UserError(
                 f"{path} has {len(first):,} columns, and {listed(named)} are named; name all of "
                 f"them, such as --columns id,{src},{tgt}"

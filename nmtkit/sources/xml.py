@@ -93,32 +93,25 @@ class WmtXml(Source):
 
 
 def _sides(texts: Sequence[TextFile]) -> dict[tuple[str, str], Segments]:
-    """Return all segments by language and translator; systems and test suites are passed over."""
     sides: dict[tuple[str, str], Segments] = {}
     for text in texts:
-        for document in elements(text.blocks(), str(text), "doc"):
-            if "testsuite" in document.attrib:
-                continue
-            for side in (*document.iter("src"), *document.iter("ref")):
-                translator = "" if side.tag == "src" else side.get("translator", "")
-                segments = sides.setdefault((side.get("lang", ""), translator), {})
-                for key, segment in _segments(side, document.get("id", ""), str(text)).items():
-                    if segments.setdefault(key, segment) != segment:
-                        raise UserError(
-                            f"{text} has two texts of segment {key[1]} of document {key[0]} in "
-                            f"{side.get('lang', '')}; give each document once"
-                        )
+        for document, side, number, segment in _segments(text):
+            lang = side.get("lang", "")
+            translator = "" if side.tag == "src" else side.get("translator", "")
+            segments = sides.setdefault((lang, translator), {})
+            if not number or segments.setdefault((document, number), segment) != segment:
+                raise UserError(
+                    f"{text} has a segment {number[:80]!r} of document {document[:80]} in {lang} "
+                    "without an id, or with two texts; give each document once"
+                )
     return sides
 
 
-def _segments(side: Element, document: str, where: str) -> Segments:
-    segments: Segments = {}
-    for segment in side.iter("seg"):
-        key = document, segment.get("id", "")
-        if not key[1] or key in segments:
-            raise UserError(
-                f"{where}: a segment of document {document[:80]} has no id of its own, but "
-                f"{key[1][:80]!r}"
-            )
-        segments[key] = " ".join("".join(segment.itertext()).split())
-    return segments
+def _segments(text: TextFile) -> Iterator[tuple[str, Element, str, str]]:
+    """Yield document, side, number and text; systems and test suites are passed over."""
+    for document in elements(text.blocks(), str(text), "doc"):
+        if "testsuite" not in document.attrib:
+            for side in (*document.iter("src"), *document.iter("ref")):
+                for segment in side.iter("seg"):
+                    content = " ".join("".join(segment.itertext()).split())
+                    yield document.get("id", ""), side, segment.get("id", ""), content

@@ -19,7 +19,6 @@ AVERAGED = "averaged.json"
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the bundle of the recipe."""
     return chain.make("average", lambda draft: _average(chain, draft))
 
 

@@ -66,7 +66,6 @@ class Chain:
 
     @cached_property
     def corpora(self) -> dict[str, tuple[Corpus, ...]]:
-        """The corpora of each key that names text."""
         corpus = self.recipe.corpus
         find = partial(find_corpus, src_lang=corpus.src_lang, tgt_lang=corpus.tgt_lang)
         return {

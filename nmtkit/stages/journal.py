@@ -63,7 +63,6 @@ class Journal:
         folder.mkdir(parents=True)
 
     def __getitem__(self, part: str) -> Any:
-        """What was committed of a part, or None."""
         return self._parts.get(part)
 
     def reopen(self, path: Path) -> IO[bytes]:

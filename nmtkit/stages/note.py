@@ -32,7 +32,6 @@ def _joined(before: str, now: str) -> str:
 
 
 def write_note(draft: Path, note: Note) -> None:
-    """Write or replace the note of a draft."""
     place = draft / TEMPORARY / NOTE
     place.parent.mkdir(exist_ok=True)
     write_whole(place, canonical_json(note.model_dump()))

@@ -26,7 +26,6 @@ from nmtkit.corpus.subword import CODES, BpeSubword, Subword
 from nmtkit.corpus.tokenized import (
     DROPPED_OF_A_REASON,
     LINES_PER_CHUNK,
-    Pair,
     RawChunk,
     Tokenize,
     Tokenized,
@@ -36,6 +35,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import check_room
 from nmtkit.recipe import BpeConfig, BundleConfig, CorpusConfig
 from nmtkit.sources.file_pair import read_parallel
+from nmtkit.sources.source import Pair
 from nmtkit.sources.text import TextFile
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
@@ -103,9 +103,6 @@ def _in_pieces(tokenization: Tokenization, line: str) -> str:
     if tokenization.is_of_trees:
         return tokenization.tokenize(line)
     return " ".join(map(tokenization.tokenize, split_long(line)))
-
-
-# Tokens and words
 
 
 @dataclass
@@ -226,9 +223,6 @@ def _tell_dropped(clean: _Clean) -> None:
             _tell(f"{count['corpus']}: {count['pairs']:,} pairs, dropped {reasons(count)}")
 
 
-# Subwords
-
-
 def _learn_once(chain: Chain, journal: Journal, draft: Path, words: Counter[str]) -> Subword:
     """Learn subwords from the word counts, or load those that an earlier run learned."""
     if journal["learned"]:
@@ -251,9 +245,6 @@ def _learn(chain: Chain, words: Counter[str]) -> Subword:
         return BpeSubword.of_words(merges, words)
     _tell(f"learn {config.n_tokens:,} sentencepieces")
     return SentencePieceSubword(learn_sentencepieces(words, config.n_tokens))
-
-
-# Ids
 
 
 def _encode(subword: Subword, chunk: list[Pair]) -> tuple[PackedIds, PackedIds]:

@@ -15,7 +15,6 @@ from nmtkit.store import Artifact
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the scores of the recipe's translations."""
     return chain.make("score", lambda draft: _score(chain, draft))
 
 

@@ -86,7 +86,8 @@ def start_processes(chain: Chain, command: Sequence[str]) -> bool:
     progress.say(f"{command[0]}: {n_processes} processes")
     overrides = [f"--set={override}" for override in chain.overrides]
     quiet = ["--quiet"] if progress.console.quiet else []
-    launch(n_processes, [*quiet, *command, *overrides, "--", chain.command])
+    words = [*quiet, *command, *overrides, "--", chain.command]
+    launch(n_processes, words, lambda sentence: progress.say(f"{command[0]}: {sentence}"))
     return True
 
 

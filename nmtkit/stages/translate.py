@@ -20,7 +20,6 @@ from nmtkit.store import TEMPORARY, Artifact
 
 
 def run(chain: Chain) -> Artifact:
-    """Publish the recipe's translations of its test sets."""
     return chain.make("translate", lambda draft: _translate(chain, draft), resume=True)
 
 
@@ -53,7 +52,6 @@ def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
 
 
 def tell_pieces(translator: Translator, line: str, translation: Translation) -> None:
-    """Warn of a line that was not translated at once."""
     if translation.n_pieces > 1:
         progress.say(
             f"translate: {line} is too long to be translated at once (more than "

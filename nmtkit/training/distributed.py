@@ -2,25 +2,33 @@
 
 Each process computes some micro-batches of an update, and the gradients are summed: the number of
 processes changes an update by rounding, and dropout by other masks where it changes the
-micro-batches. torchrun tells of them in environment variables.
+micro-batches. `launch.py` or torchrun starts them, and tells them of one another in environment
+variables and in a store.
 """
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+from torch.distributed.rendezvous import rendezvous
 
-from nmtkit.errors import AlreadyReported, UserError, is_out_of_memory
+from nmtkit.errors import AlreadyReported, Stopped, UserError, is_out_of_memory
+from nmtkit.training.signals import AGENT
 
 TIMEOUT = timedelta(minutes=30)  # of a process that hangs; the first one evaluates and saves
-LOST = 75  # exit code (EX_TEMPFAIL) of a process that lost another one and is not itself at fault
+LOST = os.EX_TEMPFAIL  # exit code of a process that may have lost another one
 UNSET_RANK = "let torchrun set these environment variables, or unset RANK to train in one process"
-FAILED = "nmtkit/failed"  # in torchrun's store, the number of processes that ended with a UserError
+MOST_LINES = 6  # of torch's error; NCCL tells what happened in the last of four
+# In the store of all processes:
+FAILED = "nmtkit/failed"  # how many ended with an error of their own
+ERROR = "nmtkit/error"  # what torch said to the first one that failed
+TRAINED = "nmtkit/trained"  # steps were done, so that a lost process is worth a restart
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class Group:
     rank: int
     size: int
     device: torch.device
+    store: "dist.Store | None" = None  # type: ignore[name-defined]
 
     @property
     def is_first(self) -> bool:
@@ -39,8 +48,7 @@ class Group:
     def sum_(self, values: Tensor) -> None:
         """Sum `values` over the processes, in place."""
         if self.size > 1:
-            with _or_lost():
-                dist.all_reduce(values)
+            dist.all_reduce(values)
 
     def gather(self, value: float) -> list[float]:
         """Return the `value` of every process, by rank."""
@@ -68,9 +76,8 @@ class Group:
     def copy_first(self, model: nn.Module) -> None:
         """Copy the weights of the first process to all others."""
         if self.size > 1:
-            with _or_lost():
-                for parameter in model.parameters():
-                    dist.broadcast(parameter.detach(), 0)
+            for parameter in model.parameters():
+                dist.broadcast(parameter.detach(), 0)
 
     def check_same(self, what: str, value: int, same: str) -> None:
         """Wait for all processes; if they differ in `value`, raise a UserError: use the `same`."""
@@ -86,7 +93,7 @@ class GradientSums:
     """The gradients of a model, summed over the micro-batches of an update and over a group."""
 
     def __init__(self, model: nn.Module, group: Group) -> None:
-        self._model, self._group = model, group
+        self._model, self._group, self._n_begun = model, group, 0
         self._all: Tensor | None = None  # to be sent at once; a CUDA graph needs fixed addresses
         if group.size > 1 or group.device.type == "cuda":
             parameters = list(model.parameters())
@@ -97,6 +104,9 @@ class GradientSums:
 
     def clear(self) -> None:
         """Begin an update."""
+        self._n_begun += 1
+        if self._n_begun == 3 and self._group.store is not None:  # a GPU may be one step behind
+            self._group.store.set(TRAINED, "")
         if self._all is None:
             self._model.zero_grad()
         else:
@@ -114,64 +124,99 @@ class GradientSums:
 
 
 def is_worker() -> bool:
-    """Whether torchrun started this process."""
-    return "RANK" in os.environ
+    """Whether this process is one of several that `launch` or torchrun started.
+
+    Raises:
+        UserError: SLURM alone started several, which know nothing of one another.
+    """
+    n_tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if "RANK" in os.environ or n_tasks == "1":
+        return "RANK" in os.environ
+    if os.environ.get("SLURM_PROCID") != "0":
+        raise AlreadyReported(1)
+    raise UserError(
+        f"srun started this command {n_tasks} times (SLURM_STEP_NUM_TASKS), each on its own; start "
+        "torchrun once a machine, as in nmtkit/training/README.md, or use `srun -n 1`"
+    )
 
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """Join the processes that torchrun started, or be the only one if it started none."""
+    """Join the processes that were started together, or be the only one if none were.
+
+    An error is told once, by the first process that has it. One of torch may be the loss of another
+    process: whoever started them tells the first, from the store or torchrun's file.
+    """
     if not is_worker():
         yield Group(0, 1, device)
         return
     size = _number("WORLD_SIZE", 1, 2**20)
     rank = _number("RANK", 0, size - 1)
-    n_restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     if device.type == "cuda":
         device = torch.device("cuda", _number("LOCAL_RANK", 0, torch.cuda.device_count() - 1))
         torch.cuda.set_device(device)
-    elif "OMP_NUM_THREADS" not in os.environ:
-        n_here = _number("LOCAL_WORLD_SIZE", 1, size)
-        torch.set_num_threads(max(1, torch.get_num_threads() // n_here))
-    store = _store(rank)
-    if store.check([FAILED]):
+    store = _store()
+    if store.check([FAILED]):  # in a round before this one
         raise AlreadyReported(1)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        # torchrun's store survives a restart, with stale entries of the processes before it.
-        store=dist.PrefixStore(f"nmtkit/{n_restarts}", store),  # type: ignore[attr-defined]
-        rank=rank,
-        world_size=size,
-        timeout=TIMEOUT,
-    )
     may_end = device.type == "cpu"  # after an error too; NCCL could wait for the others then
     try:
-        yield Group(rank, size, device)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=_of_this_round(store),
+            rank=rank,
+            world_size=size,
+            timeout=TIMEOUT,
+        )
+        yield Group(rank, size, device, store)
         may_end = True
-    except (UserError, OSError):
-        if store.add(FAILED, 1) > 1:  # torchrun ends those that wait; new ones end at once
+    except (AlreadyReported, Stopped):
+        may_end = True
+        raise
+    except Exception as error:
+        if _is_of_torch(error):
+            get_error_handler().record_exception(error)
+            lines = str(error).split("\nException raised from")[0].split("\n")
+            what = f"training process {rank} failed: {' '.join(lines[:MOST_LINES])}"
+            with suppress(RuntimeError):  # the process that serves the store may be gone
+                store.compare_set(ERROR, "", what)
+            raise AlreadyReported(LOST) from error
+        if store.add(FAILED, 1) > 1:  # those that wait are ended; new ones end at once
             raise AlreadyReported(1) from None
         raise
     finally:
-        if may_end:
+        if may_end and dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _store(rank: int) -> dist.TCPStore:  # type: ignore[name-defined]
-    """Connect to torchrun's store, or serve one where the agent does not."""
-    address, port = os.environ.get("MASTER_ADDR"), _number("MASTER_PORT", 1, 65_535)
-    if address is None:
-        raise UserError(f"RANK is set, and MASTER_ADDR is not; {UNSET_RANK}")
-    is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+def _is_of_torch(error: Exception) -> bool:
+    """Whether whoever started this process is to tell `error`."""
+    is_heard = AGENT in os.environ or "TORCHELASTIC_ERROR_FILE" in os.environ
+    return is_heard and isinstance(error, RuntimeError) and not is_out_of_memory(error)
+
+
+def _store() -> "dist.Store":  # type: ignore[name-defined]
+    """Connect to the store, or serve it where no agent does."""
+    _number("MASTER_PORT", 1, 65_535)
     try:
-        return dist.TCPStore(  # type: ignore[attr-defined]
-            address, port, is_master=is_master, wait_for_workers=False, timeout=TIMEOUT
-        )
-    except dist.DistNetworkError as error:
-        why = str(error).split("\n")[0]
+        return next(rendezvous("env://", timeout=TIMEOUT))[0]
+    except (ValueError, dist.DistNetworkError) as error:
+        address, why = os.environ.get("MASTER_ADDR", "not set"), str(error).split("\n")[0]
         raise UserError(
-            f"MASTER_ADDR {address!r} and MASTER_PORT {port} cannot be used ({why}); {UNSET_RANK}"
+            f"RANK is set, and MASTER_ADDR is {address!r}, of no use ({why}); {UNSET_RANK}"
         ) from None
+
+
+def _of_this_round(store: "dist.Store") -> "dist.Store":  # type: ignore[name-defined]
+    """Return the part of `store` without stale entries of processes before a restart."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return store  # of the first process, and as new as it is
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":  # each machine counts its own restarts
+        raise UserError(
+            "torchrun keeps one store in all rounds, and processes of several machines could not "
+            "meet again after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine"
+        )
+    n_restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(n_restarts, store)  # type: ignore[attr-defined]
 
 
 def _number(name: str, least: int, most: int) -> int:
@@ -182,14 +227,3 @@ def _number(name: str, least: int, most: int) -> int:
             f"{most:,}; {UNSET_RANK}"
         )
     return int(said)
-
-
-@contextmanager
-def _or_lost() -> Iterator[None]:
-    """Exit without a message if another process is gone: torchrun reports which one, and why."""
-    try:
-        yield
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        raise AlreadyReported(LOST) from error

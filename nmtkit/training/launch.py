@@ -1,88 +1,123 @@
-"""Training processes on one machine: torchrun's agent starts, watches and ends them.
+"""Training processes on one machine: started, watched, and started again if one of them is lost.
 
-Unlike with torchrun's own rendezvous, nothing listens beyond the loopback interface, and nothing
-that is found in a store is unpickled.
+Nothing listens beyond the loopback interface, and nothing that is found in a store is unpickled.
 """
 
-import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
-import uuid
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
+import torch
 import torch.distributed as dist
-from torch.distributed.elastic.agent.server.api import WorkerSpec
-from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
-from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 from nmtkit.errors import AlreadyReported, UserError
+from nmtkit.training.distributed import ERROR, LOST, TRAINED
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 MAX_RESTARTS = 3  # of a lost process
+LOOK_EVERY_S = 0.1
+END_WITHIN_S = 30.0  # for a process to end after the loss of another one, unless it is saving
+FIRST_STOP = 129  # exit code: 128 + the lowest signal
+DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)  # to a process that lost no other one
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACES = ("lo", "lo0")  # Linux, macOS
 
 
-def launch(n_processes: int, arguments: Sequence[str]) -> None:
-    """Run `nmtkit ARGUMENTS` in `n_processes` processes, started again if one of them is lost."""
-    for name in logging.root.manager.loggerDict:  # each has its own level
-        if name.startswith("torch.distributed"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is reported below
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT"  # the others are handled here
-    os.environ[AGENT] = str(os.getpid())
-    for _, interface in socket.if_nameindex():
-        if interface in LOOPBACK_INTERFACES:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
-    spec = WorkerSpec(
-        role="trainer",
-        local_world_size=n_processes,
-        rdzv_handler=_OneMachine(),
-        entrypoint=sys.executable,
-        args=("-m", "nmtkit", *arguments),
-        max_restarts=MAX_RESTARTS,
-        local_addr=LOOPBACK,
-    )
-    agent = LocalElasticAgent(spec, DefaultLogsSpecs(log_dir=os.devnull))
-    try:
-        with on_stop_signal(_pass_on):
-            result = agent.run()
-    except SignalException as stop:
-        raise AlreadyReported(128 + stop.sigval) from None
-    if not result.is_failed():
-        return
-    exit_codes = [failure.exitcode for failure in result.failures.values()]
-    if 1 in exit_codes:
-        raise AlreadyReported(1)
-    killed = [signal.Signals(-code).name for code in exit_codes if code < 0]
-    how = f"ended by {killed[0]}" if killed else f"lost (exit codes {sorted(set(exit_codes))})"
-    raise UserError(
-        f"a training process was {how}, {1 + MAX_RESTARTS} times; if the machine has too little "
-        "memory, ask for fewer --processes or a lower --max-tokens; the same command "
-        "resumes from the last checkpoint"
+def launch(n_processes: int, arguments: Sequence[str], say: Callable[[str], None]) -> None:
+    """Run `nmtkit ARGUMENTS` in `n_processes` processes, started again if one of them is lost.
+
+    Raises:
+        UserError: a process was lost before anything was trained, or too often.
+        AlreadyReported: a process has told its error, or a signal stopped them all.
+    """
+    signals: list[signal.Signals] = []
+    with on_stop_signal(signals.append):
+        for n_restarts in range(MAX_RESTARTS + 1):
+            store = _serve_store()
+            codes = _wait(_start(n_processes, arguments, store.port), signals)
+            if signals or max(codes) >= FIRST_STOP:
+                raise AlreadyReported(128 + signals[0] if signals else max(codes))
+            if not any(codes):
+                return
+            what = _cause(codes, store)
+            if not store.check([TRAINED]) or n_restarts == MAX_RESTARTS:
+                break
+            say(f"{what}; restart {n_restarts + 1} of {MAX_RESTARTS}, from the last checkpoint")
+    if "SIGKILL" in what:
+        what += "; if memory is short, ask for fewer --processes or a lower --max-tokens"
+    raise UserError(f"{what}; the same command goes on from the last checkpoint")
+
+
+def _serve_store() -> "dist.TCPStore":  # type: ignore[name-defined]
+    """Return a new store, in which the processes of one start meet."""
+    listener = socket.create_server((LOOPBACK, 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        LOOPBACK, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
     )
 
 
-def _pass_on(number: signal.Signals) -> None:
-    raise SignalException(number.name, number)  # the agent sends it to the processes
-
-
-class _OneMachine(StaticTCPRendezvous):
-    """The rendezvous of a single agent, with a store on loopback for its processes."""
-
-    def __init__(self) -> None:
-        listener = socket.create_server((LOOPBACK, 0))
-        port = listener.getsockname()[1]
-        super().__init__(LOOPBACK, port, rank=0, world_size=1, run_id=uuid.uuid4().hex, timeout=0)
-        self._store = dist.TCPStore(  # type: ignore[attr-defined]
-            LOOPBACK, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach()
+def _start(n_processes: int, arguments: Sequence[str], port: int) -> list[subprocess.Popen[bytes]]:
+    """Start processes that meet at `port`; the user's variables about threads and networks win."""
+    (loopback,) = (name for _, name in socket.if_nameindex() if name in LOOPBACK_INTERFACES)
+    variables = {
+        "OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // n_processes)),
+        "GLOO_SOCKET_IFNAME": loopback,
+        "NCCL_SOCKET_IFNAME": f"={loopback}",
+        **os.environ,
+        "WORLD_SIZE": str(n_processes),
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        AGENT: str(os.getpid()),
+    }
+    return [
+        subprocess.Popen(  # noqa: S603 - nmtkit itself
+            [sys.executable, "-m", "nmtkit", *arguments],
+            env={**variables, "RANK": rank, "LOCAL_RANK": rank},
+            start_new_session=True,  # Ctrl-C comes to this process, which passes it on once
         )
+        for rank in map(str, range(n_processes))
+    ]
 
-    def next_rendezvous(self) -> RendezvousInfo:
-        """Give the agent a store of its own, in memory."""
-        of_processes = RendezvousStoreInfo(self.master_addr, self.master_port)
-        return RendezvousInfo(dist.HashStore(), 0, 1, of_processes)  # type: ignore[attr-defined]
+
+def _wait(
+    processes: Sequence[subprocess.Popen[bytes]], signals: Sequence[signal.Signals]
+) -> list[int]:
+    """Wait for the exit codes, pass on a signal that stops, and if one is lost end the others."""
+    is_told, deadline = False, float("inf")
+    while None in (codes := [process.poll() for process in processes]):
+        is_lost = any(code and code < FIRST_STOP for code in codes)
+        if is_lost:
+            deadline = min(deadline, time.monotonic() + END_WITHIN_S)
+        if (signals or is_lost) and not is_told:
+            is_told = True  # a second signal would end a process at once
+            for process in processes:
+                process.send_signal(signals[0] if signals else signal.SIGTERM)
+        if time.monotonic() > deadline:
+            for process in processes:
+                process.kill()
+                process.wait()
+            break
+        time.sleep(LOOK_EVERY_S)
+    return [LOST if code is None else code for code in codes]
+
+
+def _cause(codes: Sequence[int], store: "dist.TCPStore") -> str:  # type: ignore[name-defined]
+    """Return what went wrong first.
+
+    Raises:
+        AlreadyReported: a process has told it.
+    """
+    if 1 in codes:
+        raise AlreadyReported(1)
+    for rank, code in enumerate(codes):
+        if -code in DEADLY:
+            return f"training process {rank} was ended by {signal.Signals(-code).name}"
+    if store.check([ERROR]):
+        return str(store.get(ERROR), "utf-8")
+    return f"a training process was lost (exit codes {', '.join(map(str, codes))})"

@@ -155,7 +155,7 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     write("b.tsv", ["1\t2\t3"])
     for columns, says in (
         ((), r"b\.tsv has 3 columns, and .* --columns id,en,de"),
-        (("--columns", "en"), "--columns names one column; name all of them"),
+        (("--columns", "en"), r"b\.tsv has 3 columns, and en are named; name all of them"),
         (("--columns", "en,de,\udcff"), r"'\\udcff' cannot stand in a recipe, which"),
     ):
         with pytest.raises(UserError, match=says):

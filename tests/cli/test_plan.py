@@ -98,7 +98,7 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     tmp_path: Path,
 ) -> None:
     entry = load_catalog().corpus("europarl-v7", *Language.pair_of("en-de"))
-    remote = entry.src.file
+    remote = entry.sides[0][0]
     assert isinstance(remote, RemoteFile)
     assert remote.n_bytes is not None
     overrides = ["subword.n_merges=64", "corpus.train=['europarl-v7']"]

@@ -49,7 +49,7 @@ def test_links_lead_to_where_the_last_layer_looks_most() -> None:
     ratings = force_ids([model], SOURCES, TARGETS, align=True)
     chosen = set()
     for rating, source, target in zip(ratings, SOURCES, TARGETS, strict=True):
-        weights = attended(model, source, target).cross[-1].mean(0)[:-1, :-1]
+        weights = attended(model, source, target)["cross"][-1].mean(0)[:-1, :-1]
         looked_at = weights.argmax(1).tolist() if len(source) > 1 else []
         assert rating.links == list(zip(looked_at, range(len(target)), strict=False))
         chosen |= set(looked_at)
@@ -99,6 +99,6 @@ def test_weights_are_those_of_torchs_layers_and_sum_to_one() -> None:
     model = random_transformer(CONFIG, 20, seed=3).eval()
     found = attended(accelerate(deepcopy(model)), SRC, TGT_IN[1:])
     for kind, layers in expected(model).items():
-        actual = getattr(found, kind)
+        actual = found[kind]
         torch.testing.assert_close(actual, torch.stack(layers), atol=1e-6, rtol=0.0)
         torch.testing.assert_close(actual.sum(-1), torch.ones(actual.shape[:-1]))

@@ -22,9 +22,9 @@ def test_every_text_names_its_own_language_in_both_directions() -> None:
             continue
         for src, tgt in (pair, pair[::-1]):
             corpus = CATALOG.corpus(name, src, tgt)
-            for text, lang in ((corpus.src, src), (corpus.tgt, tgt)):
-                place = text.file.url if isinstance(text.file, RemoteFile) else text.file.name
-                assert f".{lang}" in f"{text.member or place}."[-8:], name
+            for (file, member), lang in zip(corpus.sides, (src, tgt), strict=True):
+                place = file.url if isinstance(file, RemoteFile) else file.name
+                assert f".{lang}" in f"{member or place}."[-8:], name
 
 
 def test_a_treebank_is_both_sides_in_one_direction() -> None:
@@ -32,15 +32,15 @@ def test_a_treebank_is_both_sides_in_one_direction() -> None:
     assert len(treebanks) == 6
     for name in treebanks:
         corpus = CATALOG.corpus(name, EN, TREE)
-        assert corpus.src == corpus.tgt
+        assert corpus.sides[0] == corpus.sides[1]
         with pytest.raises(UserError, match=f"{name} has no tree-en; it has en-tree"):
             CATALOG.corpus(name, TREE, EN)
 
 
 def test_every_file_has_its_own_url_and_one_hash() -> None:
     corpora = [CATALOG.corpus(*each) for each in PAIRS]
-    texts = (text for corpus in corpora for text in (corpus.src, corpus.tgt))
-    files = {text.file for text in texts if isinstance(text.file, RemoteFile)}
+    sides = (side for corpus in corpora for side in corpus.sides)
+    files = {file for file, _ in sides if isinstance(file, RemoteFile)}
     assert all((file.sha256 is None) != (file.md5 is None) for file in files)
     assert len({file.url for file in files}) == len({file.digest for file in files}) == len(files)
 
@@ -58,7 +58,7 @@ def test_texts_that_are_here_are_as_the_catalog_says(shared_data: Path) -> None:
         if not name.startswith(("multi30k", "demo")):
             continue
         corpus = CATALOG.corpus(name, EN, DE)
-        for file in (corpus.src.file, corpus.tgt.file):
+        for file, _ in corpus.sides:
             if isinstance(file, Path):
                 assert file.read_bytes().count(b"\n") == corpus.n_pairs
                 continue

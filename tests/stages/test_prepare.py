@@ -69,7 +69,8 @@ def test_a_giant_line_of_a_held_out_set_is_tokenized_in_pieces(tmp_path: Path) -
     for side, lang in zip(SIDES, ("en", "de"), strict=True):
         held_out = (tmp_path / f"held-out.{lang}").read_text(encoding="utf-8")
         assert "".join(f"{line}\n" for line in prepared.dev_lines(side)) == held_out
-    words = prepared.subword().decode(prepared.ids("dev", "src")[1].tolist())
+    ids = prepared.ids("dev", "src")
+    words = prepared.subword().decode(ids.ids[slice(*ids.offsets[1:3])].tolist())
     assert words.replace(" ", "") == f"c{giant}"
     assert max(map(len, words.split(" "))) <= MAX_CHARACTERS
 

@@ -125,7 +125,7 @@ def test_processes_get_the_commands_options(
     prepare.run(chain)
     commands: list[list[str]] = []
 
-    def launch(n_processes: int, command: list[str]) -> None:
+    def launch(n_processes: int, command: list[str], _say: object) -> None:
         assert n_processes == 2
         commands.append(command)
 

@@ -118,7 +118,7 @@ def test_two_processes_listen_on_loopback_alone_and_make_one_artifact(
     assert ended.out == f"{path.relative_to(prepared)}\n"
     assert path.name == finished.artifact("train").name
     assert ended.err.count("train: 120 of 120 steps") == 1  # one of them tells of its progress
-    assert "orch" not in ended.err  # torchrun keeps quiet
+    assert "orch" not in ended.err  # torch keeps quiet
     assert not any(temporary.iterdir())
     assert read_json(path / "measurements.json")["processes"] == 2
     assert_trained_as(prepared, finished)
@@ -217,17 +217,32 @@ def test_command_that_is_killed_leaves_no_process_behind_and_is_gone_on_with(
 def test_processes_that_are_killed_again_and_again_end_in_one_sentence(prepared: Path) -> None:
     process = start(prepared, *TWO, *ENDLESS)
     killed: set[int] = set()
+    n_steps = 0
 
     def kill_the_second() -> bool:
+        nonlocal n_steps
         workers = [pid for pid in children(process.pid) if pid not in killed]
-        if len(workers) == 2 and steps_done(prepared) >= 1:
+        if len(workers) == 2 and steps_done(prepared) > n_steps + 5:
+            n_steps = steps_done(prepared)
             killed.update(workers)
             os.kill(workers[1], signal.SIGKILL)
         return len(killed) == 8
 
     wait_until(kill_the_second, process)
+    ended = outcome(process)
+    said = sentence(ended)
+    assert said.startswith("nmtkit: training process 1 was ended by SIGKILL; if memory is short, ")
+    assert ended.err.count("train: training process 1 was ended by SIGKILL; restart ") == 3
+
+
+@SLOW
+def test_process_that_is_killed_before_a_step_is_not_started_again(prepared: Path) -> None:
+    process = start(prepared, *TWO)
+    wait_until(lambda: len(children(process.pid)) == 2, process)
+    os.kill(children(process.pid)[0], signal.SIGSEGV)
     said = sentence(outcome(process))
-    assert said.startswith("nmtkit: a training process was ended by SIGKILL, 4 times; ")
+    assert said.startswith("nmtkit: training process 0 was ended by SIGSEGV; the same command ")
+    assert steps_done(prepared) == 0
 
 
 def test_dev_score_is_sacrebleu_of_what_the_last_weights_make_of_the_first_dev_lines(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packed import tarred
 from sacremoses import MosesTokenizer
@@ -114,5 +115,6 @@ def test_wmt14_is_verified_cleaned_and_split(
             expected.append(tokens)
     src, tgt = (Ids.open(prepared / f"train.{side}") for side in ("src", "tgt"))
     assert len(src) == len(tgt) == len(expected) == sum(c["kept"] for c in counts)
-    for i, tokens in enumerate(expected):
-        assert [subword.decode(src[i].tolist()), subword.decode(tgt[i].tolist())] == tokens
+    sides = [np.split(side.ids, side.offsets[1:-1]) for side in (src, tgt)]
+    for *ids, tokens in zip(*sides, expected, strict=True):
+        assert [subword.decode(side.tolist()) for side in ids] == tokens

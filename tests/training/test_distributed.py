@@ -4,8 +4,12 @@ import itertools
 import json
 import math
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +22,7 @@ from safetensors.torch import load_file
 from test_loop import CPU, config_of, corpus, losses, model_of
 
 from nmtkit import cli
-from nmtkit.errors import UserError
+from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.fast.packing import Capacity
 from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
@@ -31,6 +35,7 @@ from nmtkit.training import trainer as trainer_module
 from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import GradientSums, Group, join
+from nmtkit.training.launch import MAX_RESTARTS, launch
 from nmtkit.training.loss import Losses
 from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.setup import Setup, enough_memory
@@ -57,6 +62,7 @@ class Part:
     dropout: float = 0.0
     stop_after: float = math.inf
     fault: str = ""  # the function of this file that spoils the second process
+    lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
     patience: int | None = None
     limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
     are_given: bool = False  # by the users, or else by the memory of the devices
@@ -78,8 +84,10 @@ class Part:
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
         model = model_of(dropout=self.dropout, seed=1 + group.rank)  # the first one's must win
-        if self.fault and group.rank == 1:
+        if self.fault and (group.rank == 1 or self.fault == "of all"):
             FAULTS[self.fault](model)
+        if self.lost and group.rank == 1:
+            self.die_once()
         asked = group.rank == group.size - 1  # a stop of one process is a stop of all
         setup = self.setup(group)
         model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
@@ -94,6 +102,20 @@ class Part:
                 how=setup.acceleration,
             )
 
+    def die_once(self) -> None:
+        """Kill this process after the checkpoint of step 20, unless one was killed before."""
+        folder = Path(self.directory)
+        if (folder / "killed").exists():
+            return
+
+        def die() -> None:
+            (folder / "killed").touch()
+            if self.lost == "stopped":  # as one that hangs, it cannot notice
+                os.kill(int((folder / "pid-0").read_text(encoding="utf-8")), signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        after_passes(60, die)
+
 
 def patient(patience: int) -> TrainingConfig:
     """Early stopping, where dev perplexity is best at the second evaluation."""
@@ -103,15 +125,41 @@ def patient(patience: int) -> TrainingConfig:
     return COURSE.model_copy(update=changes)
 
 
-def raise_after_some_passes(error: Exception) -> None:
+def after_passes(n_passes: int, do: Callable[[], None]) -> None:
     passes, genuine = itertools.count(), acceleration.batch_losses
 
-    def fail(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
-        if next(passes) == 20:
-            raise error
+    def count(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+        if next(passes) == n_passes:
+            do()
         return genuine(model, batch, label_smoothing)
 
-    acceleration.batch_losses = fail
+    acceleration.batch_losses = count
+
+
+def raise_after(n_passes: int, error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    after_passes(n_passes, fail)
+
+
+def raise_in_collectives(error: Exception) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    torch.distributed.all_reduce = torch.distributed.broadcast = fail
+
+
+DUPLICATE_GPU = """NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, \
+invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.29.7
+ncclInvalidUsage: This usually reflects invalid usage of NCCL library.
+Last error:
+Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1b000
+Exception raised from create at /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94 (most recent \
+call first):
+frame #0: c10::Error::Error"""
+ILLEGAL_ACCESS = """CUDA error: an illegal memory access was encountered
+CUDA kernel errors might be asynchronously reported at some other API call."""
 
 
 def narrow_memory() -> None:
@@ -126,10 +174,15 @@ def narrow_memory() -> None:
 
 
 FAULTS: dict[str, Callable[[Transformer], None]] = {
-    "memory": lambda _: raise_after_some_passes(torch.OutOfMemoryError("CUDA out of memory.")),
-    "disk": lambda _: raise_after_some_passes(OSError(28, "No space left on device", "somewhere")),
+    "memory": lambda _: raise_after(20, torch.OutOfMemoryError("CUDA out of memory.")),
+    "disk": lambda _: raise_after(20, OSError(28, "No space left on device", "somewhere")),
     "narrow": lambda _: narrow_memory(),
     "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
+    "of all": lambda _: raise_in_collectives(torch.distributed.DistBackendError(DUPLICATE_GPU)),
+    "kernel": lambda _: raise_after(3, RuntimeError(ILLEGAL_ACCESS)),
+    "late kernel": lambda _: raise_after(20, RuntimeError(ILLEGAL_ACCESS)),
+    "bus": lambda _: after_passes(0, lambda: os.kill(os.getpid(), signal.SIGBUS)),
+    "bug": lambda _: raise_after(3, AssertionError("a mistake of ours")),
 }
 
 
@@ -138,6 +191,8 @@ def work() -> None:
     part = Part(**json.loads(sys.argv[1]))
     with join(CPU) as group:
         record_order(Path(part.directory) / f"order-{group.size}-{group.rank}.jsonl")
+        pid = Path(part.directory) / f"pid-{group.rank}"
+        pid.write_text(str(os.getpid()), encoding="utf-8")
         part.run(group)
 
 
@@ -162,14 +217,18 @@ def record_order(path: Path) -> None:
 # How they are started and what they leave
 
 
-def start(part: Part, n_processes: int, *, max_restarts: int = 0) -> subprocess.Popen[bytes]:
+def start(part: Part, n_processes: int, *options: str, **variables: str) -> subprocess.Popen[bytes]:
     """Let torchrun start the processes."""
     Path(part.directory).mkdir(exist_ok=True)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    counts = [f"--nproc-per-node={n_processes}", f"--max-restarts={max_restarts}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n_processes}"]
     return subprocess.Popen(
-        [*torchrun, *counts, __file__, json.dumps(asdict(part))],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        [*torchrun, *(options or ("--standalone",)), __file__, json.dumps(asdict(part))],
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **variables,
+        },
         stderr=subprocess.PIPE,
     )
 
@@ -308,10 +367,90 @@ def test_error_of_one_process_ends_all_soon_and_is_told_once(
     tmp_path: Path, fault: str, said: str, max_restarts: int
 ) -> None:
     part = Part(str(tmp_path / "spoilt"), fault=fault)
-    code, err = ended(start(part, 2, max_restarts=max_restarts))
+    code, err = ended(start(part, 2, "--standalone", f"--max-restarts={max_restarts}"))
     assert code != 0
     assert err.count(said) == 1
     assert "test_distributed.py" not in err.split("torch.distributed.elastic")[0]  # no traceback
+
+
+@SLOW
+@pytest.mark.parametrize("lost", ["killed", "stopped"])
+def test_two_agents_resume_after_a_loss(tmp_path: Path, alone: Path, lost: str) -> None:
+    """As on two machines: each agent counts its own restarts, and ends its own processes."""
+    part = Part(str(tmp_path / "two"), lost=lost)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    there = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=loss"]
+    variables = {
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    agents = [
+        start(part, 1, "--nnodes=2", *there, "--local-addr=127.0.0.1", **variables)
+        for _ in range(2)
+    ]
+    for code, err in map(ended, agents):
+        assert code == 0, err
+    assert (tmp_path / "two" / "killed").exists()
+    assert_same_course(tmp_path / "two", alone)
+
+
+def run_by_launch(part: Part, patch: pytest.MonkeyPatch) -> list[str]:
+    """What `launch` says of two processes of this file: of each restart, and at last."""
+    python = Path(part.directory) / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$3"\n', encoding="utf-8")
+    python.chmod(0o755)
+    said: list[str] = []
+    patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    patch.setattr(sys, "executable", str(python))  # it would be given "-m", "nmtkit" and the part
+    with pytest.raises((UserError, AlreadyReported)) as end:
+        launch(2, [json.dumps(asdict(part))], said.append)
+    return [*said, str(end.value)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("of all", "process [01] failed: NCCL error .*: Duplicate GPU detected .* device 1b000;"),
+        pytest.param("kernel", "process 1 failed: CUDA error: an illegal memory", marks=SLOW),
+        pytest.param("bus", "process 1 was ended by SIGBUS;", marks=SLOW),
+    ],
+)
+def test_what_fails_before_anything_is_trained_is_told_once_by_rank(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    fault: str,
+    cause: str,
+) -> None:
+    begin = time.monotonic()
+    (told,) = run_by_launch(Part(str(tmp_path / "spoilt"), fault=fault), monkeypatch)
+    assert time.monotonic() - begin < PATIENCE_S / 10
+    assert re.search(cause, told)
+    assert "memory is short" not in told
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert "nmtkit:" not in err  # the processes themselves say nothing
+
+
+@SLOW
+def test_failure_after_some_steps_is_worth_three_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = run_by_launch(Part(str(tmp_path / "late"), fault="late kernel"), monkeypatch)
+    assert len(told) == 1 + MAX_RESTARTS
+    assert all("process 1 failed: CUDA error: an illegal memory access" in each for each in told)
+
+
+@SLOW
+def test_mistake_of_ours_is_one_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told = run_by_launch(Part(str(tmp_path / "bug"), fault="bug"), monkeypatch)
+    assert told == ["exit code 1"]
+    assert capfd.readouterr().err.count("AssertionError: a mistake of ours") == 1
 
 
 # The parts, in this process
@@ -387,10 +526,22 @@ VARIABLES = {
     "RANK": "0",
     "WORLD_SIZE": "2",
     "LOCAL_RANK": "0",
-    "LOCAL_WORLD_SIZE": "2",
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "29500",
 }
+
+
+def test_store_that_outlives_a_round_on_several_machines_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    shared = {"TORCHELASTIC_USE_AGENT_STORE": "True", "GROUP_WORLD_SIZE": "2"}
+    for each, value in {**VARIABLES, "MASTER_PORT": str(store.port), **shared}.items():
+        monkeypatch.setenv(each, value)
+    with pytest.raises(UserError, match="set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), join(CPU):
+        pass
+    with pytest.raises(AlreadyReported), join(CPU):  # as another process, or a new one
+        pass
 
 
 @pytest.mark.parametrize(
@@ -398,14 +549,13 @@ VARIABLES = {
     [
         *((name, None) for name in VARIABLES if name not in ("RANK", "LOCAL_RANK")),
         *(("RANK", value) for value in ("x", "", "2", "-1")),
-        *(("WORLD_SIZE", "0"), ("WORLD_SIZE", "1.0"), ("LOCAL_WORLD_SIZE", "0")),
+        *(("WORLD_SIZE", "0"), ("WORLD_SIZE", "1.0")),
         ("MASTER_PORT", "70000"),
     ],
 )
 def test_variables_that_describe_no_place_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
 ) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for each, valid in VARIABLES.items():
         monkeypatch.setenv(each, valid)
     if value is None:
