@@ -14,6 +14,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+# By torch's compiler, it would be imported once there is a group. Its default arguments would keep
+# the group, whose threads then abort the process as it exits.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
