@@ -140,12 +140,8 @@ def read_bytes(path: Path, n_bytes: int) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    return digest_of(path, "sha256")
-
-
-def digest_of(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""Facts of the machine, which change the speed of a result but never the result."""
+"""Facts of the machine: of the result, they change rounding and the masks of dropout at most."""
 
 import os
+import re
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -14,9 +15,8 @@ from nmtkit.errors import UserError
 if TYPE_CHECKING:
     import torch
 
-CPU_MAX_TOKENS = 4_096  # per side of a micro-batch
 PROCESSES_PER_CORE = 4
-GPU_TOKENS_PER_GIB = 2_000  # an estimate for the base model
+TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
 RUNS = Path("runs")  # the default of `runs_dir`
@@ -29,6 +29,14 @@ class Precision(StrEnum):
     AUTO = "auto"  # bfloat16 if the GPU supports it
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
+
+
+class Accelerate(StrEnum):
+    """The most that training may use of what makes a GPU fast."""
+
+    AUTO = "auto"  # everything that this machine allows
+    COMPILE = "compile"  # no CUDA graph
+    NONE = "none"  # attention in rectangles
 
 
 class EngineName(StrEnum):
@@ -60,6 +68,7 @@ class Machine:
     workers: int | None = None  # processes that prepare text; None: one per core
     processes: int = 1  # that train, each on its own GPU or on a share of the CPU
     dtype: Precision = Precision.AUTO
+    accelerate: Accelerate = Accelerate.AUTO
     deterministic: bool = False  # train with algorithms that give the same bits every time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
 
@@ -150,16 +159,28 @@ class Machine:
     def n_workers(self) -> int:
         return self.workers or _n_cores()
 
-    def tokens_per_micro_batch(self, device: "torch.device") -> int:
-        """Return how many tokens per side one forward and backward pass takes at most."""
-        if self.max_tokens is not None:
-            return self.max_tokens
-        if device.type == "cpu":
-            return CPU_MAX_TOKENS
-        import torch
 
-        gib = int(torch.cuda.get_device_properties(device).total_memory / 2**30)
-        return gib * GPU_TOKENS_PER_GIB
+def check_has_code(device: "torch.device") -> None:
+    """Refuse a GPU that torch has no code for, in the process that is to compute on it.
+
+    Code for sm_75 runs on GPUs of the same major version whose minor version is not lower, code for
+    compute_75 on all that are not older.
+    """
+    import torch
+
+    codes = re.findall(r"(sm|compute)_(\d+)(\d)\b", " ".join(torch.cuda.get_arch_list()))
+    if device.type != "cuda" or not codes:  # none for GPUs of other makers
+        return
+    gpu = torch.cuda.get_device_capability(device)
+    versions = [(kind, (int(major), int(minor))) for kind, major, minor in codes]
+    if not any(of <= gpu and (kind == "compute" or of[0] == gpu[0]) for kind, of in versions):
+        torch_version, index = torch.__version__.split("+")[0], f"cu{126 if gpu < TURING else 130}"
+        raise UserError(
+            f"torch {torch.__version__} has no code for {torch.cuda.get_device_name(device)}, of "
+            f"compute capability {gpu[0]}.{gpu[1]}; run `pip install --force-reinstall torch=="
+            f"{torch_version} --index-url https://download.pytorch.org/whl/{index}`, or use "
+            "--device cpu"
+        )
 
 
 def _check_no_gpu() -> None:

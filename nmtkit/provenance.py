@@ -72,18 +72,17 @@ def _checkout() -> tuple[str | None, bool | None]:
     if git is None or not (root / ".git").exists():
         return None, None
     environment = {name: value for name, value in os.environ.items() if name[:4] != "GIT_"}
-
-    def answer(*command: str) -> str:
-        return subprocess.run(  # noqa: S603 - nothing in it comes from outside
-            [git, "--no-optional-locks", "-C", str(root), *command],
+    command = [git, "--no-optional-locks", "-C", str(root), "status", "--porcelain=v2", "--branch"]
+    try:
+        status = subprocess.run(  # noqa: S603 - nothing in it comes from outside
+            [*command, "--", *SOURCES],
             env=environment,
             check=True,
             timeout=GIT_SECONDS,
             capture_output=True,
             encoding="utf-8",
-        ).stdout.strip()
-
-    try:
-        return answer("rev-parse", "HEAD"), not answer("status", "--porcelain", "--", *SOURCES)
+        )
     except (OSError, subprocess.SubprocessError):
         return None, None
+    commit, *others = status.stdout.strip().split("\n")
+    return commit.removeprefix("# branch.oid "), all(line.startswith("#") for line in others)

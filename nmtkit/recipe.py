@@ -165,7 +165,7 @@ class TrainingConfig(Section):
     adam_beta2: Share
     adam_epsilon: Positive
     label_smoothing: Share  # epsilon_ls
-    checkpoint_every_steps: Count
+    checkpoint_every_steps: Count  # of those for averaging
     keep_checkpoints: Count
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
     # Early stopping: after as many evaluations without a new best one, which averaging ends with.
@@ -180,6 +180,18 @@ class TrainingConfig(Section):
                 f"dev_every_steps = {evaluated} is no multiple of checkpoint_every_steps = {every}"
             )
         return self
+
+    def is_evaluated(self, step: int) -> bool:
+        """Return whether dev is evaluated after `step`."""
+        every = self.dev_every_steps
+        return step == self.max_steps or (every > 0 and step % every == 0)
+
+    def is_scheduled(self, step: int) -> bool:
+        """Return whether averaging may need the checkpoint of `step`, and so may early stopping."""
+        every, n_left = self.checkpoint_every_steps, self.max_steps - step
+        n_later = -(-n_left // every)
+        is_kept = self.patience is not None or n_later < self.keep_checkpoints
+        return is_kept and (n_left == 0 or step % every == 0)
 
 
 class AveragingConfig(Section):

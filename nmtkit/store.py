@@ -34,6 +34,8 @@ DISCARDED = ".discarded"  # not deleted completely
 FORMAT = 2  # of manifests; any other is refused
 FREEING = "gc.lock"  # in the folder of artifacts; shared by all that make one
 
+Facts = Mapping[str, Any]  # ready for JSON
+
 
 def _inside(name: str) -> str:
     """Check that `name` stays inside its folder and is safe to print."""
@@ -79,7 +81,7 @@ class Artifact:
         return self.path / name
 
 
-def fingerprint_of(kind: str, depends_on: Mapping[str, Any]) -> str:
+def fingerprint_of(kind: str, depends_on: Facts) -> str:
     """Return the 16 hex digits that name the artifact of this `kind` made from `depends_on`."""
     content = files.canonical_json({"format": FORMAT, "kind": kind, "depends_on": depends_on})
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
@@ -123,11 +125,7 @@ class Store:
         return sorted(filter(Path.is_dir, found))
 
     def lock(
-        self,
-        kind: str,
-        fingerprint: str,
-        note: Mapping[str, Any] | None = None,
-        say: Say | None = None,
+        self, kind: str, fingerprint: str, note: Facts | None = None, say: Say | None = None
     ) -> AbstractContextManager[None]:
         """Keep other processes from making the same; the lock file says of it what is in `note`."""
         place = self.place(kind, fingerprint)
@@ -158,14 +156,14 @@ class Store:
         fingerprint: str,
         *,
         resume: bool = False,
-        note: Mapping[str, Any] = {},
+        note: Facts | None = None,
         say: Say | None = None,
     ) -> Iterator[Path]:
         """Provide a folder to write the artifact to, locked; `resume` keeps what is in it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
             locked(self.folder / FREEING, f"space in {self.folder} is being freed", shared=True),
-            self.lock(kind, fingerprint, note, say),
+            self.lock(kind, fingerprint, note or {}, say),
         ):
             draft = self.draft_place(kind, fingerprint)
             files.delete(draft.with_suffix(DISCARDED))
@@ -183,8 +181,8 @@ class Store:
         kind: str,
         fingerprint: str,
         *,
-        depends_on: Mapping[str, Any],
-        measurements: Mapping[str, Any],
+        depends_on: Facts,
+        measurements: Facts,
         code: Mapping[str, Mapping[str, str]] = {},
         made_by: Mapping[str, str] = {},
         measured: Sequence[str] = (),
@@ -206,13 +204,13 @@ class Store:
         return open_directory(place)
 
 
-def publish_directory(draft: Path, place: Path, manifest: Mapping[str, Any]) -> None:
+def publish_directory(draft: Path, place: Path, manifest: Facts) -> None:
     """Publish the folder `draft` as `place`, which must not exist."""
     write_manifest(draft, manifest)
     files.move(draft, place)
 
 
-def write_manifest(draft: Path, manifest: Mapping[str, Any], measured: Sequence[str] = ()) -> None:
+def write_manifest(draft: Path, manifest: Facts, measured: Sequence[str] = ()) -> None:
     """Write the manifest of a folder that is to be published; `measured` as in `publish`."""
     paths = (path for path in sorted(draft.rglob("*")) if path.is_file())
     names = [path.relative_to(draft).as_posix() for path in paths]

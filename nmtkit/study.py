@@ -16,8 +16,6 @@ Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `-
 
 
 class Published(Section):
-    """The figures of a row as they are published."""
-
     perplexity: Positive | None = None  # per subword
     bleu: Positive | None = None
     parameters: Positive | None = None  # in millions

@@ -11,7 +11,7 @@ from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.decoding.engine import Engine
 from nmtkit.errors import UserError
 from nmtkit.files import NoLocksError
-from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
+from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine, check_has_code
 from nmtkit.recipe_file import override_decoding
 from nmtkit.store import fingerprint_of
 
@@ -98,7 +98,8 @@ def load_engine(
     from nmtkit.decoding.torch_engine import TorchEngine
 
     computed = torch.bfloat16 if dtype == EnginePrecision.BFLOAT16 else torch.float32
-    return TorchEngine.load(bundles, machine.torch_device(), computed)
+    check_has_code(device := machine.torch_device())
+    return TorchEngine.load(bundles, device, computed)
 
 
 def _is_cpu(device: str) -> bool:

@@ -48,6 +48,11 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]] = []
         self.n_replays = 0
+        self.captured_in: tuple[Any, ...] = ()  # pool and stream
+
+    def pool(self) -> int:
+        """Return a name for the memory of this graph."""
+        return id(self)
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -60,6 +65,11 @@ class RecordedGraph(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         self._calls.append((func, args, kwargs or {}, tree_leaves(result)))
         return result
+
+    @property
+    def results(self) -> list[Any]:
+        """Return what the last operation returned."""
+        return self._calls[-1][3]
 
     def replay(self) -> None:
         """Run the operations again, on the same tensors."""
@@ -92,7 +102,8 @@ def record_graphs(monkeypatch: pytest.MonkeyPatch) -> list[RecordedGraph]:
         return recorded[-1]
 
     @contextmanager
-    def capture(graph: RecordedGraph, **_how: Any) -> Iterator[None]:
+    def capture(graph: RecordedGraph, *where: Any, **_how: Any) -> Iterator[None]:
+        graph.captured_in = where
         with graph:
             yield
 

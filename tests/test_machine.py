@@ -3,14 +3,13 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from nmtkit import machine
 from nmtkit.errors import UserError
-from nmtkit.machine import CPU_MAX_TOKENS, GPU_TOKENS_PER_GIB, Machine, Precision
+from nmtkit.machine import Machine, Precision
 
 MACHINE = Machine(Path("runs"))
 
@@ -71,14 +70,31 @@ def test_device_that_is_not_there_is_one_sentence(name: str) -> None:
         replace(MACHINE, device=name).torch_device()
 
 
-def test_micro_batch_is_what_the_user_says_or_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    properties = SimpleNamespace(total_memory=15 * 2**30 + 5)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-    assert MACHINE.tokens_per_micro_batch(cpu) == CPU_MAX_TOKENS
-    assert MACHINE.tokens_per_micro_batch(cuda) == 15 * GPU_TOKENS_PER_GIB
-    for device in (cpu, cuda):
-        assert replace(MACHINE, max_tokens=77).tokens_per_micro_batch(device) == 77
+def test_gpu_for_which_torch_has_no_code_is_one_sentence_with_the_right_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cuda_12 = "sm_50 sm_60 sm_70 sm_75 sm_80 sm_86 sm_90"
+    cuda_13 = "sm_75 sm_80 sm_86 sm_90 sm_100 sm_120 compute_120"
+    volta, turing, ada, thor, blackwell, later = (7, 0), (7, 5), (8, 9), (11, 0), (12, 0), (13, 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Some GPU")
+
+    def refusal(gpu: tuple[int, int], archs: str, device: str = "cuda") -> str:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: gpu)
+        monkeypatch.setattr(torch.cuda, "get_arch_list", archs.split)
+        try:
+            machine.check_has_code(torch.device(device))
+        except UserError as error:
+            return str(error)
+        return ""
+
+    assert "no code for Some GPU, of compute capability 7.0" in refusal(volta, cuda_13)
+    assert "/whl/cu126`" in refusal(volta, cuda_13)
+    assert "/whl/cu130`" in refusal(blackwell, cuda_12)
+    assert f"torch=={torch.__version__.split('+')[0]} " in refusal(blackwell, cuda_12)
+    assert refusal(thor, cuda_13)
+    for gpu, archs in ((volta, cuda_12), (turing, cuda_13), (ada, cuda_13), (later, cuda_13)):
+        assert refusal(gpu, archs) == ""
+    assert refusal((9, 4), "gfx906 gfx942") == refusal(volta, cuda_13, "cpu") == ""
 
 
 def test_one_process_trains_unless_more_are_asked_for_and_have_room(

@@ -32,6 +32,7 @@ Item = TypeVar("Item")
 
 PEAK_SECONDS = 1.0
 UNTIMED_STEPS = 2  # the first steps, which also set up what later ones use
+REHEARSED_STEPS = 1_000  # which have all shapes of rows that a GPU will meet
 UNTIMED_LINES = 16
 STATUS = Path("/proc/self/status")
 
@@ -87,13 +88,13 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
         torch.cuda.reset_peak_memory_stats(device)  # the product took more than a small model
     with enough_memory(device, setup.max_tokens):
         trainer = setup.trainer(text.pairs, n_rows)
-        trainer.rehearse(1)
-        coming = trainer.coming()
+        trainer.rehearse(REHEARSED_STEPS, say=progress.say)
+        steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
         for _ in range(UNTIMED_STEPS):
-            trainer.step(next(coming))
+            next(steps)
         begin, timed = time.perf_counter(), []
         while (spent := time.perf_counter() - begin) < seconds:  # waiting for work counts
-            timed.append(trainer.step(next(coming)))
+            timed.append(next(steps)[1])
         machine = _machine(device)
     src, tgt = (sum(getattr(step, f"{side}_tokens") for step in timed) for side in ("src", "tgt"))
     length = float(np.concatenate([text.pairs.src_lengths, text.pairs.tgt_lengths]).mean())
@@ -103,7 +104,7 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
     return {
         **machine,
         "recipe": recipe.name,
-        "way": str(setup.acceleration),
+        "way": str(trainer.acceleration),
         "text": "made up" if text.is_made_up else "the recipe's",
         "steps": len(timed),
         "tgt_tokens_per_update": tgt / len(timed),

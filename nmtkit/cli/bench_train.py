@@ -21,7 +21,7 @@ SPEED = {
 }
 
 
-@command("nmtkit bench train demo --seconds 60", "device", "max_tokens", "dtype")
+@command("nmtkit bench train demo --seconds 60", "device", "max_tokens", "dtype", "accelerate")
 def bench_train(
     machine: Machine,
     form: Form,

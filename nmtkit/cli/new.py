@@ -34,7 +34,7 @@ TOKENS_PER_WORD = 1.3  # subwords, roughly
 WORDS_PER_CHARACTER = 0.6  # where words have no spaces between them
 N_BYTES = 256  # pieces for the bytes of rare characters
 PIECES_ROUND = 100  # to a multiple of this
-N_CHECKPOINTS = 20  # that training saves on its way
+N_CHECKPOINTS = 20  # of a training, the last of which are averaged
 
 Langs = tuple[Language, Language]
 # Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many

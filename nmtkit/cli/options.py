@@ -103,6 +103,10 @@ OF_MACHINE = {
         metavar="N", min=1, help="Processes that train, each on its own GPU or part of the CPU."
     ),
     "dtype": DTYPE,
+    "accelerate": typer.Option(
+        metavar="HOW",
+        help="What makes training fast on a GPU: auto, compile (no CUDA graph) or none.",
+    ),
     "deterministic": typer.Option(
         "--deterministic", help="Train to the same bits every time; slower."
     ),
@@ -110,7 +114,9 @@ OF_MACHINE = {
         metavar="DIR", help="Also write training metrics for TensorBoard here."
     ),
 }
-OF_TRAINING = ("device", "max_tokens", "processes", "dtype", "deterministic", "tensorboard")
+OF_TRAINING = (
+    *("device", "max_tokens", "processes", "dtype", "accelerate", "deterministic", "tensorboard"),
+)
 
 Seconds = Annotated[
     float,

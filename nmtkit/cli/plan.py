@@ -29,7 +29,7 @@ Facts = dict[str, Any]  # as --json prints them
 TRIAL_SECONDS = 8.0
 
 
-@command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype")
+@command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype", "accelerate")
 def plan(chain: Chain, form: Form) -> None:
     from nmtkit.stages.train import start_processes
     from nmtkit.training.distributed import join

@@ -37,10 +37,10 @@ from nmtkit.machine import Machine
 from nmtkit.model.attention import window_of
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import setup_of
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
+from nmtkit.training.setup import Setup
 
 # Relative errors that are rounding. Products in TensorFloat-32 would be off by 1e-3.
 OF_PRODUCTS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
@@ -177,9 +177,8 @@ def technique(device: torch.device, how: Acceleration, dropout: float) -> Seen:
 def _of_seeds(device: torch.device, how: Acceleration, dropout: float) -> Tensor:
     """Return the loss and the norm of the gradient for the seeds 1, 1 and 2 (3, 2)."""
     recipe = load_recipe("demo", [f"model.dropout={dropout}"])
-    chain = Chain(recipe, Machine(Path()), "demo", [])
-    text, setup = text_of(chain), setup_of(chain, Group(0, 1, device))
-    setup = replace(setup, acceleration=how, max_tokens=MAX_TOKENS)
+    text = text_of(Chain(recipe, Machine(Path()), "demo", []))
+    setup = Setup(recipe.model, recipe.training, Group(0, 1, device), how, MAX_TOKENS, shared=False)
     trainer = setup.trainer(text.pairs, recipe.model.rows_for(text.n_tokens))
     trainer.rehearse(1)
     if trainer.acceleration != how:

@@ -108,7 +108,7 @@ def _state(chain: Chain, stage: str) -> State:
     elif diverged := why_diverged(chain, draft):
         state, why = "diverged", diverged
     elif draft.is_dir():
-        state, why = "partial", f"begun but not finished; the next run resumes it{reached}"
+        state, why = "partial", f"begun, not finished; the next run resumes what is saved{reached}"
     else:
         state, why = "missing", "not made with these values yet"
     return State(stage, state, fingerprint, place, why)

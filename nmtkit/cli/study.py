@@ -44,7 +44,8 @@ STATES = {
 
 @command(
     "nmtkit study table-3-multi30k --rows 'base,A-*'",
-    *("mirror", "device", "max_tokens", "workers", "processes", "dtype", "deterministic"),
+    *("mirror", "device", "max_tokens", "workers", "processes", "dtype", "accelerate"),
+    "deterministic",
 )
 def study(
     name: Annotated[

@@ -6,13 +6,13 @@ from statistics import median
 
 import numpy as np
 
+from nmtkit import progress
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.train import open_pairs
 from nmtkit.symbols import SPECIALS
 from nmtkit.training.batches import Ints, Pairs
 from nmtkit.training.metrics import Metrics
-from nmtkit.training.setup import SLACK
 from nmtkit.training.trainer import Trainer
 
 PART_TOKENS = 2_048  # target tokens of a part of an update
@@ -62,12 +62,11 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
         update = next(updates)
         ends = np.cumsum(trainer.pairs.tgt_lengths[update.pairs])
         n_pairs = max(1, int(np.searchsorted(ends, n_tokens, side="right")))
-        if n_pairs == len(update.pairs):
-            return trainer.step(trainer.work_of(1, update))
-        share = int(SLACK * n_tokens / trainer.group.size) + 1
-        part = replace(update, pairs=update.pairs[:n_pairs])
-        return trainer.step(trainer.work_of(1, part, min(trainer.max_tokens, share)))
+        return trainer.step(trainer.work_of(1, replace(update, pairs=update.pairs[:n_pairs])))
 
+    trainer.shared = True  # a part may have fewer tokens than the user's own maximum
+    if trainer.group.device.type == "cuda":
+        trainer.rehearse(ENOUGH_STEPS, say=progress.say)
     step()  # also pays for setting up
     begin = time.monotonic()
     timed = [step()]

@@ -75,8 +75,6 @@ def _moses(lang: str, n_code_points: int) -> Any:
 
 
 class _Classes(NamedTuple):
-    """Characters as ranges of a regular expression."""
-
     letters: str  # IsAlpha
     letters_and_digits: str  # IsAlnum
     numbers: str  # IsN, which has "²" and "Ⅷ" besides digits

@@ -67,8 +67,6 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class IdsWriter:
-    """Writes sentences as they come."""
-
     ids: IO[bytes]
     offsets: IO[bytes]
     dtype: np.dtype[Any]

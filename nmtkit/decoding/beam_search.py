@@ -106,8 +106,6 @@ class _Finished(NamedTuple):
 
 
 class _State(NamedTuple):
-    """The search state of the sentences in progress."""
-
     sentences: Tensor  # (B,) int64, indices into the caller's batch
     max_lengths: Tensor  # (B,) int64
     live: _Beams

@@ -43,8 +43,6 @@ N_POSITIONS = MAX_SUBWORDS + 1_000 + 1
 
 
 class CTranslate2Engine(Engine):
-    """An `Engine` that runs CTranslate2."""
-
     name = "ctranslate2"
 
     def __init__(self, translator: ctranslate2.Translator, n_tokens: int, n_rows: int) -> None:

@@ -69,14 +69,12 @@ def details(
 def _alignment(
     subword: Subword, src_pieces: Sentences, tgt_pieces: Sentences, ratings: Sequence[Forced]
 ) -> Alignment:
+    src_words = [word for src in src_pieces for word in subword.words(src[:-1])]
+    tgt_words = [word for tgt in tgt_pieces for word in subword.words(tgt)]
     links: list[Link] = []
-    src_words: list[list[int]] = []
-    tgt_words: list[list[int]] = []
     src_start = tgt_start = 0
     for src, tgt, rating in zip(src_pieces, tgt_pieces, ratings, strict=True):
         links += [(src_start + i, tgt_start + j) for i, j in rating.links]
-        src_words += subword.words(src[:-1])
-        tgt_words += subword.words(tgt)
         src_start += len(src) - 1
         tgt_start += len(tgt)
     src_word, tgt_word = (

@@ -1,5 +1,7 @@
 """Replace the functions of a model by fast ones, from outside."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -18,15 +20,16 @@ from nmtkit.model.transformer import (
 )
 
 
-def accelerate(model: Transformer) -> Transformer:
+def accelerate(model: Transformer, *, flash: bool = True) -> Transformer:
     """Let `model` compute with the functions of this room, on `PackedLayout`s, and return it.
 
-    Its results change by rounding, and with dropout by other random numbers.
+    Its results change by rounding, and with dropout by other random numbers. Without `flash`,
+    attention is in rectangles everywhere.
     """
     model.mask = PackedMask
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            module.attention = fast_attention
+            module.attention = fast_attention if flash else partial(fast_attention, flash=False)
         if isinstance(module, Embedding | Residual):
             module.dropout = Dropout(module.dropout.p).train(module.training)
     return model
@@ -42,13 +45,15 @@ def cast(model: Transformer, dtype: torch.dtype) -> Transformer:
     return model
 
 
-def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0) -> Tensor:
+def fast_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float = 0.0, *, flash: bool = True
+) -> Tensor:
     """Compute equation 1 for queries (H, T, K), keys (H, S, K) and values (H, S, U): (H, T, U)."""
     if not isinstance(mask, PackedMask):  # it computes in dimensions of its own
         attended: Tensor = mask.attend(q, k, v)
         return attended
     q, k, v = (each.transpose(0, 1) for each in (q, k, v))
     is_flash = has_flash_attention(q.device, q.dtype, q.shape[-1], v.shape[-1], dropout)
-    if is_flash and not torch.are_deterministic_algorithms_enabled():
+    if flash and is_flash and not torch.are_deterministic_algorithms_enabled():
         return flash_attention(q, k, v, mask).transpose(0, 1)
     return attend_in_rectangles(q, k, v, mask, dropout).transpose(0, 1)

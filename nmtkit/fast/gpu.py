@@ -1,12 +1,12 @@
 """What makes a model fast on a GPU: flash attention over packed rows, and CUDA graphs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from nmtkit.errors import is_out_of_memory
 from nmtkit.fast.packing import PackedMask
 
 MAX_FLASH_WIDTH = 256  # maximum head width of flash attention 2
@@ -43,35 +43,39 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) -> Tensor
     return attended
 
 
+@dataclass(frozen=True)
 class Graph(Generic[Result]):
-    """A computation on the current CUDA device, captured once and replayed many times.
+    """A computation on a CUDA device, captured once and replayed many times."""
 
-    What `compute` reads must keep its place in memory and its shape. It must not ask the device for
-    a value. Random generators stay as they are.
-    """
-
-    def __init__(self, compute: Callable[[], Result]) -> None:
-        self._graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        # cuBLAS has a workspace for each stream, so the warm-up takes that of the capture.
-        with torch.random.fork_rng([torch.cuda.current_device()]), torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                compute()
-            try:
-                # Other threads may copy batches, or a checkpoint, at the same time.
-                with torch.cuda.graph(
-                    self._graph, stream=stream, capture_error_mode="thread_local"
-                ):
-                    self._result = compute()
-            except RuntimeError as error:
-                # To end a failed capture fails too, and hides that memory ran out.
-                if error.__context__ is not None and is_out_of_memory(error.__context__):
-                    raise error.__context__ from None
-                raise
-        torch.cuda.current_stream().wait_stream(stream)
+    captured: torch.cuda.CUDAGraph
+    result: Result
 
     def replay(self) -> Result:
         """Compute again; the result is at the same addresses as before."""
-        self._graph.replay()
-        return self._result
+        self.captured.replay()
+        return self.result
+
+
+def capture(computations: Sequence[Callable[[], Result]]) -> list[Graph[Result]]:
+    """Capture each computation. They share memory: a replay spoils the results of the others.
+
+    What they read must keep its place in memory and its shape. They must not ask the device for a
+    value. Random generators stay as they are.
+    """
+    graphs: list[Graph[Result]] = []
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    # cuBLAS has a workspace for each stream, so the warm-up takes that of the captures. It comes
+    # before all of them, whose memory it cannot use.
+    with torch.random.fork_rng([torch.cuda.current_device()]), torch.cuda.stream(stream):
+        for compute in WARM_UP * [*computations]:
+            compute()
+        for compute in computations:
+            graph = torch.cuda.CUDAGraph()
+            pool = graphs[0].captured.pool() if graphs else None
+            # Other threads may copy batches, or a checkpoint, at the same time.
+            with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+                result = compute()
+            graphs.append(Graph(graph, result))
+    torch.cuda.current_stream().wait_stream(stream)
+    return graphs

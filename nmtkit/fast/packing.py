@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from math import ceil, sqrt
 
 import torch
 from torch import Tensor
@@ -14,9 +15,6 @@ from torch import Tensor
 from nmtkit.model.attention import Window
 from nmtkit.model.layout import Layout
 
-# A row of constant shape has room for sentences of this mean length; an update of shorter pairs
-# takes several rows. Each empty sentence costs attention time on a GPU.
-SHORT_MEAN = 8
 MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 
 
@@ -25,16 +23,18 @@ class Capacity:
     """The constant shape of rows: after its sentences, each has fillers, then empty sentences."""
 
     n_tokens: int
-    n_sentences: int
+    n_sentences: int  # each empty one costs attention time on a GPU
     n_fillers: int  # of at least one token each
     max_seqlen: int  # longest sentence
 
     @classmethod
-    def of(cls, max_tokens: int, max_seqlen: int) -> "Capacity":
-        """Return the capacity for `max_tokens` in sentences of at most `max_seqlen` (> 1)."""
-        n_fillers = -(-max_tokens // (max_seqlen - 1))
-        n_sentences = -(-max_tokens // SHORT_MEAN) + n_fillers
-        return cls(max_tokens + n_fillers, n_sentences, n_fillers, max_seqlen)
+    def of(cls, max_tokens: int, max_seqlen: int, mean_length: float) -> "Capacity":
+        """Return the capacity for `max_tokens` in sentences of at most `max_seqlen` (> 1).
+
+        If these are drawn from many of `mean_length`, hardly any row has too many of them.
+        """
+        n_fillers, n = -(-max_tokens // (max_seqlen - 1)), max_tokens / mean_length
+        return cls(max_tokens + n_fillers, ceil(n + 3 * sqrt(n)) + n_fillers, n_fillers, max_seqlen)
 
     @property
     def most_sentences(self) -> int:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from nmtkit.errors import Advance, Say, UserError, shortened
-from nmtkit.files import check_room, digest_of, locked, move
+from nmtkit.files import check_room, locked, move
 from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
@@ -96,7 +96,8 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
     name = "md5" if file.sha256 is None else "sha256"
-    seen = digest_of(path, name)
+    with path.open("rb") as stream:
+        seen = hashlib.file_digest(stream, name).hexdigest()
     return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
 
 

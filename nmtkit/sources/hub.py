@@ -17,7 +17,6 @@ from nmtkit.sources.variants import Variants, listed
 
 ROWS_PER_BATCH = 1_000
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
-COMMIT = r"^[0-9a-f]{40}$"
 
 
 class HubSource(OfColumns):
@@ -34,7 +33,7 @@ class HubSource(OfColumns):
     huggingface: Annotated[str, Field(pattern=REPOSITORY)]  # such as "wmt/wmt14"
     subset: str  # such as "de-en"
     split: str  # such as "train"
-    revision: Annotated[str, Field(pattern=COMMIT)]
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
     def own_name(self) -> str:
         return f"{self.huggingface}-{self.subset}-{self.split}"

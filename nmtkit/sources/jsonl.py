@@ -9,8 +9,6 @@ from nmtkit.sources.source import OfColumns, Row
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants
 
-_SHOWN_LINES = 20  # of a text, that show whether it is of this kind
-
 
 class Jsonl(OfColumns):
     """Objects whose keys are languages, also within another one: {"translation": {"en": ...}}."""
@@ -24,7 +22,7 @@ class Jsonl(OfColumns):
 
     @classmethod
     def recognizes(cls, head: str) -> bool:
-        lines = [line for line in head.split("\n")[:_SHOWN_LINES] if line.strip()]
+        lines = [line for line in head.split("\n")[:20] if line.strip()]
         try:
             return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
         except (ValueError, RecursionError):

@@ -33,7 +33,8 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     trained = verify(chain.need("train"), MODEL).path
     model = Description.load(trained)
     try:
-        chosen = to_average(trained / CHECKPOINTS, chain.recipe.averaging.n_checkpoints)
+        n_checkpoints = chain.recipe.averaging.n_checkpoints
+        chosen = to_average(trained / CHECKPOINTS, chain.recipe.training, n_checkpoints)
         steps = [read_progress(path).step for path in chosen]
         twin = _same_weights(chain)
         shown = ", ".join(f"{step:,}" for step in steps) + (f", as in {twin}" if twin else "")

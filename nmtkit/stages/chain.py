@@ -44,6 +44,8 @@ BUNDLES: Mapping[str, tuple[str, str]] = {
     "train": ("training", "start_from"),
 }
 
+Build = Callable[[Path], Mapping[str, Any]]  # writes to a draft, and returns measurements
+
 
 class Chain:
     """One recipe on one machine: its artifacts, found or made."""
@@ -167,12 +169,7 @@ class Chain:
         return shlex.join(typed)
 
     def make(
-        self,
-        stage: str,
-        build: Callable[[Path], Mapping[str, Any]],
-        *,
-        resume: bool = False,
-        measured: Sequence[str] = (),
+        self, stage: str, build: Build, *, resume: bool = False, measured: Sequence[str] = ()
     ) -> Artifact:
         """Return the artifact of `stage`; `build` makes it and returns measurements."""
         fingerprint, depends_on = self.fingerprint(stage), self.depends_on(stage)

@@ -1,7 +1,8 @@
 """Continue a shorter training: the same one with a smaller max_steps, finished or stopped.
 
 What the shorter one saved and evaluated because it ended is dropped, unless the longer one does it
-at this step too, so that its artifact is the same as without the shorter one.
+at this step too, so that its artifact is the same as without the shorter one. It lacks nothing: all
+checkpoints that the longer one schedules up to there, the shorter one schedules too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from nmtkit.recipe import TrainingConfig
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.note import Note, read_note, write_note
 from nmtkit.store import fingerprint_of
-from nmtkit.training.checkpoint import checkpoints, last_step, read_progress, share_checkpoint
+from nmtkit.training.checkpoint import checkpoints, last_step, share_checkpoint
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, OF_DEV, read_metrics, write_metrics
 
 
@@ -36,7 +37,7 @@ def continue_shorter(chain: Chain, draft: Path) -> None:
                 max_steps: int = note.depends_on["training"]["max_steps"]
                 progress.say(f"train: continues {place}, the same with max_steps = {max_steps:,}")
                 write_note(draft, note.model_copy(update={"depends_on": wanted}))
-                _share(chain.recipe.training, place, max_steps, draft / CHECKPOINTS)
+                _share(chain.recipe.training, place, draft / CHECKPOINTS)
                 return
 
 
@@ -57,17 +58,12 @@ def _shorter(chain: Chain, wanted: Mapping[str, Any]) -> Iterator[tuple[Path, No
                     yield place, note
 
 
-def _share(training: TrainingConfig, place: Path, max_steps: int, directory: Path) -> None:
+def _share(training: TrainingConfig, place: Path, directory: Path) -> None:
     """Share metrics and checkpoints, the oldest first: a kill leaves what a stop would leave."""
-
-    def is_due(step: int, every: int) -> bool:
-        return step < max_steps or (every > 0 and step % every == 0)
-
     lines = read_metrics(place / METRICS) + read_metrics(place / CHECKPOINTS / METRICS)
-    if lines and not is_due(lines[-1]["step"], training.dev_every_steps):
+    if lines and not training.is_evaluated(lines[-1]["step"]):
         lines[-1] |= dict.fromkeys(OF_DEV)
     write_metrics(directory / METRICS, lines)
     for path in checkpoints(place / CHECKPOINTS):
         if not (directory / path.name).exists():
-            scheduled = is_due(read_progress(path).step, training.checkpoint_every_steps)
-            share_checkpoint(path, directory, scheduled=scheduled)
+            share_checkpoint(path, directory)

@@ -25,8 +25,6 @@ class _Content(Record):
 
 @dataclass
 class _Beginning:
-    """The beginning of a file that was read."""
-
     n_bytes: int = 0
     sha256: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 

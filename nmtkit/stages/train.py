@@ -19,7 +19,7 @@ from nmtkit.evaluation.bracket_f1 import bracket_f1
 from nmtkit.evaluation.sacre import bleu_metric, sacre_bleu
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
-from nmtkit.machine import OF_PREPARE
+from nmtkit.machine import OF_PREPARE, check_has_code
 from nmtkit.model.description import Description
 from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
@@ -29,15 +29,16 @@ from nmtkit.reporting.training import Curves, EventWriter, Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
-from nmtkit.store import ASIDE, Artifact, verify
+from nmtkit.store import ASIDE, Artifact, fingerprint_of, verify
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs
-from nmtkit.training.checkpoint import Origin, checkpoints_bytes
+from nmtkit.training.checkpoint import Origin, checkpoints_bytes, is_over
 from nmtkit.training.distributed import Group, is_worker, join
 from nmtkit.training.launch import launch
-from nmtkit.training.loop import Evaluate, is_over, train
+from nmtkit.training.loop import Evaluate, train
+from nmtkit.training.memory import tokens_that_fit
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, Metrics, read_metrics, speed_of
-from nmtkit.training.setup import SLACK, Setup, beginning, deterministic, enough_memory
+from nmtkit.training.setup import Setup, agreed, beginning, deterministic, enough_memory
 from nmtkit.training.signals import on_stop_signal
 from nmtkit.training.trainer import Trainer
 
@@ -90,26 +91,34 @@ def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
 
 
 def setup_of(chain: Chain, group: Group) -> Setup:
-    """Return how this process of `group` trains the recipe's model."""
+    """Return how all processes of `group` train the recipe's model: as the weakest of them can."""
     model, training, machine = chain.recipe.model, chain.recipe.training, chain.machine
-    most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
-    # Each process gets a micro-batch of an update. But with the user's own maximum, dropout is the
-    # same on any number of processes.
-    if machine.max_tokens is None and group.size > 1:
-        most = int(SLACK * most / group.size) + 1
     device, dtype = group.device, machine.torch_dtype(group.device)
-    how = Acceleration.of(model, device, dtype, deterministic=machine.deterministic)
-    max_tokens = min(most, machine.tokens_per_micro_batch(device))
-    return Setup(model, training, group, how, max_tokens)
+    check_has_code(device)
+    code = fingerprint_of("train", chain.code)
+    for what, text in (("artifact", chain.fingerprint("train")), ("code", code)):
+        n = int(text[:13], 16)  # 52 bits
+        group.check_same(f"the {what} of this training", n, "recipe, --set and nmtkit")
+    how = Acceleration.of(
+        model, device, dtype, deterministic=machine.deterministic, most=machine.accelerate
+    )
+    how = agreed(how, group)
+    most = max(training.src_tokens_per_update, training.tgt_tokens_per_update)
+    max_tokens = machine.max_tokens
+    if max_tokens is None:
+        n_rows = model.rows_for(chain.expected_vocabulary())
+        max_tokens = tokens_that_fit(device, model, n_rows, how)
+    max_tokens = int(group.least(min(most, max_tokens)))
+    # With the user's own maximum, dropout is the same on any number of processes.
+    return Setup(model, training, group, how, max_tokens, shared=machine.max_tokens is None)
 
 
 def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
     """Train as one process of `group`; only the first one writes to `draft`."""
-    recipe, machine = chain.recipe, chain.machine
+    recipe, machine, setup = chain.recipe, chain.machine, setup_of(chain, group)
     prepared = PreparedCorpus(verify(chain.need("prepare")))
     n_tokens = prepared.counts().vocabulary
     description = Description(config=recipe.model, n_rows=recipe.model.rows_for(n_tokens))
-    setup = setup_of(chain, group)
     signals: list[signal.Signals] = []
     with (
         deterministic() if machine.deterministic else nullcontext(),
@@ -122,7 +131,7 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             continue_shorter(chain, draft)
             _prepare_draft(draft, recipe.training, description)
         group.wait()
-        for sentence in beginning(trainer):
+        for sentence in beginning(trainer, machine.accelerate):
             progress.say(f"train: {sentence}")
         training = lineage(chain.depends_on("train"))
         with (

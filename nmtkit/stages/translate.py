@@ -13,6 +13,7 @@ from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.engine import PART_LINES
 from nmtkit.decoding.lines import Translation, Translator
 from nmtkit.evaluation.translations import write_set
+from nmtkit.machine import check_has_code
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.journal import Journal
 from nmtkit.store import TEMPORARY, Artifact
@@ -25,7 +26,7 @@ def run(chain: Chain) -> Artifact:
 def _translate(chain: Chain, draft: Path) -> dict[str, Any]:
     from nmtkit.decoding.torch_engine import TorchEngine
 
-    device = chain.machine.torch_device()
+    check_has_code(device := chain.machine.torch_device())
     bundle = open_bundle(chain.need("average").path)
     translator = bundle.translator(TorchEngine.load([bundle], device))
     journal = Journal(draft / TEMPORARY, draft, chain.code["translate"])

@@ -8,22 +8,20 @@ import torch
 from torch import Tensor
 
 from nmtkit.errors import UserError
+from nmtkit.recipe import TrainingConfig
 from nmtkit.tensors import load_tensors
-from nmtkit.training.checkpoint import checkpoints, read_progress
+from nmtkit.training.checkpoint import checkpoints, read_progress, step_of
 
 LEAST_COSINE = 0.1  # of the weights of two models; about 0 if they were drawn independently
 
 
-def to_average(directory: Path, n_checkpoints: int) -> list[Path]:
+def to_average(directory: Path, config: TrainingConfig, n_checkpoints: int) -> list[Path]:
     """Return the last scheduled checkpoints in `directory` up to the best one, oldest first."""
     existing = checkpoints(directory)
     best = read_progress(existing[-1]).best
-    chosen: list[Path] = []
-    while existing and len(chosen) < n_checkpoints:
-        progress = read_progress(path := existing.pop())
-        if progress.scheduled and (best is None or progress.step <= best.step):
-            chosen.insert(0, path)
-    return chosen
+    last = best.step if best else config.max_steps
+    scheduled = (path for path in existing if config.is_scheduled(step_of(path)))
+    return [path for path in scheduled if step_of(path) <= last][-n_checkpoints:]
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:

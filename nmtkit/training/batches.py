@@ -1,8 +1,10 @@
 """Which sentence pairs make an update (section 5.1), by seed, epoch and lengths alone; packing."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +62,7 @@ class Batch:
     tgt_in: Tensor  # (T,) <s>, then all but the end symbol
     tgt_out: Tensor  # (T,) the tokens to predict; FILLER after the real tokens
     tgt_layout: PackedLayout
+    capacity: Capacity | None
 
     def to(self, device: torch.device) -> "Batch":
         """Return the batch on another device; the copies may still be running."""
@@ -69,6 +72,7 @@ class Batch:
             send(self.tgt_in, device),
             send(self.tgt_out, device),
             self.tgt_layout.to(device),
+            self.capacity,
         )
 
     @property
@@ -141,29 +145,48 @@ def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 def cut(order: Ints, limits: Sequence[tuple[Lengths, int]]) -> Iterator[Ints]:
     """Cut `order` into runs as long as all (lengths, maximum) of `limits` allow, or of one pair."""
-    ends = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
+    totals = [np.cumsum(lengths[order], dtype=np.int64) for lengths, _ in limits]
     start = 0
-    while start < len(order):
-        used = [end[start - 1] if start else 0 for end in ends]
-        stops = [
-            int(np.searchsorted(end, before + most, side="right"))
-            for end, before, (_, most) in zip(ends, used, limits, strict=True)
-        ]
-        stop = max(min(stops), start + 1)
+    for stop in _stops(totals, [most for _, most in limits]):
         yield order[start:stop]
         start = stop
 
 
+def _stops(totals: Sequence[Ints | list[int]], most: Sequence[int]) -> Iterator[int]:
+    """Yield where each run stops, by the running `totals` of what a run has at most."""
+    stop, n = 0, len(totals[0])
+    while stop < n:
+        used = [total[stop - 1] if stop else 0 for total in totals]
+        within = map(bisect_right, totals, map(add, used, most))
+        stop = max(min(within), stop + 1)
+        yield stop
+
+
 def micro_batches(
-    pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None
+    pairs: Pairs, chosen: Ints, max_tokens: int, capacity: Capacity | None = None, factor: int = 1
 ) -> list[Ints]:
-    """Split an update into micro-batches of like lengths, of at most `max_tokens` per side."""
+    """Cut an update into micro-batches of about as many tokens, at most `max_tokens` per side.
+
+    Their number is the least that this limit allows, or the next multiple of `factor`; then the
+    largest of them is as small as it can be. Without a `capacity`, which each must fit, they are of
+    like lengths too.
+    """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    by_length = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
-    limits = [(src_lengths, max_tokens), (tgt_lengths, max_tokens)]
+    if capacity is None:
+        chosen = chosen[np.lexsort((src_lengths[chosen], tgt_lengths[chosen]))]
+    totals = [np.cumsum(each[chosen]).tolist() for each in (src_lengths, tgt_lengths)]
+    most_sentences = len(chosen) if capacity is None else capacity.most_sentences
+    totals.append(list(range(1, len(chosen) + 1)))
+
+    def stops(most: int) -> list[int]:
+        return list(_stops(totals, (most, most, most_sentences)))
+
     if capacity is not None:
-        limits.append((np.ones_like(src_lengths), capacity.most_sentences))
-    return list(cut(by_length, limits))
+        max_tokens = min(max_tokens, capacity.n_tokens - capacity.n_fillers)
+    n = len(stops(max_tokens))
+    n += -n % factor
+    least = bisect_left(range(max_tokens), True, key=lambda most: len(stops(most)) <= n)
+    return np.split(chosen, stops(least)[:-1])
 
 
 def rectangle_cuts(lengths: Lengths) -> tuple[int, ...]:
@@ -186,7 +209,7 @@ def pack(pairs: Pairs, chosen: Ints, capacity: Capacity | None = None) -> Batch:
     if capacity is not None:
         n_real = tgt_layout.cu_seqlens[len(chosen)]
         tgt_in[n_real:], tgt_out[n_real:] = BOS_ID, FILLER
-    return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout)
+    return Batch(src, src_layout, tgt_in, tgt_out, tgt_layout, capacity)
 
 
 def _row(

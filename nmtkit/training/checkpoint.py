@@ -1,16 +1,15 @@
 """Checkpoints: all that training needs to resume, published whole.
 
 There is no random state, because data order and dropout are functions of the seed and the step.
-The last two have moments, in case one is damaged, which is never a reason to delete it.
+Some are scheduled by their steps, to be averaged; others are to resume from. The last two of each
+have moments, in case one is damaged, which is never a reason to delete it.
 """
 
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, ValidationError
@@ -27,7 +26,7 @@ from nmtkit.tensors import load_tensors, save_tensors
 
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")  # m and v of Adam
-N_WITH_MOMENTS = 2  # checkpoints, the last ones
+N_WITH_MOMENTS = 2  # of the scheduled checkpoints and of all, the last ones
 NAMES = "step-" + 8 * "[0-9]"
 DELETED = ".deleted"  # suffix of what is not deleted completely
 
@@ -49,13 +48,20 @@ class Progress(Record):
     epoch: Number  # of the next update
     index: Number  # of the next update within its epoch
     tgt_tokens: Number  # seen so far
-    scheduled: bool  # saved because the recipe says so, not because the run was stopped
     skipped: Number = 0  # steps whose loss or gradient was not finite
     skipped_in_a_row: Number = 0  # the last ones of all
     best: Best | None = None  # None: no early stopping, or no evaluation yet
+    scheduled: bool | None = None  # of former versions
 
 
-BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0, scheduled=False)
+BEGINNING = Progress(step=0, epoch=0, index=0, tgt_tokens=0)
+
+
+def is_over(config: TrainingConfig, progress: Progress) -> bool:
+    """Return whether training has done its last step, or has run out of patience."""
+    if config.patience and progress.best and progress.best.n_worse >= config.patience:
+        return True
+    return progress.step == config.max_steps
 
 
 class Origin(Record):
@@ -87,33 +93,30 @@ class Snapshot:
 
     def publish(self, directory: Path, origin: Origin | None = None) -> Path:
         """Publish `step-N` in `directory` and return its path."""
+        draft = _draft(path := directory / _name(self.progress.step))
+        save_tensors(self.weights, draft / WEIGHTS)
+        save_tensors(self.moments, draft / OPTIMIZER)
+        files.write_json(draft / PROGRESS, self.progress.model_dump(exclude_none=True))
         told = origin.model_dump(mode="json", exclude_defaults=True) if origin else {}
-        with _draft(directory, self.progress, told) as draft:
-            save_tensors(self.weights, draft / WEIGHTS)
-            save_tensors(self.moments, draft / OPTIMIZER)
-        return directory / _name(self.progress.step)
+        publish_directory(draft, path, {"kind": "checkpoint", "depends_on": told})
+        return path
 
 
-def share_checkpoint(path: Path, directory: Path, *, scheduled: bool) -> None:
-    """Publish the checkpoint at `path` in `directory` too; large files are shared, not copied."""
-    # The new manifest must not vouch for damaged files.
-    manifest, progress = verify(open_directory(path)).manifest, read_progress(path)
-    shared = progress.model_copy(update={"scheduled": progress.scheduled and scheduled})
-    with _draft(directory, shared, manifest.depends_on) as draft:
-        for name in {*manifest.files} - {PROGRESS}:
-            files.share_file(path / name, draft / name)
+def share_checkpoint(path: Path, directory: Path) -> None:
+    """Publish the checkpoint at `path` in `directory` too; its files are shared, not copied."""
+    shared = verify(open_directory(path)).manifest.files
+    draft = _draft(directory / path.name)
+    for name in (*shared, MANIFEST):
+        files.share_file(path / name, draft / name)
+    files.move(draft, directory / path.name)
 
 
-@contextmanager
-def _draft(directory: Path, progress: Progress, origin: Mapping[str, Any]) -> Iterator[Path]:
-    """Provide an empty folder, which is published as `step-N` at the end of the `with` block."""
-    place = directory / _name(progress.step)
-    draft = place.with_suffix(DRAFT)
+def _draft(path: Path) -> Path:
+    """Make an empty folder for what is to be published as `path`."""
+    draft = path.with_suffix(DRAFT)
     files.delete(draft)
     draft.mkdir(parents=True)
-    yield draft
-    files.write_json(draft / PROGRESS, progress.model_dump(exclude_none=True))
-    publish_directory(draft, place, {"kind": "checkpoint", "depends_on": origin})
+    return draft
 
 
 def read_origin(checkpoint: Artifact) -> Origin:
@@ -185,32 +188,36 @@ def checkpoints(directory: Path) -> list[Path]:
     return sorted(directory.glob(NAMES))
 
 
+def step_of(checkpoint: Path) -> int:
+    """Return the step of a checkpoint, intact or damaged."""
+    return int(checkpoint.name[-8:])
+
+
 def last_step(directory: Path) -> int:
     """Return the step of the newest checkpoint in `directory`, intact or damaged, or 0."""
-    return max((int(path.name[-8:]) for path in checkpoints(directory)), default=0)
+    return max(map(step_of, checkpoints(directory)), default=0)
 
 
-def forget_old(directory: Path, keep: int) -> None:
-    """Keep the last `keep` scheduled checkpoints, and as many up to the best one; delete others."""
+def forget_old(directory: Path, config: TrainingConfig) -> None:
+    """Keep the last scheduled checkpoints, as many up to the best one, and, to resume, the newest.
+
+    Once training is over, those that are not scheduled go too, so that no clock decides what stays.
+    """
     for left in [*directory.glob(NAMES + DRAFT), *directory.glob(NAMES + DELETED)]:
         files.delete(left)
-    existing = checkpoints(directory)
-    if not existing or not (newest := read_progress(existing[-1])).scheduled:
+    if not (existing := checkpoints(directory)):
         return
     open_directory(existing[-1])
-    scheduled = []
-    for path in existing:
-        with suppress(DamagedError):
-            if not read_progress(path).scheduled:
-                continue
-        scheduled.append(path)
+    newest, keep = read_progress(existing[-1]), config.keep_checkpoints
+    to_resume = [] if is_over(config, newest) else existing[-N_WITH_MOMENTS:]
+    scheduled = [path for path in existing if config.is_scheduled(step_of(path))]
     kept = scheduled[-keep:]
     if newest.best is not None:
-        best = _name(newest.best.step)
-        kept += [path for path in scheduled if path.name <= best][-keep:]
-    for path in set(existing) - set(kept):
+        best = newest.best.step
+        kept += [path for path in scheduled if step_of(path) <= best][-keep:]
+    for path in {*existing} - {*kept, *to_resume}:
         files.discard(path, path.with_suffix(DELETED))
-    for path in set(kept) - set(scheduled[-N_WITH_MOMENTS:]):
+    for path in {*kept} - {*scheduled[-N_WITH_MOMENTS:], *to_resume}:
         if (path / OPTIMIZER).exists():
             with suppress(DamagedError):
                 withdraw(path, OPTIMIZER)
@@ -219,9 +226,9 @@ def forget_old(directory: Path, keep: int) -> None:
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
     """Return the maximum size of the checkpoints: those kept, plus the one being written."""
     # With early stopping, these are the last ones, and those up to the best one.
-    n_kept = training.keep_checkpoints * (2 if training.patience else 1)
-    n_most = min(n_kept + 1, math.ceil(training.max_steps / training.checkpoint_every_steps))
-    n_moments = len(MOMENTS) * min(n_most, N_WITH_MOMENTS + 1)
+    n_scheduled = training.keep_checkpoints * (2 if training.patience else 1)
+    n_most = min(n_scheduled + N_WITH_MOMENTS + 1, training.max_steps)
+    n_moments = len(MOMENTS) * min(2 * N_WITH_MOMENTS + 1, n_most)
     return (n_most + n_moments) * 4 * n_parameters  # float32
 
 

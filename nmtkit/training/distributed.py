@@ -1,8 +1,9 @@
 """Data-parallel training: the group of processes, their gradient sums, and how they end together.
 
 Each process computes some micro-batches of an update, and the gradients are summed: the number of
-processes changes an update only by rounding. `launch.py` or torchrun starts them, and tells them of
-one another in environment variables and in a store.
+processes changes an update by rounding, and dropout by other masks where it changes the
+micro-batches. `launch.py` or torchrun starts them, and tells them of one another in environment
+variables and in a store.
 """
 
 import os
@@ -78,14 +79,13 @@ class Group:
             for parameter in model.parameters():
                 dist.broadcast(parameter.detach(), 0)
 
-    def check_same(self, what: str, value: int) -> None:
-        """Wait for all processes, and raise a UserError unless they have the same `value`."""
+    def check_same(self, what: str, value: int, same: str) -> None:
+        """Wait for all processes; if they differ in `value`, raise a UserError: use the `same`."""
         values = self.gather(value)
         if {*values} != {value}:
             seen = ", ".join(f"{each:.0f}" for each in values)
             raise UserError(
-                f"the processes differ in {what} ({seen}); use the same --runs-dir, on a shared "
-                "disk, on all machines"
+                f"the processes differ in {what} ({seen}); use the same {same} on all machines"
             )
 
 

@@ -1,8 +1,9 @@
 """The training loop (section 5), from the last checkpoint to the last step."""
 
 import math
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ from nmtkit.recipe import TrainingConfig
 from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot
+from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot, is_over
 from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
 
+SAVE_EVERY_S = 600.0  # or more often: a kill loses no more work; as in the paper (section 6.1)
+SAVE, END = 1, 2  # what a process asks for; only the first one asks to save
 MAX_SKIPPED = 5  # steps in a row without a finite loss and gradient end a run; one may be the data
 
 Evaluate = Callable[[Transformer], dict[str, Any]]  # returns the `dev_...` of `Metrics`
@@ -43,18 +46,27 @@ def train(
     config, group = trainer.config, trainer.group
     progress = _resume(trainer, directory, aside, say)
     n_left = 0 if is_over(config, progress) else config.max_steps - progress.step
+    saved_at = time.monotonic()
+
+    def is_due(step: int) -> bool:
+        return config.is_scheduled(step) or config.is_evaluated(step)
+
+    def ask() -> int:
+        is_time = group.is_first and time.monotonic() - saved_at >= SAVE_EVERY_S
+        return END * should_stop() + SAVE * is_time
+
     with (
-        continue_metrics(directory / METRICS, progress.step, group, say) as metrics_file,
+        continue_metrics(directory / METRICS, progress.step, group.is_first, say) as metrics_file,
         ThreadPoolExecutor(1, thread_name_prefix="publish") as background,
     ):
-        publishing: Future[None] = Future()  # of the last checkpoint
-        publishing.set_result(None)
-        trainer.rehearse(n_left, progress)
-        for work in trainer.coming(n_left, progress):
-            metrics = trainer.step(work)
+        publishing = background.submit(lambda: None)  # of the last checkpoint
+        trainer.rehearse(n_left, progress, say)
+        coming = trainer.coming(n_left, progress)
+        for work, measured, asked in trainer.steps(coming, is_due, ask):
+            metrics = measured
             if publishing.done():
                 publishing.result()
-            if group.is_first and _is_due(config.dev_every_steps, metrics.step, config.max_steps):
+            if group.is_first and config.is_evaluated(metrics.step):
                 try:
                     metrics = replace(metrics, **_evaluated(trainer, dev_pairs, evaluate))
                 except DivergedError:
@@ -62,35 +74,27 @@ def train(
                     raise _diverged(f"evaluation after step {metrics.step:,}", directory) from None
             metrics_file.write(metrics.line())
             report(metrics)
-            is_due = _is_due(config.checkpoint_every_steps, metrics.step, config.max_steps)
-            progress = _advanced(trainer, progress, work, metrics, is_due=is_due)
+            progress = _advanced(trainer, progress, work, metrics)
             is_last = progress.step == config.max_steps
             if progress.skipped_in_a_row >= (1 if is_last else MAX_SKIPPED):
                 publishing.result()
                 group.wait()  # all processes are here, and say the same of the checkpoints
                 raise _diverged(f"loss or gradient up to step {progress.step:,}", directory)
-            stopping = group.any(should_stop())
-            if group.is_first and (is_due or stopping):
+            if asked is None:
+                continue
+            if group.is_first and (asked or config.is_scheduled(progress.step)):
                 publishing.result()
                 weights = [each.detach() for each in trainer.model.parameters()]
                 if not torch.nn.utils.get_total_norm(weights).isfinite():
                     raise _diverged(f"weights after step {progress.step:,}", directory)
-                if progress.scheduled or stopping:
-                    snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
-                    keep = config.keep_checkpoints
-                    publishing = background.submit(_publish, snapshot, directory, origin, keep)
-            if stopping or is_over(config, progress):
+                snapshot = Snapshot.of(trainer.model, trainer.optimizer, progress)
+                publishing = background.submit(_publish, snapshot, directory, origin, config)
+                saved_at = time.monotonic()
+            if asked >= END or is_over(config, progress):
                 break
         publishing.result()
     group.wait()  # until the first process has published the last checkpoint
     return progress
-
-
-def is_over(config: TrainingConfig, progress: Progress) -> bool:
-    """Return whether training has done its last step, or has run out of patience."""
-    if config.patience and progress.best and progress.best.n_worse >= config.patience:
-        return True
-    return progress.step == config.max_steps
 
 
 def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str], None]) -> Progress:
@@ -103,19 +107,16 @@ def _resume(trainer: Trainer, directory: Path, aside: Path, say: Callable[[str],
     progress = checkpoint.BEGINNING
     if existing := checkpoint.checkpoints(directory):
         progress = checkpoint.load_checkpoint(existing[-1], trainer.model, trainer.optimizer)
-    group.check_same("the last checkpoint that they find", progress.step)
+    disk = "--runs-dir, on a shared disk,"
+    group.check_same("the last checkpoint that they find", progress.step, disk)
     group.copy_first(trainer.model)
     if group.is_first:
         if progress.step:
             say(f"train: resuming after step {progress.step:,} of {max_steps:,}")
         # A kill may have come before this was done.
-        checkpoint.forget_old(directory, trainer.config.keep_checkpoints)
+        checkpoint.forget_old(directory, trainer.config)
         (directory / DIVERGED).unlink(missing_ok=True)
     return progress
-
-
-def _is_due(every: int, step: int, max_steps: int) -> bool:
-    return step == max_steps or (every > 0 and step % every == 0)
 
 
 def _evaluated(trainer: Trainer, dev_pairs: Pairs, evaluate: Evaluate) -> dict[str, Any]:
@@ -138,12 +139,9 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
     return perplexity_of(nll, int(pairs.tgt_lengths.sum()))
 
 
-def _advanced(
-    trainer: Trainer, progress: Progress, work: Work, metrics: Metrics, *, is_due: bool
-) -> Progress:
+def _advanced(trainer: Trainer, progress: Progress, work: Work, metrics: Metrics) -> Progress:
     best, config = progress.best, trainer.config
-    is_dev_due = config.patience and metrics.step % config.dev_every_steps == 0
-    if is_dev_due and not metrics.skipped:  # the best step must have a checkpoint
+    if config.patience and metrics.step % config.dev_every_steps == 0:
         perplexity = trainer.group.first(metrics.dev_perplexity or 0.0)
         if best is None or perplexity < best.perplexity:
             best = Best(step=metrics.step, perplexity=perplexity)
@@ -154,17 +152,16 @@ def _advanced(
         epoch=work.update.epoch,
         index=work.update.index + 1,
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
-        scheduled=is_due and not metrics.skipped,
         skipped=progress.skipped + metrics.skipped,
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
         best=best,
     )
 
 
-def _publish(snapshot: Snapshot, directory: Path, origin: Origin | None, keep: int) -> None:
+def _publish(new: Snapshot, directory: Path, origin: Origin | None, config: TrainingConfig) -> None:
     sync(directory / METRICS)  # it must not have fewer steps than a checkpoint
-    snapshot.publish(directory, origin)
-    checkpoint.forget_old(directory, keep)
+    new.publish(directory, origin)
+    checkpoint.forget_old(directory, config)
 
 
 def _diverged(what: str, directory: Path) -> DivergedError:

@@ -3,6 +3,7 @@
 Dimensions: T target tokens, D = d_model, V rows of the output matrix.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,8 @@ from torch.nn.functional import linear
 CHUNK_TOKENS = {"cpu": 512, "cuda": 32_768}
 FILLER = -1  # the target where there is none, because a row has a constant length
 
+Softmax = Callable[[Tensor, torch.dtype], Tensor] | None  # `softmax_`, compiled
+
 
 class Losses(NamedTuple):
     """Sums over the tokens of a batch, in nats."""
@@ -22,8 +25,19 @@ class Losses(NamedTuple):
     nll: Tensor  # () negative log-likelihood without smoothing, for perplexity; carries no gradient
 
 
+def softmax_(z: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn logits `z` (R, V) into probabilities in place; return log sum exp (R,) in `dtype`.
+
+    Compiled, this is two passes over `z` and no copy.
+    """
+    wide = z.to(dtype)
+    log_sum = wide.logsumexp(1)
+    z.copy_((wide - log_sum[:, None]).exp())
+    return log_sum
+
+
 def smoothed_cross_entropy(
-    hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float
+    hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float, softmax: Softmax = None
 ) -> Losses:
     """Sum the loss of `targets` (T,) under softmax(hidden (T, D) @ matrix (V, D)^T).
 
@@ -36,8 +50,8 @@ def smoothed_cross_entropy(
     """
     # Inside the function, gradients seem to be wanted also where autograd is off.
     wants_gradient = torch.is_grad_enabled()
-    losses = _ChunkedCrossEntropy.apply(hidden, matrix, targets, label_smoothing, wants_gradient)  # type: ignore[no-untyped-call]
-    return Losses(*losses)
+    how = label_smoothing, softmax, wants_gradient
+    return Losses(*_ChunkedCrossEntropy.apply(hidden, matrix, targets, *how))  # type: ignore[no-untyped-call]
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -55,6 +69,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         matrix: Tensor,
         targets: Tensor,
         eps: float,
+        softmax: Softmax,
         wants_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, chunk = len(matrix), CHUNK_TOKENS[hidden.device.type]
@@ -71,10 +86,13 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             h, y = hidden[some], targets[some, None].clamp_min(0)
             z = linear(h, weight)
             z_y = z.gather(1, y).squeeze(1)
-            z_max = z.amax(1)
-            p = torch.softmax(z, 1, out=z)
-            # The largest p is exp(z_max - log_sum), at least 1 / V: it can't underflow.
-            log_sum = z_max.to(matrix.dtype) - p.amax(1).to(matrix.dtype).log()
+            if softmax:
+                log_sum, p = softmax(z, matrix.dtype), z
+            else:
+                z_max = z.amax(1)
+                p = torch.softmax(z, 1, out=z)
+                # The largest p is exp(z_max - log_sum), at least 1 / V: it can't underflow.
+                log_sum = z_max.to(matrix.dtype) - p.amax(1).to(matrix.dtype).log()
             token_nll = (log_sum - z_y) * is_real[some]
             nll += token_nll.sum(dtype=torch.float64)
             smoothed += (token_nll + eps * (z_y - h @ mean_row)).sum(dtype=torch.float64)
@@ -97,7 +115,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: FunctionCtx, grad_smoothed: Tensor, _grad_nll: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None, None]:
         grad_hidden, grad_matrix = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = grad_smoothed.to(grad_matrix.dtype)
-        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), None, None, None
+        return grad_hidden.mul_(scale), grad_matrix.mul_(scale), None, None, None, None

@@ -7,14 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from pydantic import BaseModel, ConfigDict, NonNegativeFloat, PositiveInt, ValidationError
 
 from nmtkit.files import write_whole
-
-if TYPE_CHECKING:
-    from nmtkit.training.distributed import Group
 
 CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
@@ -98,9 +95,9 @@ def write_metrics(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def continue_metrics(path: Path, step: int, group: "Group", say: Callable[[str], None]) -> IO[str]:
+def continue_metrics(path: Path, step: int, is_first: bool, say: Callable[[str], None]) -> IO[str]:
     """Open the file to append, without lines after `step`; only the first process writes."""
-    if group.is_first:
+    if is_first:
         found = read_metrics(path)
         if found and not step:
             say(
@@ -108,5 +105,5 @@ def continue_metrics(path: Path, step: int, group: "Group", say: Callable[[str],
                 "checkpoint; training begins at the first step"
             )
         write_metrics(path, (line for line in found if line["step"] <= step))
-    place = path if group.is_first else Path(os.devnull)
+    place = path if is_first else Path(os.devnull)
     return place.open("a", encoding="utf-8", newline="\n", buffering=1)

@@ -17,9 +17,6 @@ from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.trainer import Trainer
 
-# How much larger a micro-batch is than a process's share of an update, so that all of it fits.
-SLACK = 1.05
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
 MAX_INT = 2**31 - 1
 
@@ -33,6 +30,7 @@ class Setup:
     group: Group
     acceleration: Acceleration
     max_tokens: int  # per side of a micro-batch
+    shared: bool  # whether each process gets as many micro-batches of an update
 
     def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
         """Return a trainer of a new model with `n_rows` rows of embeddings."""
@@ -41,7 +39,16 @@ class Setup:
             keep_freed_memory()
         torch.manual_seed(self.training.seed)
         model = Transformer(self.model, n_rows, self.acceleration.dtype).to(device)
-        return Trainer(model, pairs, self.training, self.group, self.acceleration, self.max_tokens)
+        how = self.acceleration, self.max_tokens, self.shared
+        return Trainer(model, pairs, self.training, self.group, *how)
+
+
+def agreed(how: Acceleration, group: Group) -> Acceleration:
+    """Return what every process of `group` can do; a CUDA graph, only a process that is alone."""
+    is_half = how.dtype == torch.bfloat16
+    flags = is_half, how.static, how.compiled, how.captured and group.size == 1
+    is_half, *techniques = (bool(group.least(each)) for each in flags)
+    return Acceleration(torch.bfloat16 if is_half else torch.float32, *techniques)
 
 
 @contextmanager
@@ -54,8 +61,8 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
             raise
         raise UserError(
             f"{device} has too little memory for this model and micro-batches of {max_tokens:,} "
-            f"tokens per side; use --max-tokens {max_tokens // 2}, which changes the result only "
-            "by rounding, or choose a smaller [model]"
+            f"tokens per side; use --max-tokens {max_tokens // 2}, which draws other dropout masks "
+            "and changes nothing else but rounding, or choose a smaller [model]"
         ) from None
 
 
@@ -78,23 +85,38 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def beginning(trainer: Trainer) -> Iterator[str]:
+def beginning(trainer: Trainer, accelerate: str) -> Iterator[str]:
     """Yield a sentence for each thing that the user should know as training begins."""
-    group, longest = trainer.group, trainer.model.config.max_positions
+    group, how = trainer.group, trainer.acceleration
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
-    yield (
-        f"{n_parameters:,} parameters on {of_several}{group.device.type}, "
-        f"{trainer.acceleration.precision}, {trainer.max_tokens:,} tokens a side of a micro-batch"
-    )
+    on = f"{n_parameters:,} parameters on {of_several}{group.device.type}, {how.precision}"
+    tokens = f"{trainer.max_tokens:,} tokens a side of a micro-batch"
+    of_gpu = _of_gpu(how, group, accelerate) if group.device.type == "cuda" else ()
+    yield "; ".join([f"{on}, {tokens}", *of_gpu])
+    longest = trainer.model.config.max_positions
     within = trainer.pairs.are_within(longest)
     if n_longer := int(np.count_nonzero(~within)):
         yield (
             f"leaves out {n_longer:,} of {len(within):,} pairs, which have a side of more than "
             f"[model] max_positions = {longest:,} tokens"
         )
-    if trainer.acceleration.static and not trainer.acceleration.compiled:
-        yield (
-            "note: layers are not compiled, which would be faster: a C compiler or the headers of "
-            "Python are missing; install them (packages such as gcc and python3-dev)"
-        )
+
+
+def _of_gpu(how: Acceleration, group: Group, accelerate: str) -> Iterator[str]:
+    """Yield what training uses of GPUs, what it does not, and why."""
+    n_here, name = torch.cuda.device_count(), torch.cuda.get_device_name(group.device)
+    of_all = f", {group.size} of {n_here} GPUs (--processes {n_here} would use all)"
+    yield name + (of_all if group.size < n_here else "")
+    if how.static:
+        missing = "no C compiler or headers of Python (packages such as gcc and python3-dev)"
+        yield "compiled" if how.compiled else f"not compiled: {missing}"
+        why = "several processes" if group.size > 1 else f"--accelerate {accelerate}"
+        yield "one CUDA graph" if how.captured else f"no CUDA graph: {why}"
+        return
+    why = "float32" if how.dtype == torch.float32 else "[model] d_k, d_v or attention_dropout"
+    if torch.are_deterministic_algorithms_enabled():
+        why = "--deterministic"
+    if accelerate == "none":
+        why = "--accelerate none"
+    yield f"attention in rectangles, not compiled, no CUDA graph: {why}"

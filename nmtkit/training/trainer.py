@@ -6,24 +6,32 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice, starmap
+from math import ceil
 from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from nmtkit.errors import is_out_of_memory
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Batch, Pairs, Update, micro_batches, pack, updates
+from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import BEGINNING, Progress
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.metrics import Metrics
 from nmtkit.training.schedule import learning_rate
 
+FIRST_OCTAVE = 16  # of constant shapes; updates of shorter sentences are few
+TILE = 128  # tokens of a sentence that attention on a GPU computes at a time
+LIKE = 0.45  # least mean of like lengths over the octave: a half on the longer side
 PROBED_UPDATES = 5_000  # bounds the planning; later updates are rarely much harder
 
+# Work, learning rate, and numbers on their way to the host, with what tells that they are there.
+Queued = tuple["Work", float, Tensor, torch.cuda.Event | None]
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -50,10 +58,14 @@ class Trainer:
         group: Group,
         acceleration: Acceleration,
         max_tokens: int,
+        shared: bool = False,
     ) -> None:
-        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch."""
-        self.model, self.pairs, self.config, self.group = accelerate(model), pairs, config, group
-        self.acceleration, self.max_tokens = acceleration, max_tokens
+        """Train `model`, as it is; `max_tokens` is the maximum per side of a micro-batch.
+
+        If `shared`, each process gets as many of an update, which then depend on their number.
+        """
+        self.model, self.pairs, self.config, self.group = model, pairs, config, group
+        self.shared = shared
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             betas=(config.adam_beta1, config.adam_beta2),
@@ -61,10 +73,18 @@ class Trainer:
             fused=True,
         )
         self._gradients = GradientSums(model, group)
-        self.backward = Backward(model, config.label_smoothing, acceleration)
-        longest = model.config.max_positions
-        shape = Capacity.of(max(max_tokens, longest), longest)
-        self._capacity = shape if acceleration.static else None
+        self.n_ahead = 0 if group.device.type == "cpu" else 1  # steps that are queued meanwhile
+        usable = pairs.are_within(model.config.max_positions) & (config.batches == "random")
+        self._mean_length = float(pairs.tgt_lengths[usable].mean()) if usable.any() else 0.0
+        self._compute_by(acceleration, max_tokens)
+
+    def _compute_by(self, acceleration: Acceleration, max_tokens: int) -> None:
+        """Compute gradients so from now on."""
+        if acceleration.compiled:
+            torch.compiler.reset()  # code for earlier shapes would count against its limit
+        self.acceleration, self.max_tokens = acceleration, max_tokens
+        accelerate(self.model, flash=acceleration.static)
+        self.backward = Backward(self.model, self.config.label_smoothing, acceleration)
 
     def updates(self, after: Progress = BEGINNING) -> Iterator[Update]:
         """Yield the updates that follow `after`, without end."""
@@ -79,19 +99,63 @@ class Trainer:
             index=after.index,
         )
 
-    def rehearse(self, n_steps: int, after: Progress = BEGINNING) -> None:
-        """Try the hardest micro-batch of the next `n_steps`: this shows if memory suffices."""
+    def rehearse(
+        self, n_steps: int, after: Progress = BEGINNING, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Try the hardest micro-batch of the next `n_steps`, and do with less where it fails.
+
+        Where memory is short on one device, all of the group halve their micro-batches, down to
+        single pairs. After another failure, all do without their last technique.
+
+        Raises:
+            RuntimeError: It fails on this device, with nothing left to do without.
+        """
+        asked, why = self._way, "another process"
+        while hardest := self._hardest(n_steps, after):
+            error = self._failure(hardest)
+            is_short = self.group.any(error is not None and is_out_of_memory(error))
+            if not self.group.any(error is not None):
+                break
+            how = self.acceleration if is_short else self.acceleration.simpler()
+            if how is None or (is_short and max(map(len, hardest.values())) == 1):
+                if error is not None:
+                    raise error
+                return  # another process says why it ends
+            if error is not None:
+                why = f"{type(error).__name__}: {error}".split("\n")[0]
+            del error  # and what its frames hold
+            self._compute_by(how, self.max_tokens // 2 if is_short else self.max_tokens)
+        if self._way != asked:
+            say(f"train: {asked} failed ({why}); goes on with {self._way}")
+
+    @property
+    def _way(self) -> str:
+        return f"{self.acceleration}, {self.max_tokens:,} tokens a side of a micro-batch"
+
+    def _hardest(self, n_steps: int, after: Progress) -> dict[Capacity | None, Ints]:
+        """Return the pairs of the hardest micro-batch of the next `n_steps`, of each capacity."""
         squares = np.maximum(self.pairs.src_lengths, self.pairs.tgt_lengths).astype(np.float64) ** 2
-        groups = (
-            group
-            for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES))
-            for group in micro_batches(self.pairs, update.pairs, self.max_tokens, self._capacity)
-        )
-        hardest = max(groups, key=lambda group: squares[group].sum(), default=None)  # of attention
-        if hardest is not None:
-            self.model.train()
-            batch = pack(self.pairs, hardest, self._capacity).to(self.group.device)
-            self.backward.add(batch, 0.0)
+        hardest: dict[Capacity | None, Ints] = {}
+        for update in islice(self.updates(after), min(n_steps, PROBED_UPDATES)):
+            groups, capacity = self._cut(update.pairs)
+            groups.append(hardest.get(capacity, groups[0]))
+            hardest[capacity] = max(groups, key=lambda group: squares[group].sum())  # of attention
+        return hardest
+
+    def _failure(self, hardest: dict[Capacity | None, Ints]) -> RuntimeError | MemoryError | None:
+        """Return how a pass over such micro-batches fails, if it does; random numbers stay."""
+        device = self.group.device
+        self.model.train()
+        # Adam's moments must fit too, and do not exist before its first step.
+        weights = () if self.optimizer.state else self.model.parameters()
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                _moments = [each.new_empty(2, *each.shape) for each in weights]
+                packed = (pack(self.pairs, group, which) for which, group in hardest.items())
+                self.backward.rehearse([batch.to(device) for batch in packed])
+        except (RuntimeError, MemoryError) as error:
+            return error
+        return None
 
     def coming(self, n_steps: int | None = None, after: Progress = BEGINNING) -> Iterator[Work]:
         """Yield the work of the next `n_steps` (None: without end), for a GPU packed ahead."""
@@ -101,10 +165,10 @@ class Trainer:
             return starmap(self.work_of, numbered)
         return ahead(numbered, lambda each: self.work_of(*each))
 
-    def work_of(self, step: int, update: Update, max_tokens: int | None = None) -> Work:
-        """Pack this process's share of `update`, in smaller micro-batches if asked to."""
-        pairs, capacity, group = self.pairs, self._capacity, self.group
-        groups = micro_batches(pairs, update.pairs, max_tokens or self.max_tokens, capacity)
+    def work_of(self, step: int, update: Update) -> Work:
+        """Pack this process's share of `update`."""
+        pairs, group = self.pairs, self.group
+        groups, capacity = self._cut(update.pairs)
         batches = [
             (micro_step, pack(pairs, groups[micro_step], capacity).to(group.device))
             for micro_step in range(group.rank, len(groups), group.size)
@@ -114,26 +178,86 @@ class Trainer:
         )
         return Work(step, update, src_tokens, tgt_tokens, batches)
 
+    def _cut(self, chosen: Ints) -> tuple[list[Ints], Capacity | None]:
+        """Return the micro-batches of an update, of all processes, and the capacity of each."""
+        capacity, factor = None, self.group.size if self.shared else 1
+        if self.acceleration.static:
+            sides = self.pairs.src_lengths, self.pairs.tgt_lengths
+            largest = self.model.config.max_positions
+            longest = max(int(lengths[chosen].max()) for lengths in sides)
+            octave = min(max(FIRST_OCTAVE, 1 << (longest - 1).bit_length()), largest)
+            whole = max(self.config.src_tokens_per_update, self.config.tgt_tokens_per_update)
+            mean_length = self._mean_length or LIKE * octave
+            n = ceil(whole / self.max_tokens)
+            share = whole / (n + -n % factor)
+            room = ceil(share + min(octave, 3 * mean_length))  # since no cut is that even
+            longest = max(octave, min(TILE, largest))
+            most = max(min(self.max_tokens, room), longest)
+            capacity = Capacity.of(most, longest, mean_length)
+        return micro_batches(self.pairs, chosen, self.max_tokens, capacity, factor), capacity
+
     def step(self, work: Work) -> Metrics:
-        """Do one step: the gradient of the update's loss per target token, then Adam."""
-        begin = time.perf_counter()
+        """Do one step, and wait for its end."""
+        return next(self.steps([work], is_due=lambda _: True))[1]
+
+    def steps(
+        self,
+        coming: Iterable[Work],
+        is_due: Callable[[int], bool],
+        ask: Callable[[], int] = lambda: 0,
+    ) -> Iterator[tuple[Work, Metrics, int | None]]:
+        """Do a step for each work; yield its metrics and the sum of what processes `ask` for.
+
+        A GPU never waits for the host, because the next step is queued before one is yielded. The
+        model is newer than the metrics then, and None in place of the sum says so. Only a step that
+        `is_due`, for all processes, or at which something is asked for, is waited for.
+        """
+        begin, queue, asked = time.perf_counter(), deque[Queued](), 0
+        for coming_work in coming:
+            queue.append(self._queued(coming_work, ask))
+            while len(queue) > self.n_ahead or (queue and (asked or is_due(coming_work.step))):
+                work, rate, numbers, arrival = queue.popleft()
+                if arrival is not None:
+                    arrival.synchronize()
+                loss, nll, asked_now, norm, is_bad = numbers.tolist()
+                end = time.perf_counter()
+                metrics = Metrics(
+                    work.step,
+                    work.update.epoch,
+                    loss / work.tgt_tokens,
+                    nll / work.tgt_tokens,
+                    norm,
+                    bool(is_bad),
+                    rate,
+                    work.src_tokens,
+                    work.tgt_tokens,
+                    end - begin,
+                )
+                asked = max(asked, int(asked_now))
+                yield work, metrics, None if queue else asked
+                if not queue:  # what was done in between is no part of a step
+                    end, asked = time.perf_counter(), 0
+                begin = end
+
+    def _queued(self, work: Work, ask: Callable[[], int]) -> Queued:
+        """Queue a step: the gradient of the update's loss per target token, then Adam."""
         rate = learning_rate(
             work.step,
             d_model=self.model.config.d_model,
             warmup_steps=self.config.warmup_steps,
             scale=self.config.learning_rate_scale,
         )
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = rate
+        self.optimizer.param_groups[0]["lr"] = rate
         self.model.train()
         self._gradients.clear()
-        # (2,): the smoothed loss and the negative log-likelihood, sums over tokens
-        sums = torch.zeros(2, dtype=torch.float64, device=self.group.device)
+        # (3,): smoothed loss and negative log-likelihood, sums over tokens; what is asked for
+        sums = torch.zeros(3, dtype=torch.float64, device=self.group.device)
         for micro_step, batch in work.batches:
             # Dropout is a function of seed and step, so that resuming needs no random state.
             mixed = np.random.SeedSequence([self.config.seed, work.step, micro_step])
             torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]) % 2**63)
-            sums += self.backward.add(batch, 1 / work.tgt_tokens)
+            sums[:2] += self.backward.add(batch, 1 / work.tgt_tokens)
+        sums[2].fill_(ask())
         self._gradients.finish()
         self.group.sum_(sums)
         norm = self._gradients.norm()
@@ -142,19 +266,10 @@ class Trainer:
         is_bad = ~(norm.isfinite() & sums.isfinite().all())
         self.optimizer.found_inf = is_bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
-        loss, nll, gradient_norm, skipped = torch.stack([*sums, norm.double(), is_bad]).tolist()
-        return Metrics(
-            work.step,
-            work.update.epoch,
-            loss / work.tgt_tokens,
-            nll / work.tgt_tokens,
-            gradient_norm,
-            bool(skipped),
-            rate,
-            work.src_tokens,
-            work.tgt_tokens,
-            time.perf_counter() - begin,
-        )
+        numbers = torch.stack([*sums, norm.double(), is_bad]).to("cpu", non_blocking=True)
+        is_cuda = self.group.device.type == "cuda"
+        arrival = torch.cuda.current_stream(sums.device).record_event() if is_cuda else None
+        return work, rate, numbers, arrival
 
 
 def ahead(items: Iterable[Item], make: Callable[[Item], Made], n_ahead: int = 2) -> Iterator[Made]:

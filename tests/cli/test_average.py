@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from chains import tiny_chain
 from models import tiny
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from typer.testing import CliRunner
 
+from nmtkit import cli
+from nmtkit.cli.average import _tell_what_is_there as tell_what_is_there
 from nmtkit.cli.average import average
 from nmtkit.decoding.bundle import open_bundle, write_bundle
 from nmtkit.errors import UserError
@@ -23,6 +27,9 @@ from nmtkit.stages import average as stage
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import publish_directory
+from nmtkit.training import loop
+from nmtkit.training.batches import Update
+from nmtkit.training.trainer import Trainer, Work
 
 WEIGHTS = "model.safetensors"
 
@@ -213,6 +220,42 @@ def test_mean_of_checkpoints_and_a_bundle(copied: Chain, tmp_path: Path) -> None
     link = tmp_path / "link"
     link.symlink_to(first)
     assert_mean(mean_of([second, link], tmp_path / "linked"), [first, second])
+
+
+class Killed(BaseException):
+    """Not to be caught, as SIGKILL."""
+
+
+@pytest.mark.parametrize(("keep", "steps"), [(2, [4, 5]), (3, [4])])
+def test_what_a_training_has_saved_can_be_averaged_before_its_end(
+    copied: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int, steps: list[int]
+) -> None:
+    """What is scheduled, or else what is there to resume from."""
+
+    def work_of(self: Trainer, step: int, update: Update) -> Work:
+        if step == 6:
+            raise Killed
+        return genuine(self, step, update)
+
+    genuine = Trainer.work_of
+    monkeypatch.setattr(Trainer, "work_of", work_of)
+    monkeypatch.setattr(loop, "SAVE_EVERY_S", 0.0)
+    values = {"max_steps": 9, "checkpoint_every_steps": 4, "keep_checkpoints": keep}
+    update = {
+        "training": copied.recipe.training.model_copy(update=values),
+        "averaging": copied.recipe.averaging.model_copy(update={"n_checkpoints": 2}),
+    }
+    chain = Chain(copied.recipe.model_copy(update=update), copied.machine, "test")
+    with pytest.raises(Killed):
+        train.run(chain)
+    with pytest.raises(UserError, match="was stopped at step") as told:
+        tell_what_is_there(chain)
+    typed = shlex.split(str(told.value).split("`")[1])
+    place = tmp_path / typed.pop()
+    ended = CliRunner().invoke(cli.app, [*typed[1:], str(place)])
+    assert ended.exit_code == 0, ended.output
+    folder = chain.store.draft_place("train", chain.fingerprint("train")) / "checkpoints"
+    assert_mean(place, [folder / f"step-{step:08d}" for step in steps])
 
 
 def sibling_of_checkpoint(bundle: Path, place: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from nmtkit.machine import Precision
 from nmtkit.stages import average, continuation, prepare, train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact
+from nmtkit.training import loop
+from nmtkit.training.batches import Update
 from nmtkit.training.checkpoint import share_checkpoint
-from nmtkit.training.metrics import Metrics
 from nmtkit.training.trainer import Trainer, Work
 
 CONTINUES = "train: continues "
@@ -118,18 +120,24 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def stopped(prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chain:
-    """A chain of 8 steps, killed in its sixth."""
-    step = Trainer.step
+def stopped(
+    prepared: Chain,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Chain:
+    """A chain of 8 steps, killed in its sixth, which may save after each."""
+    work_of = Trainer.work_of
 
-    def dying_step(self: Trainer, work: Work) -> Metrics:
-        if work.step == 6:
+    def dying_work(self: Trainer, step: int, update: Update) -> Work:
+        if step == 6:
             raise Killed
-        return step(self, work)
+        return work_of(self, step, update)
 
     chain = chain_of(prepared, tmp_path / "runs", 8)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", dying_step)
+        patch.setattr(Trainer, "work_of", dying_work)
+        patch.setattr(loop, "SAVE_EVERY_S", getattr(request, "param", math.inf))
         with pytest.raises(Killed):
             train.run(chain)
     return chain
@@ -139,15 +147,16 @@ def draft_of(chain: Chain) -> Path:
     return chain.store.draft_place("train", chain.fingerprint("train"))
 
 
+@pytest.mark.parametrize(("stopped", "last"), [(math.inf, 4), (0.0, 5)], indirect=["stopped"])
 def test_training_that_was_stopped_is_continued(
-    stopped: Chain, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stopped: Chain, last: int, prepared: Chain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(draft_of(stopped))
     longer = chain_of(prepared, tmp_path / "runs", 10)
     train.run(longer)
     said = capsys.readouterr().err
     assert f"{CONTINUES}{draft_of(stopped)}, the same with max_steps = 8\n" in said
-    assert "train: resuming after step 4 of 10\n" in said
+    assert f"train: resuming after step {last} of 10\n" in said
     assert contents(draft_of(stopped)) == before
     assert_same(longer, chain_of(prepared, tmp_path / "undisturbed", 10))
     assert_same(stopped, chain_of(prepared, tmp_path / "undisturbed", 8))
@@ -177,11 +186,11 @@ def test_kill_between_shared_checkpoints_changes_nothing(
     longer = chain_of(prepared, tmp_path / "runs", 9)
     share, shared = share_checkpoint, list[Path]()
 
-    def dying_share(path: Path, directory: Path, *, scheduled: bool) -> None:
+    def dying_share(path: Path, directory: Path) -> None:
         if shared:
             raise Killed
         shared.append(path)
-        share(path, directory, scheduled=scheduled)
+        share(path, directory)
 
     with monkeypatch.context() as patch:
         patch.setattr(continuation, "share_checkpoint", dying_share)

@@ -5,20 +5,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from chains import tiny_chain
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from nmtkit import progress
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.machine import Precision
+from nmtkit.machine import Accelerate, Machine, Precision
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import prepare, train
 from nmtkit.stages.chain import Chain
-from nmtkit.stages.train import _prepare_draft
+from nmtkit.stages.train import _prepare_draft, _train
+from nmtkit.training import acceleration
 from nmtkit.training.checkpoint import checkpoints_bytes
+from nmtkit.training.distributed import Group
 
 
 def test_room_for_all_checkpoints_is_needed_but_for_those_that_are_there(
@@ -49,6 +52,36 @@ def test_a_tokenizer_of_bleu_that_is_not_installed_is_told_before_training(
     recipe = chain.recipe.model_copy(update={"corpus": corpus})
     with pytest.raises(UserError, match=r"sacrebleu\[ja\]"):
         train.run(Chain(recipe, chain.machine, "test"))
+
+
+def test_accelerate_is_the_most_that_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceleration, "has_flash_attention", lambda *_: True)
+    monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
+    recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cpu"))
+    found = []
+    for most in Accelerate:
+        chain = Chain(recipe, Machine(tmp_path, device="cpu", accelerate=most), "demo")
+        how = train.setup_of(chain, alone).acceleration
+        found.append((how.static, how.compiled, how.captured))
+    assert found == [(True, True, True), (True, True, False), (False, False, False)]
+
+
+def test_a_gpu_without_code_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the process that is to compute on it: a worker, here."""
+    for name, value in {
+        "is_bf16_supported": False,
+        "get_arch_list": ["sm_75", "sm_80"],
+        "get_device_capability": (7, 0),
+        "get_device_name": "Some GPU",
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value, **__: value)
+    chain, gpu = Chain(load_recipe("demo"), Machine(tmp_path), "demo"), torch.device("cuda", 0)
+    with pytest.raises(UserError, match=r"^torch .* has no code for Some GPU, .*/whl/cu126`"):
+        _train(chain, tmp_path, Group(0, 1, gpu))
 
 
 def said_by(stage: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

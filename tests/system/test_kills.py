@@ -17,6 +17,7 @@ from nmtkit.sources.download import obtain
 from nmtkit.stages import prepare
 from nmtkit.stages.code import present_code
 from nmtkit.store import versions
+from nmtkit.training import loop
 from system import kills
 from system.command import RECIPE, artifact, import_everything, run_command
 from system.conftest import write_texts
@@ -64,6 +65,7 @@ def stage(name: str, *options: str) -> Work:
             vars(module)["LINES_PER_CHUNK"] = LINES_PER_CHUNK
         vars(prepare)["CHUNKS_PER_PART"] = CHUNKS_PER_PART
         PART_LINES["cpu"] = 8
+        vars(loop)["SAVE_EVERY_S"] = 0.0
         run_command(name, RECIPE, *OVERRIDES, *options)
 
     return work

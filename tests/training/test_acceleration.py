@@ -2,8 +2,9 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import torch
 from graphs import RecordedGraph, attend, record_graphs
 from hypothesis import given
 from hypothesis import strategies as st
-from test_loop import CPU, config_of, corpus, losses, model_of, run
-from torch import Tensor, nn
+from test_loop import ALONE, CPU, config_of, corpus, losses, model_of, run
+from torch import Tensor
 from torch._dynamo.utils import counters
 
 from nmtkit.decoding.torch_engine import TorchEngine
@@ -26,10 +27,12 @@ from nmtkit.recipe import DecodingConfig
 from nmtkit.symbols import BOS_ID, EOS_ID
 from nmtkit.training import acceleration
 from nmtkit.training.acceleration import Acceleration, Backward
-from nmtkit.training.batches import Pairs, micro_batches, pack, updates
+from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
 from nmtkit.training.distributed import GradientSums, Group
 from nmtkit.training.loop import perplexity
 from nmtkit.training.loss import CHUNK_TOKENS, FILLER
+from nmtkit.training.setup import agreed
+from nmtkit.training.trainer import Trainer
 
 # Torch's compiler warns of itself, and fails where a filter turns warnings into errors.
 pytestmark = [
@@ -37,6 +40,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),
 ]
 MAX_TOKENS, LONGEST = 120, 9
+CAPACITY = Capacity.of(MAX_TOKENS, LONGEST, 15.0)  # for fewer sentences than an update has
+CAPTURED = Acceleration(static=True, captured=True)
 CUDA = torch.device("cuda")
 
 
@@ -57,9 +62,9 @@ def recorded_graphs(monkeypatch: pytest.MonkeyPatch, fused_kernel: None) -> list
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the compiler trace and differentiate as ever, but write no code: that takes long."""
-    genuine: Callable[..., None] = nn.Module.compile
+    genuine: Callable[..., Any] = torch.compile
     monkeypatch.setattr(
-        nn.Module, "compile", lambda self, **how: genuine(self, backend="aot_eager", **how)
+        torch, "compile", lambda what, **how: genuine(what, backend="aot_eager", **how)
     )
     counters.clear()
     yield
@@ -69,7 +74,7 @@ def without_code(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, list[Tensor]]:
     """The sums of an update's losses, and its gradients."""
     backward = Backward(model, 0.1, acceleration)
-    capacity = Capacity.of(MAX_TOKENS, LONGEST) if acceleration.static else None
+    capacity = CAPACITY if acceleration.static else None
     device = model.output_matrix.device
     group = Group(0, 1, device)
     sums = GradientSums(model, group)
@@ -82,6 +87,7 @@ def gradients(model: Transformer, acceleration: Acceleration) -> tuple[Tensor, l
         pack(corpus(), chosen, capacity).to(device)
         for chosen in micro_batches(corpus(), update.pairs, MAX_TOKENS, capacity)
     ]
+    backward.rehearse(batches[:1])
     of_batches = [backward.add(batch, scale).cpu() for batch in batches]
     found = [parameter.grad for parameter in model.parameters()]
     return torch.stack(of_batches).sum(0), [each.cpu() for each in found if each is not None]
@@ -112,16 +118,15 @@ def layers_of(
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=13))
 def test_batches_of_one_capacity_have_one_shape(lengths: list[tuple[int, int]]) -> None:
-    capacity = Capacity.of(MAX_TOKENS, LONGEST)
     src, tgt = (list(side) for side in zip(*lengths, strict=True))
     offsets = [np.cumsum([0, *side]) for side in (src, tgt)]
     ids = np.arange(4, 4 + max(map(sum, (src, tgt))), dtype=np.uint16)
     pairs = Pairs(ids, offsets[0], ids, offsets[1])
     chosen = np.lexsort((src, tgt))
-    plain, filled = pack(pairs, chosen), pack(pairs, chosen, capacity)
+    plain, filled = pack(pairs, chosen), pack(pairs, chosen, CAPACITY)
     assert [tuple(each.shape) for each in filled.tensors] == [
-        *3 * [(capacity.n_tokens,)],
-        *2 * [(capacity.n_sentences + 1,), (capacity.n_tokens,)],
+        *3 * [(CAPACITY.n_tokens,)],
+        *2 * [(CAPACITY.n_sentences + 1,), (CAPACITY.n_tokens,)],
     ]
     for row, real in ((filled.src, plain.src), (filled.tgt_in, plain.tgt_in)):
         assert torch.equal(row[: len(real)], real)
@@ -130,9 +135,9 @@ def test_batches_of_one_capacity_have_one_shape(lengths: list[tuple[int, int]]) 
     assert (filled.tgt_out[sum(tgt) :] == FILLER).all()
     for layout, side in ((filled.src_layout, src), (filled.tgt_layout, tgt)):
         assert layout.lengths[: len(side)].tolist() == [side[i] for i in chosen]
-        fillers = layout.lengths[len(side) :][: capacity.n_fillers]
+        fillers = layout.lengths[len(side) :][: CAPACITY.n_fillers]
         assert 1 <= fillers.min() <= fillers.max() <= layout.max_seqlen == LONGEST
-        assert (layout.lengths[len(side) + capacity.n_fillers :] == 0).all()
+        assert (layout.lengths[len(side) + CAPACITY.n_fillers :] == 0).all()
         assert (layout.positions < LONGEST).all()
 
 
@@ -164,7 +169,7 @@ def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.Monkey
     with pytest.raises(RuntimeError, match="meta"):
         torch.ones((), device=meta).item()
     backward = Backward(model, 0.1, Acceleration(torch.bfloat16, static=True))
-    batch = pack(corpus(), np.arange(3), Capacity.of(MAX_TOKENS, LONGEST)).to(meta)
+    batch = pack(corpus(), np.arange(3), CAPACITY).to(meta)
     assert backward.add(batch, 0.1).device == meta
     for parameter in model.parameters():
         assert parameter.grad is not None
@@ -172,9 +177,10 @@ def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("fused_kernel", "without_code")
-def test_compiled_layers_are_two_graphs_whatever_the_number_of_layers() -> None:
+def test_what_is_compiled_is_four_graphs_whatever_the_number_of_layers() -> None:
+    """Those of an embedding, an encoder layer, a decoder layer, and the softmax of the loss."""
     assert_same_gradients(Acceleration(static=True, compiled=True), n_layers=3)
-    assert counters["stats"]["unique_graphs"] == 2
+    assert counters["stats"]["unique_graphs"] == 4
     assert not counters["graph_break"]
 
 
@@ -188,13 +194,19 @@ def test_compiled_code_changes_gradients_by_rounding_alone() -> None:
 # One graph
 
 
-def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
-    """Also in the first replay, before which the graph was captured."""
+def rehearsed(device: torch.device, how: Acceleration) -> tuple[Backward, Batch]:
+    """With dropout, and what it has rehearsed."""
     config = layers_of(1, d_model=64).config.model_copy(update={"dropout": 0.3})
     model = accelerate(Transformer(config, 23, how.dtype).to(device))
     GradientSums(model, Group(0, 1, device)).clear()
-    backward = Backward(model, 0.1, how)
-    batch = pack(corpus(), np.arange(10), Capacity.of(MAX_TOKENS, LONGEST)).to(device)
+    backward, batch = Backward(model, 0.1, how), pack(corpus(), np.arange(10), CAPACITY).to(device)
+    backward.rehearse([batch])
+    assert not any(each.grad.any() for each in model.parameters() if each.grad is not None)
+    return backward, batch
+
+
+def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
+    backward, batch = rehearsed(device, how)
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
@@ -205,13 +217,53 @@ def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> 
 
 
 def test_dropout_in_a_graph_follows_the_seed(recorded_graphs: list[RecordedGraph]) -> None:
-    assert_dropout_follows_the_seed(CPU, Acceleration(static=True, captured=True))
-    assert [graph.n_replays for graph in recorded_graphs] == [4]
+    assert_dropout_follows_the_seed(CPU, CAPTURED)
+    assert [graph.n_replays for graph in recorded_graphs] == [1 + 4]  # one is compared
 
 
 def test_a_graph_changes_no_gradient(recorded_graphs: list[RecordedGraph]) -> None:
-    assert_same_gradients(Acceleration(static=True, captured=True), n_layers=2)
-    assert [graph.n_replays for graph in recorded_graphs] == [2]  # one for each row
+    assert_same_gradients(CAPTURED, n_layers=2)
+    assert [graph.n_replays for graph in recorded_graphs] == [1 + 2]  # one for each row
+
+
+def test_each_capacity_has_a_graph(recorded_graphs: list[RecordedGraph]) -> None:
+    """One that was not rehearsed has none, and is computed all the same."""
+    capacities = [Capacity.of(MAX_TOKENS, LONGEST, mean_length) for mean_length in (6.0, 5.0, 4.0)]
+    batches = [pack(corpus(), np.arange(i, i + 8), each) for i, each in enumerate(capacities)]
+    expected, actual = layers_of(2), layers_of(2)
+    plain, backward = (
+        Backward(model, 0.1, how) for model, how in ((expected, Acceleration()), (actual, CAPTURED))
+    )
+    backward.rehearse(batches[:2])
+    for batch in batches:
+        sums = [each.add(batch, 0.1) for each in (plain, backward)]
+        torch.testing.assert_close(*sums, rtol=1e-6, atol=0.0)
+    for theirs, mine in zip(expected.parameters(), actual.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0.0, atol=1e-6)
+    first, second = recorded_graphs
+    assert first.n_replays == second.n_replays == 1 + 1
+    assert second.captured_in == (first.pool(), first.captured_in[1])  # one pool and stream
+
+
+@pytest.mark.usefixtures("recorded_graphs")
+@pytest.mark.parametrize("what", ["dropout", "gradient", "loss"])
+def test_graphs_that_differ_from_what_they_were_captured_from_are_refused(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = RecordedGraph.replay
+
+    def spoilt(graph: RecordedGraph) -> None:
+        if what == "dropout":
+            torch.manual_seed(99)
+        genuine(graph)
+        if what == "gradient":
+            genuine(graph)
+        if what == "loss":
+            graph.results[-1].mul_(1.01)
+
+    monkeypatch.setattr(RecordedGraph, "replay", spoilt)
+    with pytest.raises(RuntimeError, match="gradients are"):
+        rehearsed(CPU, CAPTURED)
 
 
 def assert_an_evaluation_moves_nothing(device: torch.device) -> None:
@@ -270,6 +322,8 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
 
     everything = Acceleration(half, static=True, compiled=True, captured=True)
     assert of(CUDA, half) == everything
+    assert of(CUDA, half, most="compile") == replace(everything, captured=False)
+    assert of(CUDA, half, most="none") == Acceleration(half)
     assert of(CUDA, half, deterministic=True) == Acceleration(half)
     assert of(CUDA, half, config=config.model_copy(update={"d_v": 16})) == Acceleration(half)
     dropout = config.model_copy(update={"attention_dropout": 0.1})
@@ -279,6 +333,86 @@ def test_a_gpu_takes_all_that_its_model_allows(monkeypatch: pytest.MonkeyPatch) 
     assert of(CUDA, torch.float32) == Acceleration()
     assert of(CPU, half) == Acceleration(half)
     assert str(everything) == "bfloat16, static, compiled, captured"
+    assert agreed(everything, ALONE) == everything
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(values.flip(0)))
+    assert agreed(everything, Group(0, 2, CUDA)) == replace(everything, captured=False)
+
+
+# What is done without, because it fails
+
+
+def out_of_order(*_args: Any, **_how: Any) -> Any:
+    raise RuntimeError("out of order\nsomewhere in C++")
+
+
+def trainer_of(how: Acceleration, group: Group = ALONE, max_tokens: int = MAX_TOKENS) -> Trainer:
+    return Trainer(layers_of(1), corpus(), config_of(), group, how, max_tokens)
+
+
+def assert_same_steps(ours: Trainer, theirs: Trainer) -> None:
+    for mine, other in zip(ours.coming(3), theirs.coming(3), strict=True):
+        assert ours.step(mine).loss == theirs.step(other).loss
+        assert len(mine.batches) == len(other.batches)
+
+
+def compile_out_of_order(layer: torch.nn.Module, **how: Any) -> None:
+    layer._compiled_call_impl = None if how["disable"] else out_of_order
+
+
+@pytest.mark.usefixtures("recorded_graphs", "without_code")
+@pytest.mark.parametrize(
+    ("place", "fault", "left"),
+    [
+        ("torch.cuda.graph", out_of_order, Acceleration(static=True, compiled=True)),
+        ("torch.nn.Module.compile", compile_out_of_order, Acceleration(static=True)),
+        ("torch.nn.attention.varlen.varlen_attn", out_of_order, Acceleration()),
+    ],
+)
+def test_a_technique_that_fails_is_left_out_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, place: str, fault: Callable[..., Any], left: Acceleration
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(place, fault)
+    ours = trainer_of(Acceleration(static=True, compiled=True, captured=True))
+    before = [torch.get_rng_state(), *(each.detach().clone() for each in ours.model.parameters())]
+    ours.rehearse(3, say=said.append)
+    assert ours.acceleration == left
+    (sentence,) = said
+    assert "out of order" in sentence
+    assert "\n" not in sentence
+    assert all(map(torch.equal, before, [torch.get_rng_state(), *ours.model.parameters()]))
+    assert_same_steps(ours, trainer_of(left))
+
+
+class Scripted(Group):
+    """A group of which another process answers `any` as the script says."""
+
+    script: ClassVar[list[bool]] = []
+
+    def any(self, flag: bool) -> bool:
+        return self.script.pop(0) or flag
+
+
+def test_what_fails_elsewhere_is_left_out_here_too(fused_kernel: None) -> None:
+    """For the memory, then for the kernel of another process: whether it is short, or fails."""
+    del fused_kernel
+    said: list[str] = []
+    ours = trainer_of(Acceleration(static=True), Scripted(0, 1, CPU))
+    Scripted.script = [True, True, False, True, False, False]
+    ours.rehearse(3, say=said.append)
+    assert (ours.acceleration, ours.max_tokens) == (Acceleration(), MAX_TOKENS // 2)
+    assert len(said) == 1
+    assert Scripted.script == []
+    assert_same_steps(ours, trainer_of(Acceleration(), max_tokens=MAX_TOKENS // 2))
+
+
+def test_a_failure_with_nothing_left_to_do_without_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = trainer_of(Acceleration())
+    monkeypatch.setattr(acceleration, "batch_losses", out_of_order)
+    with pytest.raises(RuntimeError, match=r"^out of order"):
+        ours.rehearse(3)
 
 
 # On a GPU
@@ -336,3 +470,21 @@ def test_training_on_a_gpu_has_the_curve_of_the_cpu(tmp_path: Path) -> None:
         run(directory, model, config, how=each, group=Group(0, 1, device))
         curves.append([line["loss"] for line in losses(directory)])
     np.testing.assert_allclose(curves[0], curves[1], rtol=5e-3)
+
+
+@pytest.mark.gpu
+def test_a_step_never_makes_the_host_wait_for_what_was_queued() -> None:
+    """But for the numbers of the step before, which an event tells of."""
+    how = Acceleration(torch.bfloat16, static=True, compiled=True, captured=True)
+    model, group = layers_of(1, how.dtype, CUDA), Group(0, 1, CUDA)
+    trainer = Trainer(model, corpus(), config_of(), group, how, 75)
+    steps = trainer.steps(trainer.coming(), is_due=lambda _: False)
+    for _ in range(3):  # compile and capture
+        next(steps)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = [next(steps) for _ in range(5)]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert [metrics.step for _, metrics, _ in found] == [4, 5, 6, 7, 8]
+    assert {asked for _, _, asked in found} == {None}

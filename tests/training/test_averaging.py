@@ -20,7 +20,7 @@ def checkpoint(folder: Path, step: int, fill: float | None = None) -> Path:
     optimizer.step()
     if fill is not None:
         model.weight.data.fill_(fill)
-    progress = Progress(step=step, epoch=0, index=step, tgt_tokens=step, scheduled=True)
+    progress = Progress(step=step, epoch=0, index=step, tgt_tokens=step)
     return Snapshot.of(model, optimizer, progress).publish(folder)
 
 

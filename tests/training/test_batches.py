@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
+from nmtkit.fast.packing import Capacity
 from nmtkit.symbols import BOS_ID
 from nmtkit.training.batches import (
     Ints,
@@ -147,15 +148,66 @@ def test_shuffle_sorts_by_splitmix64(seed: int, epoch: int, n: int) -> None:
     assert shuffled(n, seed=seed, epoch=epoch).tolist() == expected
 
 
-@given(some_lengths, st.integers(1, 30))
-def test_micro_batches_are_a_partition_within_the_limit(lengths: Lengths, most: int) -> None:
+def largest_side(pairs: Pairs, group: Ints) -> int:
+    return max(int(pairs.src_lengths[group].sum()), int(pairs.tgt_lengths[group].sum()))
+
+
+def greedily(lengths: list[tuple[int, int]], most: int) -> list[list[tuple[int, int]]]:
+    """Runs as long as the limit allows, pair by pair."""
+    runs: list[list[tuple[int, int]]] = []
+    for pair in lengths:
+        if not runs or any(sum(side) > most for side in zip(*runs[-1], pair, strict=True)):
+            runs.append([])
+        runs[-1].append(pair)
+    return runs
+
+
+@given(some_lengths, st.integers(1, 30), st.integers(1, 5), st.none() | st.integers(3, 8))
+def test_micro_batches_are_as_few_as_fit_and_a_multiple_and_the_largest_is_as_small_as_can_be(
+    lengths: Lengths, most: int, factor: int, n_sentences: int | None
+) -> None:
     pairs = pairs_of(lengths)
     chosen = np.arange(0, len(lengths), 2)
-    groups = micro_batches(pairs, chosen, most)
-    assert sorted(i for group in groups for i in group.tolist()) == chosen.tolist()
+    capacity = None
+    if n_sentences is not None:  # of a mean length of 50: none more than expected
+        capacity = Capacity(most + 9, n_sentences + 9, 9, 11)
+    groups = micro_batches(pairs, chosen, most, capacity, factor)
+    order = [i for group in groups for i in group.tolist()]
+    assert sorted(order) == chosen.tolist()
+    assert all(len(group) for group in groups)
+    if capacity is None:
+        assert order == sorted(order, key=lambda i: (lengths[i][1], lengths[i][0], i))
+        n = len(greedily([lengths[i] for i in order], most))
+        n += -n % factor
+        assert len(groups) <= n
+        largest = max(largest_side(pairs, group) for group in groups)
+        smaller = greedily([lengths[i] for i in order], largest - 1)
+        one = max(max(lengths[i]) for i in order)
+        assert len(smaller) > n or largest == one
+    else:
+        assert order == chosen.tolist()
+        assert max(map(len, groups)) <= capacity.most_sentences == n_sentences
     for group in groups:
-        longest_side = max(pairs.src_lengths[group].sum(), pairs.tgt_lengths[group].sum())
-        assert len(group) == 1 or longest_side <= most
+        assert len(group) == 1 or largest_side(pairs, group) <= most
+
+
+@pytest.mark.parametrize("like_lengths", [True, False])
+@pytest.mark.parametrize("n_processes", [1, 2, 4, 8, 16])
+def test_no_process_waits_for_another(n_processes: int, like_lengths: bool) -> None:
+    """Updates as those of WMT: a piece for each process, hardly one with more than its share."""
+    generator = np.random.default_rng(0)
+    sizes = generator.gamma(2.8, 1 / 2.8, (20_000, 1)) * generator.normal(1.0, 0.15, (20_000, 2))
+    lengths = (np.array((29, 31)) * sizes).round().astype(np.int64).clip(1, 256)
+    offsets = np.concatenate([np.zeros((1, 2), np.int64), lengths.cumsum(0)])
+    pairs = Pairs(np.zeros(1, np.uint16), offsets[:, 0], np.zeros(1, np.uint16), offsets[:, 1])
+    limits = {"max_length": 256, "src_tokens": 25_000, "tgt_tokens": 25_000}
+    source = updates(pairs, seed=1, like_lengths=like_lengths, **limits)
+    capacity = Capacity(30_000, 3_000, 120, 256)
+    for update in itertools.islice(source, 24):
+        groups = micro_batches(pairs, update.pairs, 25_000, capacity, n_processes)
+        assert len(groups) == n_processes
+        largest = max(largest_side(pairs, group) for group in groups)
+        assert largest <= 1.06 * largest_side(pairs, update.pairs) / n_processes
 
 
 def test_packed_batch_has_the_sentences_and_the_target_shifted() -> None:

@@ -16,6 +16,7 @@ from nmtkit.errors import UserError
 from nmtkit.files import DamagedError, sealed, write_json
 from nmtkit.model.description import Description
 from nmtkit.model.weights import WEIGHTS, load_weights
+from nmtkit.recipe import TrainingConfig
 from nmtkit.recipe_file import load_recipe
 from nmtkit.store import MANIFEST, open_directory, verify
 from nmtkit.tensors import load_tensors
@@ -23,6 +24,7 @@ from nmtkit.training.checkpoint import (
     MOMENTS,
     OPTIMIZER,
     PROGRESS,
+    Best,
     Origin,
     Progress,
     Snapshot,
@@ -60,12 +62,18 @@ def trained(width: int = 5, seed: int = 1) -> tuple[Tied, torch.optim.Adam]:
     return model, optimizer
 
 
-def progress_at(step: int, *, scheduled: bool = True) -> Progress:
-    return Progress(step=step, epoch=1, index=step + 3, tgt_tokens=50 * step, scheduled=scheduled)
+def progress_at(step: int, best: Best | None = None) -> Progress:
+    return Progress(step=step, epoch=1, index=step + 3, tgt_tokens=50 * step, best=best)
 
 
-def save(directory: Path, step: int, *, scheduled: bool = True) -> Path:
-    return Snapshot.of(*trained(), progress_at(step, scheduled=scheduled)).publish(directory)
+def save(directory: Path, step: int, best: Best | None = None) -> Path:
+    return Snapshot.of(*trained(), progress_at(step, best)).publish(directory)
+
+
+def keeping(keep: int, *, of: int, every: int = 1, **changes: Any) -> TrainingConfig:
+    """A training of so many steps."""
+    values = {"keep_checkpoints": keep, "max_steps": of, "checkpoint_every_steps": every}
+    return load_recipe("demo").training.model_copy(update={**values, **changes})
 
 
 def steps(directory: Path) -> list[int]:
@@ -94,14 +102,29 @@ def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> 
     assert other.second.weight is other.first.weight
 
 
-def test_unscheduled_checkpoint_goes_once_a_scheduled_one_is_newer(tmp_path: Path) -> None:
-    save(tmp_path, 2)
-    save(tmp_path, 3, scheduled=False)
-    forget_old(tmp_path, keep=1)
-    assert steps(tmp_path) == [2, 3]
-    save(tmp_path, 4)
-    forget_old(tmp_path, keep=2)
-    assert steps(tmp_path) == [2, 4]
+@pytest.mark.parametrize("patience", [None, 3])
+def test_scheduled_checkpoints_are_those_that_may_be_averaged(patience: int | None) -> None:
+    """And all that a longer training needs of a shorter one's steps are the shorter one's too."""
+    found: dict[int, set[int]] = {}
+    for n_steps in range(1, 30):
+        config = keeping(3, of=n_steps, every=4, patience=patience)
+        due = [step for step in range(1, n_steps + 1) if step % 4 == 0 or step == n_steps]
+        found[n_steps] = {step for step in range(1, n_steps + 1) if config.is_scheduled(step)}
+        assert found[n_steps] == {*(due if patience else due[-3:])}
+        for shorter in range(1, n_steps):
+            assert {step for step in found[n_steps] if step <= shorter} <= found[shorter]
+
+
+def test_the_newest_two_are_kept_to_resume_from_until_the_end(tmp_path: Path) -> None:
+    """Steps 3, 6 and 7 are scheduled, and each step is saved."""
+    config = keeping(3, of=7, every=3)
+    kept = {1: [1], 2: [1, 2], 3: [2, 3], 4: [3, 4], 5: [3, 4, 5], 6: [3, 5, 6], 7: [3, 6, 7]}
+    moments = {**kept, 7: [6, 7]}
+    for step in range(1, 8):
+        save(tmp_path, step)
+        forget_old(tmp_path, config)
+        assert steps(tmp_path) == kept[step]
+        assert with_moments(tmp_path) == moments[step]
 
 
 def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Path) -> None:
@@ -109,7 +132,7 @@ def test_nothing_is_deleted_while_the_newest_checkpoint_is_damaged(tmp_path: Pat
         save(tmp_path, step)
     (tmp_path / "step-00000003" / WEIGHTS).unlink()
     with pytest.raises(UserError, match=f"{WEIGHTS} is missing"):
-        forget_old(tmp_path, keep=1)
+        forget_old(tmp_path, keeping(1, of=3))
     assert steps(tmp_path) == [1, 2, 3]
 
 
@@ -118,13 +141,13 @@ def test_forgetting_is_not_hindered_by_a_damaged_checkpoint_nobody_needs(tmp_pat
         save(tmp_path, step)
     for step in (1, 3):
         (tmp_path / f"step-0000000{step}" / PROGRESS).write_bytes(b"x" * 132)
-    forget_old(tmp_path, keep=3)
+    forget_old(tmp_path, keeping(3, of=4))
     assert names(tmp_path) == ["step-00000002", "step-00000003", "step-00000004"]
 
 
 def test_kill_while_old_ones_and_moments_go_leaves_every_checkpoint_whole(tmp_path: Path) -> None:
     def forget(folder: Path) -> None:
-        forget_old(folder, keep=3)
+        forget_old(folder, keeping(3, of=4))
 
     for number in range(1, 100):
         folder = tmp_path / str(number)
@@ -152,7 +175,7 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
     before = {}
     for step in (1, 2, 3, 4, 5):
         before[step] = contents(save(tmp_path, step))
-        forget_old(tmp_path, keep=4)
+        forget_old(tmp_path, keeping(4, of=5))
     assert steps(tmp_path) == [2, 3, 4, 5]
     assert with_moments(tmp_path) == [4, 5]
     for step, path in zip((2, 3), checkpoints(tmp_path), strict=False):
@@ -168,24 +191,26 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
             load_checkpoint(path, *trained())
 
 
-def test_room_is_that_of_the_most_checkpoints_there_ever_are(tmp_path: Path) -> None:
-    """The model has 42 weights; each step is saved, and `keep` checkpoints stay."""
-    training = load_recipe("demo").training
-    for keep, n_steps in ((1, 3), (2, 3), (4, 7), (9, 3)):
-        changed = {"keep_checkpoints": keep, "max_steps": n_steps, "checkpoint_every_steps": 1}
-        most = 0
+@pytest.mark.parametrize("patience", [None, 9])
+def test_room_suffices_for_the_most_checkpoints_there_ever_are(
+    tmp_path: Path, patience: int | None
+) -> None:
+    """The model has 42 weights, and each step is saved; with patience, the fourth is the best."""
+    for keep, n_steps, every in ((1, 3, 1), (2, 3, 9), (4, 7, 1), (2, 16, 2), (9, 3, 1)):
+        config = keeping(keep, of=n_steps, every=every, patience=patience)
+        folder, most = tmp_path / f"{keep} {n_steps}", 0
         for step in range(1, n_steps + 1):
-            save(tmp_path / str(keep), step)
-            files = (tmp_path / str(keep)).rglob("*.safetensors")
+            best = Best(step=4, perplexity=2.0) if patience and step >= 4 else None
+            save(folder, step, best)
+            files = folder.rglob("*.safetensors")
             tensors = [tensor for file in files for tensor in load_tensors(file).values()]
             most = max(most, sum(tensor.nbytes for tensor in tensors))
-            forget_old(tmp_path / str(keep), keep)
-        planned = checkpoints_bytes(training.model_copy(update=changed), n_parameters=42)
-        assert planned == most
+            forget_old(folder, config)
+        planned = checkpoints_bytes(config, n_parameters=42)
+        assert most <= planned <= 2 * most
 
 
-@pytest.mark.parametrize("scheduled", [True, False])
-def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path, scheduled: bool) -> None:
+def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path) -> None:
     origin = Origin(
         model=Description(config=tiny(layer_norm_epsilon=1e-5), n_rows=5),
         text={"codes.bpe": "0" * 64},
@@ -193,12 +218,12 @@ def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path, scheduled
     )
     path = Snapshot.of(*trained(), progress_at(2)).publish(tmp_path / "a", origin)
     (tmp_path / "b").mkdir()
-    share_checkpoint(path, tmp_path / "b", scheduled=scheduled)
+    share_checkpoint(path, tmp_path / "b")
+    assert contents(tmp_path / "b" / path.name) == contents(path)
     for folder in ("a", "b"):
         found = open_directory(tmp_path / folder / path.name)
         assert read_origin(found) == origin
         assert found.manifest.depends_on["model"]["config"]["layer_norm_epsilon"] == 1e-5
-    assert read_progress(tmp_path / "b" / path.name).scheduled == scheduled
 
 
 # Damaged
@@ -259,7 +284,7 @@ def test_weights_without_moments_are_no_checkpoint_to_resume_from(tmp_path: Path
     directory = tmp_path / "checkpoints"
     for step in (1, 2, 3, 4):
         save(directory, step)
-    forget_old(directory, keep=4)
+    forget_old(directory, keeping(4, of=4))
     cut(directory / "step-00000004" / OPTIMIZER)
     set_damaged_aside(directory, tmp_path / "aside")
     assert steps(directory) == [1, 2, 3]
@@ -287,7 +312,7 @@ def rewrite(path: Path, manifest: dict[str, Any]) -> None:
     write_json(path / MANIFEST, sealed(manifest))
 
 
-GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "scheduled": True, "skipped": 0}
+GOOD = {"step": 2, "epoch": 1, "index": 5, "tgt_tokens": 100, "skipped": 0}
 INTEGER = "Input should be a valid integer"
 
 

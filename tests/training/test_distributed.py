@@ -10,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +24,28 @@ from test_loop import CPU, config_of, corpus, losses, model_of
 from nmtkit import cli
 from nmtkit.errors import AlreadyReported, UserError
 from nmtkit.fast.packing import Capacity
+from nmtkit.machine import Machine, Precision
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import TrainingConfig
+from nmtkit.recipe_file import load_recipe
+from nmtkit.stages import train as train_stage
+from nmtkit.stages.chain import Chain
 from nmtkit.training import acceleration, loop
 from nmtkit.training import trainer as trainer_module
 from nmtkit.training.batches import Batch, Ints, Pairs, Update, micro_batches, pack, updates
 from nmtkit.training.checkpoint import Best, checkpoints, read_progress
 from nmtkit.training.distributed import GradientSums, Group, join
 from nmtkit.training.launch import MAX_RESTARTS, launch
-from nmtkit.training.loss import Losses
+from nmtkit.training.loss import Losses, Softmax
 from nmtkit.training.metrics import METRICS, read_metrics
-from nmtkit.training.setup import enough_memory
+from nmtkit.training.setup import Setup, enough_memory
 from nmtkit.training.trainer import Trainer, Work
 
 SLOW = pytest.mark.slow
 PATIENCE_S = 300.0  # for what takes seconds on idle cores; far below the processes' own patience
-N_UPDATES = 50
+N_UPDATES = 100
 # A rate as in the paper: a higher one lets rounding grow.
-FIFTY = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
+COURSE = config_of(max_steps=N_UPDATES, warmup_steps=200, checkpoint_every_steps=20)
 FIVE_A_STEP = 35  # most tokens of a micro-batch, so that an update has about five of them
 ONE_A_STEP = 120
 
@@ -60,6 +64,24 @@ class Part:
     fault: str = ""  # the function of this file that spoils the second process
     lost: str = ""  # the second process is killed, once; the first is "stopped" before, or "fails"
     patience: int | None = None
+    save_every_s: float = loop.SAVE_EVERY_S
+    n_ahead: int | None = None
+    limits: Sequence[int] = ()  # of the processes, in place of `max_tokens`
+    are_given: bool = False  # by the users, or else by the memory of the devices
+    dtypes: Sequence[str] = ()  # that the processes would take alone
+
+    def setup(self, group: Group) -> Setup:
+        """What the stage makes of a recipe, with the limits of this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            given, limit = None, self.max_tokens
+            if self.limits:
+                limit = self.limits[group.rank]
+                given = limit if self.are_given else None
+            patch.setattr(train_stage, "tokens_that_fit", lambda *_: limit)
+            dtype = Precision(self.dtypes[group.rank] if self.dtypes else "float32")
+            machine = Machine(Path(self.directory), device="cpu", max_tokens=given, dtype=dtype)
+            chain = Chain(load_recipe("demo", []), machine, "demo")
+            return train_stage.setup_of(chain, group)
 
     def run(self, group: Group) -> None:
         """Train, as one process of `group`."""
@@ -69,14 +91,19 @@ class Part:
         if self.lost and group.rank == 1:
             self.die_once()
         asked = group.rank == group.size - 1  # a stop of one process is a stop of all
-        with enough_memory(CPU, self.max_tokens):
+        setup = self.setup(group)
+        model.src_embedding.dtype = model.tgt_embedding.dtype = setup.acceleration.dtype
+        with enough_memory(CPU, setup.max_tokens):
             test_loop.run(
                 Path(self.directory),
                 model,
-                FIFTY if self.patience is None else patient(self.patience),
-                max_tokens=self.max_tokens,
+                COURSE if self.patience is None else patient(self.patience),
+                max_tokens=setup.max_tokens,
                 stop_after=self.stop_after if asked else math.inf,
                 group=group,
+                save_every_s=self.save_every_s,
+                n_ahead=self.n_ahead,
+                how=setup.acceleration,
             )
 
     def die_once(self) -> None:
@@ -99,18 +126,33 @@ def patient(patience: int) -> TrainingConfig:
     values = iter((4.0, 3.0, 3.5, 3.6))
     loop.perplexity = lambda *_, **__: next(values)
     changes = {"patience": patience, "dev_every_steps": 10, "checkpoint_every_steps": 10}
-    return FIFTY.model_copy(update=changes)
+    return COURSE.model_copy(update=changes)
 
 
 def after_passes(n_passes: int, do: Callable[[], None]) -> None:
     passes, genuine = itertools.count(), acceleration.batch_losses
 
-    def count(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+    def count(
+        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
+    ) -> Losses:
         if next(passes) == n_passes:
             do()
-        return genuine(model, batch, label_smoothing)
+        return genuine(model, batch, label_smoothing, softmax)
 
     acceleration.batch_losses = count
+
+
+def narrow_memory() -> None:
+    genuine = acceleration.batch_losses
+
+    def losses(
+        model: Transformer, batch: Batch, label_smoothing: float, softmax: Softmax = None
+    ) -> Losses:
+        if max(len(batch.src), len(batch.tgt_out)) > FIVE_A_STEP:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return genuine(model, batch, label_smoothing, softmax)
+
+    acceleration.batch_losses = losses
 
 
 def raise_after(n_passes: int, error: Exception) -> None:
@@ -140,6 +182,7 @@ CUDA kernel errors might be asynchronously reported at some other API call."""
 
 FAULTS: dict[str, Callable[[Transformer], None]] = {
     "memory": lambda _: raise_after(20, torch.OutOfMemoryError("CUDA out of memory.")),
+    "narrow": lambda _: narrow_memory(),
     "disk": lambda _: raise_after(20, OSError(28, "No space left on device", "somewhere")),
     "nan": lambda model: test_loop.poison_gradients(model, range(10, 10_000), math.nan),
     "of all": lambda _: raise_in_collectives(torch.distributed.DistBackendError(DUPLICATE_GPU)),
@@ -270,6 +313,7 @@ def test_two_processes_end_early_together(tmp_path: Path) -> None:
     ("size", "max_tokens"),
     [
         (2, FIVE_A_STEP),
+        pytest.param(3, FIVE_A_STEP, marks=SLOW),
         pytest.param(4, FIVE_A_STEP, marks=SLOW),
         pytest.param(2, ONE_A_STEP, marks=SLOW, id="the second has no micro-batch"),
     ],
@@ -283,6 +327,28 @@ def test_processes_train_as_one_does(
     assert read_metrics(tmp_path / "together" / METRICS)[-1]["dev_sacrebleu"] == 12.5
 
 
+@pytest.mark.parametrize(
+    ("limits", "are_given"),
+    [([60, FIVE_A_STEP], False), pytest.param([90, FIVE_A_STEP, 50], True, marks=SLOW)],
+)
+def test_unequal_processes_train_as_one_does(
+    tmp_path: Path, alone: Path, limits: list[int], are_given: bool
+) -> None:
+    """They cut by the smallest limit, in the precision that all have."""
+    dtypes = ["bfloat16"] * (len(limits) - 1) + ["auto"]
+    part = Part(str(tmp_path / "unequal"), limits=limits, are_given=are_given, dtypes=dtypes)
+    assert_same_course(run_together(part, len(limits)), alone)
+    assert_order_is_as_promised(part, len(limits))
+
+
+def test_memory_that_is_short_on_one_process_halves_the_micro_batches_of_all(
+    tmp_path: Path, alone: Path
+) -> None:
+    part = Part(str(tmp_path / "narrow"), 4 * FIVE_A_STEP, fault="narrow")
+    assert_same_course(run_together(part, 2), alone)
+    assert_order_is_as_promised(replace(part, max_tokens=FIVE_A_STEP), 2)
+
+
 @SLOW
 def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Path) -> None:
     """Two processes, stopped; one, stopped; two to the end."""
@@ -292,6 +358,17 @@ def test_run_goes_on_with_another_number_of_processes(tmp_path: Path, alone: Pat
     run_alone(Part(directory, stop_after=14))
     assert len(losses(tmp_path / "changing")) == 31
     assert_same_course(run_together(Part(directory), 2), alone)
+
+
+@SLOW
+def test_processes_that_are_ahead_agree_when_they_end(tmp_path: Path, alone: Path) -> None:
+    """The first one asks all to save after each step, the second to end."""
+    for save_every_s in (0.0, math.inf):
+        part = Part(str(tmp_path / str(save_every_s)), n_ahead=1, save_every_s=save_every_s)
+        stopped = run_together(replace(part, stop_after=17), 2)
+        assert len(losses(stopped)) in (17, 18)
+        assert_same_course(run_together(part, 2), alone)
+        assert test_loop.steps_in(stopped) == test_loop.steps_in(alone)
 
 
 @SLOW
@@ -424,6 +501,25 @@ def test_gradients_of_several_processes_add_up(monkeypatch: pytest.MonkeyPatch) 
         torch.testing.assert_close(a.grad, 4 * b.grad, msg=name)
 
 
+def test_a_step_sends_its_gradients_and_three_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two processes that compute the same, and of which the other one asks for 2."""
+    sent: list[int] = []
+
+    def all_reduce(values: torch.Tensor) -> None:
+        sent.append(values.numel())
+        values *= 2
+        if len(values) == 3:
+            values[2] += 2
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    model, group = model_of(), Group(0, 2, CPU)
+    trainer = Trainer(model, corpus(), COURSE, group, acceleration.Acceleration(), ONE_A_STEP)
+    n_weights = sum(parameter.numel() for parameter in model.parameters())
+    for step, (_, metrics, asked) in enumerate(trainer.steps(trainer.coming(3), lambda _: True)):
+        assert sent == [n_weights, 3] * (step + 1)
+        assert (metrics.step, asked) == (step + 1, 2)
+
+
 def batches() -> Any:
     """The pairs of each micro-batch."""
     source = updates(corpus(), seed=3, max_length=9, src_tokens=120, tgt_tokens=120)
@@ -435,9 +531,32 @@ def test_processes_that_see_different_folders_are_refused(monkeypatch: pytest.Mo
         values += torch.tensor([0.0, 20.0])
 
     monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
-    with pytest.raises(UserError, match=r"the processes differ in steps \(40, 20\); use the same"):
-        Group(0, 2, CPU).check_same("steps", 40)
-    Group(0, 2, CPU).check_same("steps", 20)
+    with pytest.raises(
+        UserError, match=r"the processes differ in steps \(40, 20\); use the same s"
+    ):
+        Group(0, 2, CPU).check_same("steps", 40, "steps")
+    Group(0, 2, CPU).check_same("steps", 20, "steps")
+
+
+@pytest.mark.parametrize("overrides", [["training.seed=2"], ["training.patience=3"], []])
+def test_processes_that_would_make_different_artifacts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str]
+) -> None:
+    """Or the same one with other code."""
+    machine, sent = Machine(tmp_path, device="cpu"), list[torch.Tensor]()
+    theirs = Chain(load_recipe("demo", overrides), machine, "demo")
+    if not overrides:
+        theirs.code = {"train": {"training/": "0" * 16}}
+
+    def both_alike(values: torch.Tensor) -> None:
+        sent.append(values.clone())
+        values += values.flip(0)
+
+    monkeypatch.setattr("torch.distributed.all_reduce", both_alike)
+    train_stage.setup_of(theirs, Group(1, 2, CPU))
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda values: values.add_(sent.pop(0)))
+    with pytest.raises(UserError, match=r"differ in the (artifact|code) .* same recipe, --set and"):
+        train_stage.setup_of(Chain(load_recipe("demo", []), machine, "demo"), Group(0, 2, CPU))
 
 
 VARIABLES = {

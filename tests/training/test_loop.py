@@ -12,7 +12,8 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,10 @@ from nmtkit.tensors import save_tensors
 from nmtkit.training import loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.averaging import to_average
-from nmtkit.training.batches import Pairs, micro_batches, updates
-from nmtkit.training.checkpoint import Best, Progress, checkpoints, read_progress
+from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
+from nmtkit.training.checkpoint import Best, Progress, checkpoints, is_over, read_progress, step_of
 from nmtkit.training.distributed import Group
-from nmtkit.training.loop import MAX_SKIPPED, Evaluate, is_over, perplexity, train
+from nmtkit.training.loop import MAX_SKIPPED, Evaluate, perplexity, train
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.trainer import Trainer
@@ -84,7 +85,7 @@ def config_of(**changes: Any) -> TrainingConfig:
         "adam_epsilon": 1e-9,
         "label_smoothing": 0.1,
         "checkpoint_every_steps": 2,
-        "keep_checkpoints": 2,
+        "keep_checkpoints": 3,  # those of steps 2, 4 and 5
         "dev_every_steps": 0,
     }
     return TrainingConfig(**{**values, **changes})
@@ -103,26 +104,46 @@ def run(
     how: Acceleration = FLOAT32,
     evaluate: Evaluate = lambda _model: {"dev_sacrebleu": 12.5},
     say: Callable[[str], None] = lambda _sentence: None,
+    save_every_s: float = loop.SAVE_EVERY_S,
+    n_ahead: int | None = None,
 ) -> Progress:
-    """Train `model`; a stop is asked for once `stop_after` steps of this run are done."""
+    """Train `model`; a stop is asked for in step `stop_after` of this run."""
     asked = iter(range(1, config.max_steps + 1))
     trainer = Trainer(model, pairs or corpus(), config, group, how, max_tokens)
-    return train(
-        trainer,
-        corpus(20, seed=2),
-        directory,
-        aside=directory.with_suffix(".damaged"),
-        evaluate=evaluate,
-        report=report,
-        say=say,
-        should_stop=lambda: next(asked) >= stop_after,
-    )
+    if n_ahead is not None:
+        trainer.n_ahead = n_ahead
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "SAVE_EVERY_S", save_every_s)
+        return train(
+            trainer,
+            corpus(20, seed=2),
+            directory,
+            aside=directory.with_suffix(".damaged"),
+            evaluate=evaluate,
+            report=report,
+            say=say,
+            should_stop=lambda: next(asked) >= stop_after,
+        )
+
+
+class Killed(BaseException):
+    """Not to be caught, as SIGKILL."""
 
 
 def losses(directory: Path) -> list[dict[str, Any]]:
     """The metrics without what differs from run to run."""
     lines = read_metrics(directory / METRICS)
     return [{key: line[key] for key in line if key != "seconds"} for line in lines]
+
+
+def steps_in(directory: Path) -> list[int]:
+    return [step_of(path) for path in checkpoints(directory)]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """What is in the checkpoints."""
+    files = (file for path in checkpoints(directory) for file in path.iterdir())
+    return {str(file.relative_to(directory)): file.read_bytes() for file in files}
 
 
 def assert_same_bits(ours: Transformer, theirs: Transformer) -> None:
@@ -174,8 +195,78 @@ def test_stopped_and_resumed_run_ends_with_the_bits_of_an_undisturbed_one(
     model = model_of(dropout=0.2)
     stopped = run(tmp_path, model, config_of(), stop_after=stop_after)
     assert stopped.step == stop_after
-    assert stopped.scheduled == (stop_after % 2 == 0)
     undisturbed.compare_with_rest_of(tmp_path)
+
+
+@pytest.mark.parametrize("n_ahead", [0, 1])
+@pytest.mark.parametrize("save_every_s", [0.0, math.inf])
+def test_what_is_left_depends_on_no_clock(
+    tmp_path: Path, save_every_s: float, n_ahead: int
+) -> None:
+    """Also where a run was killed, with or without a checkpoint, and one stopped."""
+
+    def die(metrics: Metrics) -> None:
+        if metrics.step == 7:
+            raise Killed
+
+    whole, config = tmp_path / "whole", config_of(max_steps=15, checkpoint_every_steps=4)
+    run(whole, model_of(dropout=0.2), config)
+    assert steps_in(whole) == [8, 12, 15]
+    broken, go_on = tmp_path / "broken", partial(run, save_every_s=save_every_s, n_ahead=n_ahead)
+    with pytest.raises(Killed):
+        go_on(broken, model_of(dropout=0.2), config, report=die)
+    assert steps_in(broken) == ([5 - n_ahead, 6] if save_every_s == 0.0 else [])
+    stopped = go_on(broken, model_of(dropout=0.2), config, stop_after=4)
+    assert steps_in(broken)[-1] == stopped.step < 12
+    assert go_on(broken, model_of(dropout=0.2), config).step == 15
+    assert contents(broken) == contents(whole)
+    assert losses(broken) == losses(whole)
+
+
+def test_a_step_is_told_when_the_next_one_is_queued_unless_its_state_is_wanted() -> None:
+    """As on a GPU; then the model has the weights after the step, or after the next one."""
+    models = [model_of(dropout=0.2) for _ in range(3)]
+    at_once, ahead = (
+        Trainer(model, corpus(), config_of(), ALONE, FLOAT32, max_tokens=75) for model in models[:2]
+    )
+    ahead.n_ahead = 1
+    weights, told = [], []
+    for _, metrics, asked in at_once.steps(at_once.coming(8), is_due=lambda _: False):
+        assert asked == 0
+        weights.append([each.detach().clone() for each in models[0].parameters()])
+        told.append(metrics)
+    n_asked = itertools.count(1)
+    steps = ahead.steps(ahead.coming(8), lambda step: step in (3, 8), lambda: next(n_asked) == 5)
+    found = []
+    for (_, metrics, asked), same in zip(steps, told, strict=True):
+        assert replace(metrics, seconds=0.0) == replace(same, seconds=0.0)
+        found.append(asked)
+        newest = metrics.step - (asked is not None)
+        for mine, its in zip(models[1].parameters(), weights[newest], strict=True):
+            assert torch.equal(mine, its)
+    assert found == [None, None, 0, None, None, 1, None, 0]
+
+
+@pytest.mark.parametrize("n_ahead", [0, 1])
+def test_seconds_are_those_of_all_steps_and_of_nothing_else(tmp_path: Path, n_ahead: int) -> None:
+    """An evaluation is no part of them, nor is a checkpoint."""
+
+    def evaluate(_model: Transformer) -> dict[str, Any]:
+        time.sleep(1.0)
+        return {}
+
+    def slow_pack(*arguments: Any) -> Batch:
+        time.sleep(0.05)
+        return pack(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nmtkit.training.trainer.pack", slow_pack)
+        begin = time.perf_counter()
+        config = config_of(dev_every_steps=2)
+        run(tmp_path, model_of(), config, evaluate=evaluate, n_ahead=n_ahead)
+        wall = time.perf_counter() - begin
+    seconds = sum(line["seconds"] for line in read_metrics(tmp_path / METRICS))
+    assert 0.05 * N_STEPS < seconds < wall - 3.0
 
 
 @pytest.mark.parametrize("garbage", [b"{}\n", b"{[}\n", b"\xff\0\n", b"[" * 9_999 + b"\n"])
@@ -215,9 +306,7 @@ def test_steps_go_on_while_a_checkpoint_is_written_and_are_no_part_of_it(
     model = model_of(dropout=0.2)
     assert run(tmp_path, model, config_of(), report=report) == undisturbed.progress
     assert written == [0, 0, 1, 1, 2, 2]  # one after the other
-    for ours, theirs in zip(checkpoints(tmp_path), checkpoints(undisturbed.directory), strict=True):
-        for file in theirs.iterdir():
-            assert (ours / file.name).read_bytes() == file.read_bytes()
+    assert contents(tmp_path) == contents(undisturbed.directory)
 
 
 @pytest.mark.parametrize(("bad_step", "n_steps"), [(2, 3), (5, 5)])
@@ -273,7 +362,7 @@ def test_training_never_starts_anew_over_damaged_checkpoints(
         (path / "manifest.json").unlink()
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     with pytest.raises(
-        UserError, match=rf"^training cannot resume from any of the 2 checkpoints in {tmp_path}"
+        UserError, match=rf"^training cannot resume from any of the 3 checkpoints in {tmp_path}"
     ):
         run(tmp_path, model_of(), config_of())
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
@@ -327,18 +416,14 @@ def test_step_without_a_finite_gradient_changes_no_weight_and_no_moment(
     """A run whose third step is skipped has at each step the bits of what was before and after."""
     monkeypatch.setattr("nmtkit.training.checkpoint.N_WITH_MOMENTS", 4)
     config = config_of(max_steps=4, checkpoint_every_steps=1, keep_checkpoints=4)
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    for directory, stop_after in ((whole, math.inf), (stopped, 3)):
-        model = model_of(dropout=0.2)
-        poison_gradients(model, range(3, 4), value)
-        progress = run(directory, model, config, max_tokens=120, stop_after=stop_after)
-        assert progress.skipped == 1
-    assert [line["skipped"] for line in losses(whole)] == [False, False, True, False]
-    assert [line["learning_rate"] for line in losses(whole)] == [
+    model = model_of(dropout=0.2)
+    poison_gradients(model, range(3, 4), value)
+    assert run(tmp_path, model, config, max_tokens=120).skipped == 1
+    assert [line["skipped"] for line in losses(tmp_path)] == [False, False, True, False]
+    assert [line["learning_rate"] for line in losses(tmp_path)] == [
         learning_rate(step, d_model=16, warmup_steps=3) for step in range(1, 5)
     ]
-    assert [path.name[-1] for path in checkpoints(whole)] == ["1", "2", "4"]
-    (second, third), fourth = checkpoints(stopped)[1:], checkpoints(whole)[-1]
+    _, second, third, fourth = checkpoints(tmp_path)
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert (third / file).read_bytes() == (second / file).read_bytes()
         assert (fourth / file).read_bytes() != (third / file).read_bytes()
@@ -349,11 +434,12 @@ def test_gradients_that_stay_no_numbers_end_the_run_and_keep_the_last_checkpoint
 ) -> None:
     model = model_of()
     poison_gradients(model, range(4, 100), math.nan)
-    config = config_of(max_steps=30, checkpoint_every_steps=3)
+    config = config_of(max_steps=30, checkpoint_every_steps=3, keep_checkpoints=10)
     with pytest.raises(UserError, match=r"^loss or gradient up to step 8: not finite; the last"):
         run(tmp_path, model, config, max_tokens=120)
     assert [line["skipped"] for line in losses(tmp_path)] == [False] * 3 + [True] * MAX_SKIPPED
-    assert [path.name for path in checkpoints(tmp_path)] == ["step-00000003"]
+    third, sixth = (path / "model.safetensors" for path in checkpoints(tmp_path))
+    assert third.read_bytes() == sixth.read_bytes()
     for parameter in model.parameters():
         assert parameter.isfinite().all()
 
@@ -365,8 +451,7 @@ def test_skipped_steps_are_counted_across_a_stop(tmp_path: Path, stop_after: int
         poison_gradients(model, range(first, 100), math.nan)
         if first == 4:
             run(tmp_path, model, config, max_tokens=120, stop_after=stop_after)
-            saved = read_progress(checkpoints(tmp_path)[-1])
-            assert (saved.step, saved.scheduled) == (stop_after, False)
+            assert steps_in(tmp_path)[-1] == stop_after
             continue
         with pytest.raises(DivergedError, match=r"^loss or gradient up to step 8: not finite"):
             run(tmp_path, model, config, max_tokens=120)
@@ -392,7 +477,7 @@ def test_evaluation_that_is_no_number_ends_the_run_and_tells_the_step(tmp_path: 
     assert not (tmp_path / DIVERGED).exists()
 
 
-def test_best_evaluation_has_a_checkpoint_although_its_step_was_skipped(tmp_path: Path) -> None:
+def test_best_evaluation_has_a_checkpoint_also_if_its_step_was_skipped(tmp_path: Path) -> None:
     model = model_of()
     poison_gradients(model, range(2, 3), math.nan)
     perplexities = iter([2.0, 4.0, 5.0, 6.0])
@@ -400,8 +485,8 @@ def test_best_evaluation_has_a_checkpoint_although_its_step_was_skipped(tmp_path
         patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
-    assert progress.best == Best(step=4, perplexity=4.0, n_worse=2)
-    assert [read_progress(path).step for path in to_average(tmp_path, 9)] == [4]
+    assert progress.best == Best(step=2, perplexity=2.0, n_worse=2)
+    assert [step_of(path) for path in to_average(tmp_path, config, 9)] == [2]
 
 
 def test_metrics_tell_schedule_and_tokens_of_each_step(tmp_path: Path) -> None:
@@ -468,20 +553,22 @@ DRIVER = """
 import sys
 from pathlib import Path
 import test_loop
-test_loop.run(Path(sys.argv[1]), test_loop.model_of(dropout=0.2), test_loop.LONG)
+model, save_every_s = test_loop.model_of(dropout=0.2), float(sys.argv[2])
+test_loop.run(Path(sys.argv[1]), model, test_loop.LONG, save_every_s=save_every_s)
 """
 
 
-def start_training(directory: Path) -> subprocess.Popen[bytes]:
+def start_training(directory: Path, save_every_s: float = 0.2) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen([sys.executable, "-c", DRIVER, directory], env=environment)
+    command = [sys.executable, "-c", DRIVER, str(directory), str(save_every_s)]
+    return subprocess.Popen(command, env=environment)
 
 
 @pytest.mark.slow
 def test_killed_and_restarted_process_ends_with_the_bits_of_an_undisturbed_one(
     tmp_path: Path,
 ) -> None:
-    assert start_training(tmp_path / "undisturbed").wait() == 0
+    assert start_training(tmp_path / "undisturbed", math.inf).wait() == 0
     killed, metrics = tmp_path / "killed", tmp_path / "killed" / METRICS
     chance = random.Random()
     for n_lines in (10, 80):
@@ -493,19 +580,14 @@ def test_killed_and_restarted_process_ends_with_the_bits_of_an_undisturbed_one(
         assert process.wait() < 0  # it was still at work
     assert start_training(killed).wait() == 0
     assert losses(killed) == losses(tmp_path / "undisturbed")
-    names = [path.name for path in checkpoints(killed)]
-    assert names == ["step-00000147", "step-00000150"]
-    for name in names:
-        for file in ("model.safetensors", "optimizer.safetensors", "progress.json"):
-            ours, theirs = (run / name / file for run in (killed, tmp_path / "undisturbed"))
-            assert ours.read_bytes() == theirs.read_bytes()
+    assert steps_in(killed) == [140, 147, 150]
+    assert contents(killed) == contents(tmp_path / "undisturbed")
 
 
 # Early stopping
 
 EVERY, PATIENCE, KEPT = 2, 2, 2
 PATIENT = {
-    "seed": 1,  # in whose run an evaluation is the best that is neither the first nor the last
     "max_steps": 14,
     "dev_every_steps": EVERY,
     "checkpoint_every_steps": EVERY // 2,
@@ -519,14 +601,17 @@ def drawn_perplexity(model: Transformer, *_: object, **__: object) -> float:
     return 2.0 + zlib.crc32(weights) / 2**32
 
 
-def early_end(perplexities: dict[int, float]) -> tuple[int, int]:
-    """The best step and the last one, by looking at each evaluation and all before it."""
+def early_end(perplexities: dict[int, float]) -> tuple[int, int] | None:
+    """The best step and the last one, by looking at each evaluation and all before it.
+
+    None if every evaluation soon has a better one.
+    """
     for step in perplexities:
         until = [each for each in perplexities if each <= step]
         best = min(until, key=lambda each: perplexities[each])
         if (step - best) // EVERY == PATIENCE:
             return best, step
-    raise AssertionError("every evaluation soon has a better one")
+    return None
 
 
 @dataclass(frozen=True)
@@ -535,38 +620,48 @@ class Early:
 
     directory: Path
     without: Path
+    config: TrainingConfig
     best: int
     last: int
 
 
 @pytest.fixture(scope="module")
 def early(tmp_path_factory: pytest.TempPathFactory) -> Early:
-    directory, without = tmp_path_factory.mktemp("early"), tmp_path_factory.mktemp("without")
+    directory = tmp_path_factory.mktemp("early")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "perplexity", drawn_perplexity)
-        run(without, model_of(dropout=0.2), config_of(**PATIENT))
-        run(directory, model_of(dropout=0.2), config_of(**PATIENT, patience=PATIENCE))
-    evaluated = losses(without)[EVERY - 1 :: EVERY]
-    best, last = early_end({line["step"]: line["dev_perplexity"] for line in evaluated})
-    assert best > EVERY  # the first evaluation is not the best
-    return Early(directory, without, best, last)
+        for seed in itertools.count(1):  # until the best evaluation is neither the first nor last
+            without = tmp_path_factory.mktemp("without")
+            run(without, model_of(dropout=0.2), config_of(**PATIENT, seed=seed))
+            evaluated = losses(without)[EVERY - 1 :: EVERY]
+            ends = early_end({line["step"]: line["dev_perplexity"] for line in evaluated})
+            if ends and ends[0] > EVERY:
+                break
+        assert ends
+        config = config_of(**PATIENT, seed=seed, patience=PATIENCE)
+        run(directory, model_of(dropout=0.2), config)
+    return Early(directory, without, config, *ends)
 
 
 def test_training_ends_where_dev_perplexity_has_not_improved_for_long(early: Early) -> None:
     assert losses(early.directory) == losses(early.without)[: early.last]
     newest = read_progress(checkpoints(early.directory)[-1])
-    assert (newest.step, newest.scheduled) == (early.last, True)
+    assert newest.step == early.last
     perplexity = losses(early.directory)[early.best - 1]["dev_perplexity"]
     assert newest.best == Best(step=early.best, perplexity=perplexity, n_worse=PATIENCE)
 
 
 def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> None:
     kept = [early.best - 1, early.best, early.last - 1, early.last]
-    assert [read_progress(path).step for path in checkpoints(early.directory)] == kept
+    assert steps_in(early.directory) == kept
+    config = config_of(**PATIENT, patience=PATIENCE)
     for n_checkpoints, steps in ((KEPT, kept[:2]), (1, kept[1:2])):
-        averaged = to_average(early.directory, n_checkpoints)
-        assert [read_progress(path).step for path in averaged] == steps
-    assert [read_progress(path).step for path in to_average(early.without, 2)] == [13, 14]
+        averaged = to_average(early.directory, config, n_checkpoints)
+        assert [step_of(path) for path in averaged] == steps
+    assert [step_of(path) for path in to_average(early.without, config_of(**PATIENT), 2)] == [
+        13,
+        14,
+    ]
 
 
 @pytest.mark.parametrize("after_best", [-1, 0, PATIENCE * EVERY - 1])
@@ -574,14 +669,10 @@ def test_early_stopping_is_the_same_wherever_a_run_was_stopped(
     early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "perplexity", drawn_perplexity)
-    config = config_of(**PATIENT, patience=PATIENCE)
+    config = early.config
     stopped = run(tmp_path, model_of(dropout=0.2), config, stop_after=early.best + after_best)
     assert not is_over(config, stopped)
     progress = run(tmp_path, model_of(dropout=0.2, seed=77), config)
     assert is_over(config, progress)
     assert losses(tmp_path) == losses(early.directory)
-    ours, theirs = checkpoints(tmp_path), checkpoints(early.directory)
-    assert [path.name for path in ours] == [path.name for path in theirs]
-    for path, same in zip(ours, theirs, strict=True):
-        for file in same.iterdir():
-            assert (path / file.name).read_bytes() == file.read_bytes()
+    assert contents(tmp_path) == contents(early.directory)

@@ -1,18 +1,26 @@
 """One step of training, by hand, and what is said where it does not fit into memory."""
 
 import itertools
+import math
 import threading
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from models import tiny
 from test_loop import ALONE, CPU, FLOAT32, config_of, corpus, model_of
 from torch import Tensor
 
 from nmtkit.errors import UserError
-from nmtkit.training.acceleration import Backward, batch_losses
-from nmtkit.training.batches import Batch, micro_batches, pack, updates
+from nmtkit.fast.packing import Capacity
+from nmtkit.model.transformer import Transformer
+from nmtkit.training import acceleration
+from nmtkit.training.acceleration import Acceleration, Backward, batch_losses
+from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
 from nmtkit.training.distributed import Group
+from nmtkit.training.loss import Losses
 from nmtkit.training.schedule import learning_rate
 from nmtkit.training.setup import enough_memory
 from nmtkit.training.trainer import Trainer, Work, ahead
@@ -74,6 +82,33 @@ def test_processes_share_an_update_whose_micro_batches_keep_their_numbers(size: 
         assert {each.device for each in found[number].tensors} == {meta}
 
 
+@pytest.mark.parametrize("batches", ["random", "like-length"])
+@pytest.mark.parametrize("size", [1, 4])
+def test_all_rows_of_an_update_have_the_shape_of_its_octave(size: int, batches: str) -> None:
+    lengths = np.random.default_rng(1).gamma(2.0, 15.0, 4_000).round().astype(int).clip(8, 256)
+    offsets, ids = np.cumsum([0, *lengths]), np.full(lengths.sum(), 5, np.uint16)
+    pairs, most = Pairs(ids, offsets, ids, offsets), 4_000
+    tokens = {"src_tokens_per_update": most, "tgt_tokens_per_update": most}
+    model = Transformer(tiny(max_positions=256), 9)
+    seen: dict[int, Capacity] = {}
+    for rank in range(size):
+        group = Group(rank, size, torch.device("meta"))
+        how = config_of(**tokens, batches=batches), group, Acceleration(static=True)
+        trainer = Trainer(model, pairs, *how, max_tokens=most, shared=True)
+        for update in itertools.islice(trainer.updates(), 30):
+            (batch,) = [batch for _, batch in trainer.work_of(1, update).batches]  # one for each
+            capacity, longest = batch.capacity, int(lengths[update.pairs].max())
+            assert capacity is not None
+            octave = max(16, 2 ** math.ceil(math.log2(longest)))
+            assert seen.setdefault(octave, capacity) == capacity
+            assert batch.tgt_in.shape == (capacity.n_tokens,)
+            assert capacity.max_seqlen == max(128, octave)
+            assert most <= size * (capacity.n_tokens - capacity.n_fillers) <= most + size * octave
+    sentences = [seen[octave].most_sentences for octave in sorted(seen)]
+    assert sentences == sorted(sentences, reverse=batches == "like-length")
+    assert len(seen) >= (4 if batches == "like-length" else 1)
+
+
 def test_micro_batches_of_an_update_have_different_dropout_masks() -> None:
     """The same sentences twice in one update: only dropout can make their losses differ."""
     found: list[Tensor] = []
@@ -108,6 +143,44 @@ def test_short_memory_is_told_in_one_sentence(error: Exception) -> None:
         enough_memory(CPU, 75),
     ):
         raise error
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(999, 120), (40, 30), (17, 15)])
+def test_micro_batches_are_halved_until_they_fit(
+    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
+) -> None:
+    """And that is said once; no random number is taken."""
+    said: list[str] = []
+    narrow_memory(monkeypatch, limit)
+    trainer = Trainer(model_of(dropout=0.2), corpus(), config_of(), ALONE, FLOAT32, max_tokens=120)
+    before = torch.get_rng_state()
+    trainer.rehearse(50, say=said.append)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert trainer.max_tokens == expected
+    assert len(said) == (expected < 120)
+    for work in trainer.coming(3):
+        trainer.step(work)
+
+
+def test_one_pair_that_does_not_fit_is_told_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    narrow_memory(monkeypatch, 8)
+    trainer = Trainer(model_of(), corpus(), config_of(), ALONE, FLOAT32, max_tokens=120)
+    with pytest.raises(UserError, match=r"^cpu has too little memory"), enough_memory(CPU, 120):
+        trainer.rehearse(50)
+
+
+def narrow_memory(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """Let memory run out in a pass over more than `limit` tokens of a side."""
+    genuine = acceleration.batch_losses
+
+    def losses(model: Transformer, batch: Batch, *how: Any) -> Losses:
+        if max(len(batch.src), len(batch.tgt_out)) > limit:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return genuine(model, batch, *how)
+
+    monkeypatch.setattr(acceleration, "batch_losses", losses)
 
 
 def test_what_is_made_ahead_comes_in_order_and_not_too_early() -> None:

@@ -1,0 +1,36 @@
+"""How many tokens of a micro-batch fit into the memory of a device."""
+
+import torch
+
+from nmtkit.model.weights import count_parameters
+from nmtkit.recipe import ModelConfig
+from nmtkit.training.acceleration import Acceleration
+
+CPU_MAX_TOKENS = 4_096  # per side of a micro-batch
+GPU_SHARE = 0.8  # of its memory; the rest is for CUDA, and for what a pass holds for a moment
+# Weights, gradients, moments; and weights in 16 bits, or a second gradient of the output matrix
+PARAMETER_BYTES = 4 * 4 + 4
+
+
+def tokens_that_fit(
+    device: torch.device, config: ModelConfig, n_rows: int, how: Acceleration
+) -> int:
+    """Return how many tokens per side one forward and backward pass takes at most."""
+    if device.type == "cpu":
+        return CPU_MAX_TOKENS
+    n_bytes = GPU_SHARE * torch.cuda.get_device_properties(device).total_memory
+    n_bytes -= PARAMETER_BYTES * count_parameters(config, n_rows).total
+    return max(config.max_positions, int(n_bytes / token_bytes(config, n_rows, how)))
+
+
+def token_bytes(config: ModelConfig, n_rows: int, how: Acceleration) -> int:
+    """Return the bytes of a source and a target token: what autograd keeps of them, and logits.
+
+    Attention weights, which rectangles alone keep, are taken to be those of the longest sentences.
+    """
+    heads, size = config.n_heads, how.dtype.itemsize
+    layers = 10 * config.d_model + 6 * heads * (config.d_k + config.d_v) + 2 * config.d_ff
+    if not how.static:
+        layers += (2 if config.attention_dropout else 1) * 3 * heads * config.max_positions
+    masks = 5 * config.d_model if config.dropout else 0  # of bytes
+    return config.n_layers * (layers * size + masks) + (4 * config.d_model + n_rows) * size
