@@ -30,7 +30,6 @@ LOSSES = {1: 8.3535, 10: 7.4909, 20: 6.9920}
 TOLERANCE = 1e-3  # float32 rounds otherwise on every processor
 MAX_SEEN = 200  # characters of an error
 
-
 Figures = Mapping[str, float]
 Seen = tuple[str, Figures]
 
@@ -54,7 +53,6 @@ def selftest(
         typer.Option("--gpu", help="Prove what trains here: each GPU, then several processes."),
     ] = False,
 ) -> None:
-    """Check machine, references and the demo's first steps."""
     if gpu:
         from nmtkit.cli.selftest_gpu import gpu_checks
     is_for_terminal = form == Form()

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -79,10 +80,9 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
         if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
             lost = partial(lost_process, Path(name), _on(device, several[-1]))
             yield attempt(f"kill -9, {several[-1]} x {device}", lost)
-        for recipe in SPEEDS:
-            for n in counts:
-                timed = partial(speed, Path(name), recipe, n, peak)
-                yield attempt(f"{recipe}, {n} x cuda", timed)
+        for recipe, n in product(SPEEDS, counts):
+            timed = partial(speed, Path(name), recipe, n, peak)
+            yield attempt(f"{recipe}, {n} x cuda", timed)
 
 
 def connections() -> Seen:
