@@ -18,8 +18,6 @@ GIT_SECONDS = 20.0  # at most
 
 
 class Provenance(Record):
-    """The run that made an artifact."""
-
     name: str  # of the recipe
     recipe: str  # the name of one that comes with nmtkit, or the path of its file
     sha256: str | None  # of that file

@@ -145,7 +145,6 @@ class ModelConfig(Section):
         return self
 
     def rows_for(self, n_tokens: int) -> int:
-        """Return the number of embedding rows for a vocabulary of `n_tokens`."""
         return -(-n_tokens // self.vocabulary_multiple) * self.vocabulary_multiple
 
 
@@ -182,7 +181,6 @@ class TrainingConfig(Section):
         return self
 
     def is_evaluated(self, step: int) -> bool:
-        """Return whether dev is evaluated after `step`."""
         every = self.dev_every_steps
         return step == self.max_steps or (every > 0 and step % every == 0)
 

@@ -69,8 +69,6 @@ class Manifest(Record):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A published directory and its manifest."""
-
     path: Path
     manifest: Manifest
 
@@ -94,7 +92,6 @@ class Store:
     folder: Path
 
     def place(self, kind: str, fingerprint: str) -> Path:
-        """Return the path that the artifact has, or will have."""
         return self.folder / kind / fingerprint
 
     def draft_place(self, kind: str, fingerprint: str) -> Path:

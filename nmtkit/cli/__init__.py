@@ -37,7 +37,6 @@ def advice(before: str) -> str:
 
 
 def main() -> None:
-    """Run the command line."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -55,8 +55,6 @@ class View:
 
 @dataclass(frozen=True)
 class Finding:
-    """A head that a measure finds."""
-
     name: str
     measure: str  # what was compared
     value: float
@@ -65,8 +63,6 @@ class Finding:
 
 @dataclass(frozen=True)
 class AttentionPicture:
-    """The attention of a model in a sentence and its translation."""
-
     bundle: str
     source: str
     target: str
@@ -76,7 +72,6 @@ class AttentionPicture:
     findings: list[Finding]
 
     def place(self, view: View) -> str:
-        """Say what a view shows."""
         heads = "all heads" if view.head is None else f"head {view.head}"
         word = "" if view.query is None else f", {self.words[view.kind][0][view.query - 1]}"
         return f"{NAMES[view.kind]}, layer {view.layer}, {heads}{word}"

@@ -95,7 +95,6 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
 def _lengths(
     of: Mapping[tuple[str, str], Values], n_unknown: Mapping[tuple[str, str], int]
 ) -> list[Facts]:
-    """Return quantiles, mean and tokens of each split and side, and of the ratios."""
     rows = []
     for (split, side), values in of.items():
         found = np.quantile(values, [*QUANTILES.values()], method="inverted_cdf").tolist()
@@ -160,7 +159,6 @@ def _steps(line: str, how: Tokenization, subword: Subword) -> dict[str, str]:
 
 
 def _cut(text: str) -> str:
-    """Cut a text that is too long, and say how much is missing."""
     n_more = len(text) - MAX_CHARACTERS
     return f"{text[:MAX_CHARACTERS]}... ({n_more:,} more characters)" if n_more > 0 else text
 
@@ -216,7 +214,6 @@ def grids(facts: Facts) -> list[Grid]:
 
 
 def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
-    """Return the training pairs that were read, kept, and dropped why."""
     groups = []
     for each in corpora:
         dropped = {
@@ -229,7 +226,6 @@ def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
 
 
 def _lengths_grid(facts: Facts) -> Grid:
-    """Return the lengths of the sentences of each side, and their ratios."""
     keys = (*QUANTILES, "mean", "tokens", "unknown")
     groups: dict[str, list[Row]] = {split: [] for split in SPLITS}
     for row in facts["lengths"]:
@@ -240,7 +236,6 @@ def _lengths_grid(facts: Facts) -> Grid:
 
 
 def _vocabulary_grid(vocabulary: Facts, words: Sequence[Facts]) -> Grid:
-    """Return its size, how much of it train hardly uses, and how it splits dev."""
     rows = [
         ("tokens, special symbols counted", f"{vocabulary['tokens']:,}", ""),
         ("rows of the embedding matrix", f"{vocabulary['rows']:,}", ""),
@@ -285,7 +280,6 @@ def _pair_parts(facts: Facts, which: str, of: str) -> list[Part]:
 
 
 def charts(facts: Facts) -> list[Chart]:
-    """Return histograms of the lengths of both sides, and of their ratio."""
     found = []
     for side, name in facts["names"].items():
         series = [Series(split, each) for split, each in facts["histograms"][side].items()]

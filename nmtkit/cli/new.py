@@ -182,8 +182,6 @@ def training_text(
 
 @dataclass
 class Survey:
-    """What was seen of a text."""
-
     n_pairs: int = 0
     n_words: float = 0.0  # on the target side
     characters: set[str] = field(default_factory=set)  # of both sides
@@ -225,7 +223,6 @@ def write_recipe(
 
 
 def _surveyed(train: Source, langs: Langs) -> Survey:
-    """Read the text once."""
     survey = Survey()
     cleaning = Cleaning(1, 250, _max_ratio(langs))
 
@@ -252,7 +249,6 @@ def _no_download(file: RemoteFile) -> Path:
 
 
 def _hold_out(survey: Survey, sets: Mapping[str, FilePair], folder: Path) -> None:
-    """Write each set, in the order of the text."""
     chosen, kinds = survey.candidates, [*sets]
     n_each = min(survey.n_pairs // SHARE_HELD_OUT, MAX_HELD_OUT, len(chosen) // len(kinds))
     if n_each < survey.n_pairs // SHARE_HELD_OUT < MAX_HELD_OUT:
@@ -305,7 +301,6 @@ def _toml_of(
 
 
 def _toml(value: str | int | Source) -> str:
-    """Return a value as TOML writes it."""
     if isinstance(value, int):
         return f"{value:_}"
     if isinstance(value, str):

@@ -306,7 +306,6 @@ def either(
 def chain_of(
     recipe: str, overrides: Sequence[str] | None, machine: Machine, remake: Sequence[str] = ()
 ) -> Any:
-    """Return the chain of a recipe."""
     from nmtkit.recipe_file import load_recipe
     from nmtkit.stages.chain import Chain
 

@@ -156,7 +156,6 @@ def _run(store: Store, scored: Artifact, row: str | None) -> RunFacts:
 
 
 def _stage(stage: str, path: Path) -> dict[str, Any]:
-    """Return what an artifact's manifest and measurements record."""
     about: dict[str, Any] = {"stage": stage, "fingerprint": path.name, "path": str(path)}
     try:
         manifest = open_directory(path).manifest

@@ -73,7 +73,6 @@ def summary_of(stage: str, artifact: Artifact) -> str:
 
 
 def _parts(results: Mapping[str, Any]) -> list[Grid | str]:
-    """Return some translations, what the run took, where it lies, and scores."""
     names = {"source": "src", "reference": "reference", "nmtkit": "hypothesis"}
     samples = [
         [(name, each[key]) for name, key in names.items() if each[key] is not None]
@@ -91,7 +90,6 @@ def _parts(results: Mapping[str, Any]) -> list[Grid | str]:
 
 
 def _what_to_try(chain: Chain) -> Iterator[str]:
-    """Yield what to do next with a finished run."""
     bundle = shlex.join(["nmtkit", "translate", "--bundle", str(chain.need("average").path)])
     yield f"translate what you type: {bundle}"
     page = chain.need("train").path.with_suffix(".html")

@@ -123,7 +123,6 @@ class TestSet:
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
-    """Read references from files."""
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")

@@ -20,8 +20,6 @@ TAIL_BYTES = 2**16  # of the metrics: a hundred steps or more, which tell the sp
 
 @dataclass(frozen=True)
 class State:
-    """How far one stage of a chain is."""
-
     stage: str
     # "fresh", "running", "partial", "diverged", "missing", "damaged" or "unknown"
     state: str
@@ -41,7 +39,6 @@ class Training:
     process: str | None  # that trains; None: it was stopped
 
     def __str__(self) -> str:
-        """Return it in words."""
         left = f", about {duration(self.seconds_left)} left" if self.process else ""
         return f"step {self.step:,} of {self.max_steps:,}{left}"
 
@@ -83,7 +80,6 @@ def next_command(chain: Chain, found: Sequence[State]) -> str | None:
 
 
 def states(chain: Chain) -> list[State]:
-    """Return the state of every stage, in order."""
     return [_state(chain, stage) for stage in STAGES]
 
 

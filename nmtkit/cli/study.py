@@ -83,7 +83,6 @@ def study(
 
 
 def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
-    """Return the chain of each row, by its name."""
     chains = {}
     for row in study.rows:
         recipe, of_row = row.recipe or study.recipe, (*study.set, *overrides, *row.set)
@@ -168,7 +167,6 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 
 
 def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
-    """Return what each row of `study` has reached so far."""
     rows: list[StudyRow] = []
     variants: dict[str, str] = {}  # the first row of each, by its recipe
     for row in study.rows:

@@ -33,8 +33,6 @@ from nmtkit.translator import Translator
 
 @dataclass(frozen=True)
 class Output:
-    """What is written of each line."""
-
     how: Format
     n_best: int
     align: bool
@@ -78,7 +76,6 @@ def _measured(path: Path) -> tuple[int, str]:
 
 
 def _made_from(translator: Translator, output: Output, text: str) -> dict[str, str]:
-    """Return what determines what is written."""
     return {
         "text": text,
         "model, engine or search": translator.fingerprint,

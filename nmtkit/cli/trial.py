@@ -25,8 +25,6 @@ N_PAIRS = 100_000  # made up
 
 @dataclass(frozen=True)
 class TrialText:
-    """Pairs to make trial steps with."""
-
     pairs: Pairs
     n_tokens: int  # in their vocabulary
     is_made_up: bool

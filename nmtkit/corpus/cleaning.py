@@ -19,7 +19,6 @@ class Cleaning:
     max_ratio: float
 
     def reason_to_drop(self, src_tokens: str, tgt_tokens: str) -> str | None:
-        """Return why a pair is dropped, or None to keep it."""
         src, tgt = src_tokens.split(), tgt_tokens.split()
         if not src or not tgt:
             return "empty"

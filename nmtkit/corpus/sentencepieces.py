@@ -63,8 +63,6 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
 
 
 class SentencePieceSubword:
-    """A sentencepiece model as a `Subword`."""
-
     def __init__(self, model: bytes) -> None:
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -93,7 +91,6 @@ class SentencePieceSubword:
         return words
 
     def save(self, directory: Path) -> list[Path]:
-        """Write the model in sentencepiece's own format, and return its file."""
         path = directory / MODEL_FILE
         path.write_bytes(self._model)
         return [path]

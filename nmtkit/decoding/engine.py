@@ -28,8 +28,6 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Forced:
-    """How a model rates a given translation."""
-
     log_probs: list[float]  # of each token, the EOS last
     links: list[Link]  # the source token of each token but the EOS; empty unless asked for
 

@@ -22,8 +22,6 @@ MAX_SUBWORDS = 1_024
 
 @dataclass(frozen=True)
 class Translation:
-    """A line of output and how the model rates it."""
-
     text: str
     score: float  # log-probability divided by the length penalty, summed over the pieces
     log_prob: float

@@ -41,7 +41,6 @@ class Description(Record):
         return path
 
     def save(self, folder: Path) -> None:
-        """Write what `load` reads."""
         write_json(folder / MODEL, self.model_dump(mode="json", exclude_defaults=True))
 
     @classmethod

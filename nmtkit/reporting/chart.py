@@ -77,7 +77,6 @@ class Chart:
 
     @cached_property
     def height(self) -> float:
-        """Of the whole drawing."""
         return 8 + max([self._legend_end, *(box[3] for _, box, _ in self._label_boxes)])
 
     # Places

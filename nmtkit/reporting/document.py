@@ -32,7 +32,6 @@ def page_of(part: Part) -> str:
 
 
 def markdown_of(part: Part, level: int = 1) -> Iterator[str]:
-    """Yield the paragraphs of a document."""
     yield f'{"#" * level} <a id="{part.key}"></a>{markdown(part.title)}'
     if part.text:
         yield markdown(part.text)

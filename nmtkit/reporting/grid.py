@@ -47,7 +47,6 @@ class Grid:
         return cls(title, tuple(columns), n_labels, [[row] for row in rows])
 
     def without(self, *columns: int) -> "Grid":
-        """Return the table without some of its columns."""
         kept = [column for column in range(len(self.columns)) if column not in columns]
         groups = [[tuple(row[i] for i in kept) for row in group] for group in self.groups]
         n_labels = sum(column < self.n_labels for column in kept)
@@ -75,7 +74,6 @@ def _shown(cell: str) -> str:
 
 
 def as_rich(grid: Grid) -> Table:
-    """Return the table for a terminal."""
     table = Table(
         title=visible(grid.title) or None,
         title_justify="left",

@@ -34,8 +34,6 @@ OF_DEV = {
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A scored run."""
-
     id: str  # the fingerprint of its scores
     label: str  # the study and its row, or the recipe and what not all of its runs override
     command: str
@@ -53,8 +51,6 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Report:
-    """All runs and studies."""
-
     written: str
     made_by: dict[str, str]
     runs_dir: str
@@ -67,7 +63,6 @@ class Report:
 
 
 def document(report: Report) -> Part:
-    """Return the whole report."""
     of_paper = table_2(report)
     results = [
         *(_study_part(report, number) for number in range(len(report.studies))),

@@ -28,7 +28,6 @@ NOTES: list[str] = TABLES.pop("notes")  # the first: how the figure for "de" is 
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of score that a figure belongs to."""
     return name.partition(".")[0]
 
 

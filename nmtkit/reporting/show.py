@@ -25,8 +25,6 @@ class TableForm(StrEnum):
 
 @dataclass(frozen=True)
 class Form:
-    """How a command shows what it found."""
-
     as_json: bool = False
     table: TableForm | None = None  # None: for a terminal
 
@@ -54,7 +52,6 @@ def show(form: Form, value: object, parts: Iterable[Grid | str]) -> None:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """Return a record as a mapping."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else asdict(value)
 
 

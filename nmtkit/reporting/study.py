@@ -25,8 +25,6 @@ NOT_VERIFIED = "not verified here: `nmtkit verify` compares metrics.jsonl with i
 
 @dataclass(frozen=True)
 class StudyRow:
-    """A row of a study, finished or not."""
-
     name: str
     variant: str  # the first row that differs from it in the seed alone, if any; else itself
     change: str  # the recipe or the overrides that the other rows do not have
@@ -52,7 +50,6 @@ class Spread:
 
     @classmethod
     def of(cls, figures: Sequence[float | None]) -> "Spread | None":
-        """Return the spread of those figures that are known."""
         known = [each for each in figures if each is not None]
         deviation = stdev(known) if len(known) > 1 else 0.0
         return cls(fmean(known), deviation, len(known)) if known else None
@@ -91,7 +88,6 @@ class StudyTable:
 
     @classmethod
     def of(cls, name: str, description: str, bleu: str, rows: list[StudyRow]) -> "StudyTable":
-        """Put together the rows that differ in the seed alone."""
         names = dict.fromkeys(row.variant for row in rows)
         together = ([row for row in rows if row.variant == name] for name in names)
         return cls(name, description, bleu, rows, [_variant(each, bleu) for each in together])

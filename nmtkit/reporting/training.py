@@ -35,8 +35,6 @@ ADVICE = {
 
 
 class Curves:
-    """The metrics of a training."""
-
     def __init__(self, path: Path, title: str, description: str, max_steps: int) -> None:
         """Begin without any step; the axis of steps ends at `max_steps`."""
         self._path, self._title, self._description = path, title, description
@@ -68,13 +66,11 @@ class Curves:
             self.write("running")
 
     def write(self, state: State) -> None:
-        """Write the page, whole or not at all."""
         if self._steps:
             replace_page(self._path, self.render(state, datetime.now(UTC)))
             self._written = time.monotonic()
 
     def render(self, state: State, now: datetime) -> str:
-        """Return the page as text."""
         step = self._steps[-1]
         is_early = state == "finished" and step < self._max_steps
         advice = ": dev was no longer better." if is_early else ADVICE[state]
@@ -128,7 +124,6 @@ class Curves:
         ]
 
     def charts(self) -> list[Chart]:
-        """Return what was measured over the steps: loss, dev score, rate and norm."""
         steps, from_0 = Axis("step", low=0, high=self._max_steps), Axis(low=0)
         losses = [(step, math.log(perplexity)) for step, perplexity, _ in self._dev]
         scores = [(step, score) for step, _, score in self._dev]
@@ -172,7 +167,6 @@ class Speed:
         self._tokens = self._flops = self._seconds = 0.0
 
     def add(self, src_tokens: int, tgt_tokens: int, seconds: float) -> None:
-        """Count a step."""
         flops = update_flops(self._config, self._n_rows, src_tokens, tgt_tokens, self._length)
         self._tokens = DECAY * self._tokens + tgt_tokens
         self._flops = DECAY * self._flops + flops
@@ -203,5 +197,4 @@ class EventWriter:
         self._writer.flush()  # a step that a checkpoint counts is not written again after a kill
 
     def close(self) -> None:
-        """End the file."""
         self._writer.close()

@@ -139,8 +139,6 @@ def _names(cells: Sequence[str], *langs: Language) -> bool:
 
 
 class Tsv(_Table):
-    """A file of columns with tabs between them."""
-
     key = "tsv"
     path_keys = ("tsv",)
     title = "tab-separated columns"

@@ -60,7 +60,6 @@ def _tell(note: str) -> None:
 
 
 def tokenizations(corpus: CorpusConfig) -> tuple[Tokenization, Tokenization]:
-    """Return how the recipe tokenizes each side."""
     src = Tokenization(
         corpus.src_lang.code,
         normalize_punctuation=corpus.normalize_punctuation,
