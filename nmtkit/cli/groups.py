@@ -47,7 +47,7 @@ GROUPS: Groups = {
     "Care": {
         "verify": "Check that a result and all it rests on are as published.",
         "gc": "Free the artifacts that no recipe needs, after asking.",
-        "selftest": "Check machine, references and the demo's first steps.",
+        "selftest": "Check this machine and the demo's first steps.",
         "bench": "Measure the speed of this machine.",
         "corpora": "List the public corpora that a recipe can name.",
     },

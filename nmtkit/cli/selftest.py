@@ -1,47 +1,34 @@
 """nmtkit selftest: check nmtkit on this machine, what it finds and what it computes."""
 
-import io
 import os
 import platform
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from subword_nmt import learn_bpe as subword_nmt
 
 from nmtkit import __version__, progress
 from nmtkit.cli.options import command
-from nmtkit.corpus.bpe_learning import learn_bpe
-from nmtkit.corpus.moses_tokenizer import tokenize
 from nmtkit.errors import UserError, shortened
-from nmtkit.languages import Language
 from nmtkit.machine import Machine, Precision
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.parallel import find_corpus
-from nmtkit.stages.chain import Chain, fetch
+from nmtkit.stages.chain import Chain
 from nmtkit.visible import visible
 
 CONSTRAINTS = "constraints.txt"
 LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
-N_MERGES = 1_000
-DEMO_LANGS = Language.of("en"), Language.of("de")
-DEMO_LINES = 2_000
 # What the demo loses in some steps of its training: a wrong gradient shows within a few.
 LOSSES = {1: 8.3535, 10: 7.4909, 20: 6.9920}
 TOLERANCE = 1e-3  # float32 rounds otherwise on every processor
 MAX_SEEN = 200  # characters of an error
-
 
 Figures = Mapping[str, float]
 Seen = tuple[str, Figures]
@@ -66,7 +53,6 @@ def selftest(
         typer.Option("--gpu", help="Prove what trains here: each GPU, then several processes."),
     ] = False,
 ) -> None:
-    """Check machine, references and the demo's first steps."""
     if gpu:
         from nmtkit.cli.selftest_gpu import gpu_checks
     is_for_terminal = form == Form()
@@ -88,12 +74,6 @@ def selftest(
 def checks(machine: Machine) -> Iterator[Check]:
     """Yield each check as soon as it is made."""
     yield from environment(machine)
-    pairs = find_corpus("demo-train", *DEMO_LANGS).pairs(partial(fetch, machine=machine))
-    words = Counter[str]()
-    for pair in islice(pairs, DEMO_LINES):
-        for line, lang in zip(pair, DEMO_LANGS, strict=True):
-            words.update(tokenize(line, lang.code, False).split())
-    yield learned(words)
     with tempfile.TemporaryDirectory(prefix="nmtkit-selftest-") as name:
         yield demo(Path(name))
 
@@ -152,20 +132,6 @@ def pins() -> dict[str, str]:
     lines = path.read_text(encoding="utf-8").split("\n")
     named = [line.partition("==") for line in lines if not line.startswith("#")]
     return {name: version for name, is_pin, version in named if is_pin}
-
-
-def learned(counts: Mapping[str, int]) -> Check:
-    """Learn BPE, which is ours, and compare with what subword-nmt learns."""
-    codes = io.StringIO()
-    dictionary = io.StringIO("".join(f"{word} {count}\n" for word, count in counts.items()))
-    with redirect_stderr(io.StringIO()):  # its progress bar
-        subword_nmt.learn_bpe(dictionary, codes, N_MERGES, is_dict=True)
-    expected = [tuple(line.split(" ")) for line in codes.getvalue().split("\n")[1:-1]]
-    merges = learn_bpe(counts, N_MERGES)
-    if merges == expected:
-        return Check("BPE learned", "held", f"{len(merges):,} merges as subword-nmt learns them")
-    seen = f"the {len(merges):,} merges differ from the {len(expected):,} of subword-nmt"
-    return Check("BPE learned", "failed", seen)
 
 
 def demo(runs_dir: Path) -> Check:

@@ -14,6 +14,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+# By torch's compiler, it would be imported once there is a group. Its default arguments would keep
+# the group, whose threads then abort the process as it exits.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 from torch.distributed.rendezvous import rendezvous
@@ -158,7 +162,7 @@ def join(device: torch.device) -> Iterator[Group]:
     store = _store()
     if store.check([FAILED]):  # in a round before this one
         raise AlreadyReported(1)
-    may_end = device.type == "cpu"  # after an error too; NCCL could wait for the others then
+    may_end = True
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -168,30 +172,25 @@ def join(device: torch.device) -> Iterator[Group]:
             timeout=TIMEOUT,
         )
         yield Group(rank, size, device, store)
-        may_end = True
     except (AlreadyReported, Stopped):
-        may_end = True
         raise
     except Exception as error:
-        if _is_of_torch(error):
+        may_end = device.type == "cpu"  # NCCL could wait for the others
+        is_of_torch = isinstance(error, RuntimeError) and not is_out_of_memory(error)
+        if is_of_torch and {AGENT, "TORCHELASTIC_ERROR_FILE"} & {*os.environ}:
             get_error_handler().record_exception(error)
             lines = str(error).split("\nException raised from")[0].split("\n")
             what = f"training process {rank} failed: {' '.join(lines[:MOST_LINES])}"
             with suppress(RuntimeError):  # the process that serves the store may be gone
                 store.compare_set(ERROR, "", what)
             raise AlreadyReported(LOST) from error
-        if store.add(FAILED, 1) > 1:  # those that wait are ended; new ones end at once
-            raise AlreadyReported(1) from None
+        with suppress(RuntimeError):
+            if store.add(FAILED, 1) > 1:  # those that wait are ended; new ones end at once
+                raise AlreadyReported(1) from None
         raise
     finally:
         if may_end and dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _is_of_torch(error: Exception) -> bool:
-    """Whether whoever started this process is to tell `error`."""
-    is_heard = AGENT in os.environ or "TORCHELASTIC_ERROR_FILE" in os.environ
-    return is_heard and isinstance(error, RuntimeError) and not is_out_of_memory(error)
 
 
 def _store() -> "dist.Store":  # type: ignore[name-defined]
@@ -215,8 +214,8 @@ def _of_this_round(store: "dist.Store") -> "dist.Store":  # type: ignore[name-de
             "torchrun keeps one store in all rounds, and processes of several machines could not "
             "meet again after a loss; set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on each machine"
         )
-    n_restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(n_restarts, store)  # type: ignore[attr-defined]
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(count, store)  # type: ignore[attr-defined]
 
 
 def _number(name: str, least: int, most: int) -> int:

@@ -20,7 +20,7 @@ from nmtkit.training.signals import AGENT, on_stop_signal
 
 MAX_RESTARTS = 3  # of a lost process
 LOOK_EVERY_S = 0.1
-END_WITHIN_S = 30.0  # for a process to end after the loss of another one, unless it is saving
+END_WITHIN_S = 30.0  # for a process to end after the loss of another one
 FIRST_STOP = 129  # exit code: 128 + the lowest signal
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS)  # to a process that lost no other one
 LOOPBACK = "127.0.0.1"

@@ -46,13 +46,6 @@ def test_what_is_wrong_with_a_machine_is_seen(
     assert "torch" not in checks["versions"].seen
 
 
-def test_learning_of_bpe_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = {"abc": 3, "bcd": 4, "é": 2}
-    assert command.learned(counts).state == "held"
-    monkeypatch.setattr(command, "learn_bpe", lambda *_: [("a", "b")])
-    assert command.learned(counts).state == "failed"
-
-
 CHECKS = [Check("locks", "held", "fine"), Check("BPE learned", "failed", "they differ")]
 
 

@@ -172,11 +172,11 @@ def loss_of(step: int) -> float:
 
 
 @pytest.fixture
-def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Stand in for eight GPUs and for the commands that use them, which are returned."""
-    typed: list[list[str]] = []
+    typed: list[tuple[str, ...]] = []
 
-    def run(line: list[str], **_how: Any) -> subprocess.CompletedProcess[str]:
+    def run(line: tuple[str, ...], **_how: Any) -> subprocess.CompletedProcess[str]:
         if line[0] != sys.executable:
             return genuine(line, **_how)
         typed.append(line[4:])
@@ -220,7 +220,7 @@ def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return typed
 
 
-def test_eight_devices_are_checked_one_by_one_and_together(eight: list[list[str]]) -> None:
+def test_eight_devices_are_checked_one_by_one_and_together(eight: list[tuple[str, ...]]) -> None:
     checks = list(command.gpu_checks(Machine(Path("runs"))))
     found = {check.what: check for check in checks}
     failed = [check.what for check in checks if check.state == "failed"]
@@ -239,14 +239,14 @@ def test_eight_devices_are_checked_one_by_one_and_together(eight: list[list[str]
         check = found[f"wmt14-en-de-big, {n} x cuda"]
         assert check.figures == {"tgt_tokens_per_second": 1e5 * n, "mfu": pytest.approx(0.8)}
     trained = [line[-2:] for line in eight if line[0] == "train"]
-    assert trained[0] == ["--device=cpu", "--processes=1"]
-    assert ["--accelerate=none", "--dtype=float32"] in trained
-    assert trained[-1] == ["--device=cuda", "--processes=8"]
+    assert trained[0] == ("--device=cpu", "--processes=1")
+    assert ("--accelerate=none", "--dtype=float32") in trained
+    assert trained[-1] == ("--device=cuda", "--processes=8")
 
 
 @pytest.mark.parametrize("wrong", [{1: 8.36}, {20: 7.1}])
 def test_other_losses_than_elsewhere_fail(
-    eight: list[list[str]], wrong: dict[int, float], monkeypatch: pytest.MonkeyPatch
+    eight: list[tuple[str, ...]], wrong: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del eight
     monkeypatch.setattr("test_selftest_gpu.loss_of", lambda step: wrong.get(step, 7.0))

@@ -300,6 +300,7 @@ def test_gradients_in_bfloat16_point_where_those_in_float32_do() -> None:
     rounded_sums, rounded = gradients(
         layers_of(2, torch.bfloat16, d_model=64), Acceleration(torch.bfloat16)
     )
+    assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
     # Values are rounded to 8 bits, 0.4 %: sums of many are off by less, what came through several
     # layers by more.
     torch.testing.assert_close(rounded_sums, sums, rtol=2e-3, atol=0.0)
@@ -382,6 +383,16 @@ def test_a_technique_that_fails_is_left_out_before_the_first_step(
     assert "\n" not in sentence
     assert all(map(torch.equal, before, [torch.get_rng_state(), *ours.model.parameters()]))
     assert_same_steps(ours, trainer_of(left))
+
+
+@pytest.mark.usefixtures("recorded_graphs")
+def test_graphs_that_differ_are_left_out_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine, said = RecordedGraph.replay, list[str]()
+    monkeypatch.setattr(RecordedGraph, "replay", lambda graph: (genuine(graph), genuine(graph)))
+    ours = trainer_of(CAPTURED)
+    ours.rehearse(3, say=said.append)
+    assert (ours.acceleration, len(said)) == (Acceleration(static=True), 1)
+    assert_same_steps(ours, trainer_of(Acceleration(static=True)))
 
 
 class Scripted(Group):

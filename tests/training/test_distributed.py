@@ -398,7 +398,12 @@ def test_two_agents_resume_after_a_loss(tmp_path: Path, alone: Path, lost: str) 
     part = Part(str(tmp_path / "two"), lost=lost)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    there = ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=loss"]
+    there = [
+        "--max-restarts=3",
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=127.0.0.1:{port}",
+        "--rdzv-id=loss",
+    ]
     variables = {
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "3",
@@ -566,6 +571,31 @@ VARIABLES = {
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "29500",
 }
+
+
+ONE_ALONE = """
+import os, torch
+from nmtkit.training.distributed import join
+with join(torch.device("cpu")), torch.compiler.set_stance("force_eager"):
+    print(len(os.listdir("/proc/self/task")))
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_no_thread_of_a_group_outlives_it() -> None:
+    """One that does may need Python as that ends, and abort the process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    variables = {**VARIABLES, "WORLD_SIZE": "1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_ALONE],
+        env={**os.environ, **variables},
+        check=True,
+        capture_output=True,
+    )
+    during, after = map(int, done.stdout.split())
+    assert during > after == 1
 
 
 def test_store_that_outlives_a_round_on_several_machines_is_refused(
