@@ -29,6 +29,7 @@ MACHINE = Machine(
     workers=5,
     processes=3,
     dtype=Precision.BFLOAT16,
+    accelerate="compile",
     deterministic=True,
     tensorboard=Path("-board"),
 )
@@ -71,9 +72,9 @@ def test_a_machine_of_defaults_takes_its_runs_dir_alone(trained: list[Chain]) ->
     ("typed", "said"),
     [
         ("run --device=cuda:99", "not available"),
-        ("run --processes=9999", "more than the"),
+        ("run --processes=9999", "is more than"),
         ("train --device=cuda:99", "not available"),
-        ("train --processes=9999", "more than the"),
+        ("train --processes=9999", "is more than"),
         ("translate --device=cuda:99", "not available"),
         ("plan --device=cuda:99", "not available"),
         ("bench train --device=cuda:99", "not available"),

@@ -20,6 +20,7 @@ from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.seed import seed
 from nmtkit.evaluation.significance import TESTS, paired_test, translation_metrics
 from nmtkit.evaluation.translations import translated_sets
+from nmtkit.languages import TREE
 from nmtkit.machine import Machine
 from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.code import marked as with_code
@@ -157,7 +158,7 @@ def _compare(
     lowercase = systems[0].lowercase
     hyps, references = [system.hyps for system in systems], common.references
     metrics: list[Metric] = [BracketF1()]
-    if not common.is_of_trees:
+    if common.lang != TREE:
         metrics = translation_metrics(common.lang, lowercase=lowercase)
     found: list[dict[str, Any]] = [
         {
@@ -179,7 +180,7 @@ def _compare(
     return {
         "test_set": describe(common.name, *references),
         "seed": seed(),  # of the paired tests
-        "sentence_metric": "bracket F1" if common.is_of_trees else "chrF2",
+        "sentence_metric": "bracket F1" if common.lang == TREE else "chrF2",
         "systems": found,
         "differences": _differences(hyps, references, src, metrics[-1]),
     }

@@ -113,13 +113,8 @@ class TestSet:
     """What translations are compared with: one or more references in one language."""
 
     name: str
-    lang: Language
+    lang: Language  # of parse trees: TREE, and bracket F1 compares them
     references: Sequence[Sequence[str]]
-
-    @property
-    def is_of_trees(self) -> bool:
-        """Return whether parse trees are compared, by bracket F1."""
-        return self.lang == TREE
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
@@ -191,7 +186,7 @@ def score_lines(
 
     progress.say(said)
     refs = test_set.references
-    if test_set.is_of_trees:
+    if test_set.lang == TREE:
         return {"bracket_f1": bracket_f1(hyps, refs[0])}
     for warning in warnings(hyps, refs):
         progress.say(f"{said}: {warning}")

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 from nmtkit import progress
@@ -20,15 +21,16 @@ from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
 from nmtkit.perplexity import perplexity_of
-from nmtkit.sources.arriving import arriving_lines, in_growing_parts
 from nmtkit.sources.file_pair import read_parallel
 from nmtkit.sources.kinds import check_form, read_plain
-from nmtkit.sources.text import TextFile
+from nmtkit.sources.text import TextFile, arriving_lines
 from nmtkit.stages.code import ROOMS, hashes
 from nmtkit.stages.journal import Journal
 from nmtkit.stages.translate import tell_pieces
 from nmtkit.symbols import EOS_ID
 from nmtkit.translator import Translator
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,21 @@ def translate(
         for _, lines in written(0):
             stream.write(lines)
             stream.flush()
+
+
+def in_growing_parts(
+    chunks: Iterable[Iterable[Item]], most: int, n_done: int = 0
+) -> Iterator[list[Item]]:
+    """Split chunks into parts of one item, then of as many as were before, up to `most`.
+
+    So the first result is out early, and later batches are full. Where a part ends depends on
+    nothing but its place: after `n_done` items, what is left is split as if none were done.
+    """
+    for chunk in chunks:
+        items = iter(chunk)
+        while part := list(islice(items, min(n_done + 1, most))):
+            yield part
+            n_done += len(part)
 
 
 def _measured(path: Path) -> tuple[int, str]:

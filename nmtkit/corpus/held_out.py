@@ -1,15 +1,13 @@
 """Choose sentence pairs of a training text to be held out of it, for development and test."""
 
 import hashlib
-import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from nmtkit.sources.source import Pair
 
 
-@dataclass(frozen=True, order=True)
-class Chosen:
+class Chosen(NamedTuple):
     """A pair of the text; its rank is a hash, so that rising ranks are a random order."""
 
     rank: bytes
@@ -22,16 +20,13 @@ def sample(pairs: Iterable[Pair], size: int) -> list[Chosen]:
 
     They have the least hashes: mostly the same ones when lines are added to the text.
     """
-    least: list[tuple[int, Chosen]] = []  # a heap whose first has the greatest hash
-    ranks: set[bytes] = set()
+    least: dict[bytes, Chosen] = {}
+    most = b"\xff" * 32  # no rank above it is among the least
     for line, pair in enumerate(pairs, 1):
         rank = hashlib.sha256("\t".join(pair).encode("utf-8")).digest()
-        if rank in ranks or (len(least) == size and rank > least[0][1].rank):
-            continue
-        entry = (-int.from_bytes(rank), Chosen(rank, line, pair))
-        ranks.add(rank)
-        if len(least) < size:
-            heapq.heappush(least, entry)
-        else:
-            ranks.discard(heapq.heappushpop(least, entry)[1].rank)
-    return sorted(chosen for _, chosen in least)
+        if rank <= most:
+            least.setdefault(rank, Chosen(rank, line, pair))
+        if len(least) == 2 * size:
+            least = {each.rank: each for each in sorted(least.values())[:size]}
+            most = max(least)
+    return sorted(least.values())[:size]

@@ -4,14 +4,12 @@ Training and dev pairs are stored as token ids (`store`), dev pairs as raw text 
 the subword model, the tokenization, counts, and samples to look at.
 """
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nmtkit.corpus import store
 from nmtkit.corpus.moses import TOKENIZATION, Tokenizations
-from nmtkit.corpus.store import Ids, IdsWriter
+from nmtkit.corpus.store import Ids
 from nmtkit.corpus.subword import SUBWORD_FILES, Subword, load_subword
 from nmtkit.files import Record, read_json, read_record, write_json, write_lines
 from nmtkit.sources.text import TextFile, read_lines
@@ -47,7 +45,7 @@ class PreparedCorpus:
     artifact: Artifact
 
     def ids(self, split: Split, side: Side) -> Ids:
-        return Ids.open(_ids(self.artifact.path, split, side))
+        return Ids.open(ids_place(self.artifact.path, split, side))
 
     def dev_lines(self, side: Side) -> list[str]:
         return list(read_lines(TextFile(self.artifact.file(_dev_text(side)))))
@@ -80,17 +78,9 @@ class PreparedCorpus:
         return verify(self.artifact, name).file(name)
 
 
-def ids_writer(
-    folder: Path, split: Split, side: Side, n_tokens: int, *, n_sentences: int = 0, n_ids: int = 0
-) -> AbstractContextManager[IdsWriter]:
-    """Provide what writes the ids of one side, behind those that an earlier run wrote."""
-    prefix = _ids(folder, split, side)
-    return store.ids_writer(prefix, n_tokens, n_sentences=n_sentences, n_ids=n_ids)
-
-
 def count_unknown(folder: Path, n_tokens: int) -> int:
     """Count the unknown tokens of the training text, ids written."""
-    sides = (Ids.open(_ids(folder, "train", side)) for side in SIDES)
+    sides = (Ids.open(ids_place(folder, "train", side)) for side in SIDES)
     return sum(int(side.counts(n_tokens)[UNK_ID]) for side in sides)
 
 
@@ -102,7 +92,7 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
     """Write what became of the training corpora, and the sizes of the splits, ids written."""
     sizes = {}
     for split in SPLITS:
-        src, tgt = (Ids.open(_ids(folder, split, side)) for side in SIDES)
+        src, tgt = (Ids.open(ids_place(folder, split, side)) for side in SIDES)
         sizes[split] = Size(pairs=len(src), src_tokens=len(src.ids), tgt_tokens=len(tgt.ids))
     counts = Counts(train=train, vocabulary=vocabulary, sizes=sizes)
     write_json(folder / COUNTS, counts.model_dump())
@@ -113,7 +103,8 @@ def write_samples(folder: Path, kept: list[dict[str, Any]], dropped: list[dict[s
     write_json(folder / SAMPLES, {"kept": kept, "dropped": dropped})
 
 
-def _ids(folder: Path, split: Split, side: Side) -> Path:
+def ids_place(folder: Path, split: Split, side: Side) -> Path:
+    """Return where `store.ids_writer` writes the ids of one side."""
     return folder / f"{split}.{side}"
 
 

@@ -32,9 +32,6 @@ class Description(Record):
         """Return the file of the weights in a bundle or a checkpoint, verified.
 
         What it says about itself is compared before any memory is taken on its word.
-
-        Raises:
-            UserError: It is damaged, or holds other weights than the description says.
         """
         path = verify(folder, WEIGHTS).file(WEIGHTS)
         check_header(path, self.config, self.n_rows)
@@ -45,9 +42,4 @@ class Description(Record):
 
     @classmethod
     def load(cls, folder: Path) -> "Description":
-        """Read what `save` wrote.
-
-        Raises:
-            DamagedError: The file is missing, or contains something else.
-        """
         return read_record(folder / MODEL, cls)

@@ -30,13 +30,7 @@ class Transformer(nn.Module):
     def __init__(
         self, config: ModelConfig, n_rows: int, dtype: torch.dtype = torch.float32
     ) -> None:
-        """Build a model with random weights.
-
-        Args:
-            config: The `[model]` section of a recipe.
-            n_rows: Number of rows of the embedding matrix, V.
-            dtype: Type of the activations. The weights are always float32.
-        """
+        """Build a model with random float32 weights, V = `n_rows`, and activations of `dtype`."""
         super().__init__()
         self.config = config
         # The two embeddings and the output matrix may be tied (section 3.4), learned positions not.

@@ -88,9 +88,6 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     """Check that the safetensors file at `path` holds exactly the weights of a model, in float32.
 
     Only the header is read. The memory used is bounded, whatever it and `config` say.
-
-    Raises:
-        UserError: The file is not a safetensors file, or holds the weights of a different model.
     """
     found = read_header(path)
     expected = islice(shapes(config, n_rows), len(found) + 1)
@@ -98,11 +95,7 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
 
 
 def load_weights(model: "nn.Module", path: Path) -> None:
-    """Load the weights of a safetensors file into `model`.
-
-    Raises:
-        UserError: The file is not a safetensors file, or holds the weights of a different model.
-    """
+    """Load the weights of a safetensors file into `model`, if they are those of such a model."""
     weights, parameters = load_tensors(path), dict(model.named_parameters())
     found, expected = (
         {name: tuple(tensor.shape) for name, tensor in side.items()}
@@ -116,11 +109,7 @@ def load_weights(model: "nn.Module", path: Path) -> None:
 def check_same(
     path: Path, found: Mapping[str, tuple[object, ...]], expected: Mapping[str, tuple[object, ...]]
 ) -> None:
-    """Compare what the file at `path` holds under each name with what a model has.
-
-    Raises:
-        UserError: They differ.
-    """
+    """Raise a UserError unless the file at `path` holds under each name what a model has."""
     names = sorted(found.keys() | expected.keys())
     name = next((name for name in names if found.get(name) != expected.get(name)), None)
     if name is not None:

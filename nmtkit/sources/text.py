@@ -1,15 +1,18 @@
 """One text: a file or a member of an archive, and its lines."""
 
 import html
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from nmtkit.errors import UserError
 from nmtkit.sources.archives import PackedError, read_blocks, text_suffix
 
+PIPE_BYTES = 2**16  # what a pipe holds
 MAX_LINE_BYTES = 2**24  # 16 MiB; anything longer is not text, and would fill the memory
 BYTE_ORDER_MARK = "\ufeff"
 MAX_SEGMENT_CHARACTERS = 2**24  # as many as a line may have bytes
@@ -54,6 +57,11 @@ def read_lines(file: TextFile, blocks: Iterable[bytes] | None = None) -> Iterato
     parts = read_parts(file.blocks() if blocks is None else blocks, file)
     lines = chain.from_iterable(parts)
     yield from read_segments(lines, str(file)) if file.is_sgml else lines
+
+
+def arriving_lines(descriptor: int) -> Iterator[list[str]]:
+    """Yield the lines of standard input that have arrived, without waiting for more."""
+    return read_parts(iter(partial(os.read, descriptor, PIPE_BYTES), b""), "standard input")
 
 
 def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:

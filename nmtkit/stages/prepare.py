@@ -89,7 +89,7 @@ def _prepare(chain: Chain, draft: Path) -> dict[str, Any]:
     tokenized = [(_in_pieces(src, pair[0]), _in_pieces(tgt, pair[1])) for pair in dev]
     for number, (side, ids) in enumerate(zip(SIDES, _encode(subword, tokenized), strict=True)):
         prepared.write_dev_lines(draft, side, [pair[number] for pair in dev])
-        with prepared.ids_writer(draft, "dev", side, n_tokens) as writer:
+        with store.ids_writer(prepared.ids_place(draft, "dev", side), n_tokens) as writer:
             writer.append(ids)
     Tokenizations(src=src, tgt=tgt).save(draft)
     prepared.write_samples(draft, clean.kept, clean.dropped)
@@ -257,10 +257,10 @@ def _encode_all(
 ) -> None:
     """Write the ids of the clean training text, or what is missing of them."""
     done = journal["encoded"] or {"chunks": 0, "src": {}, "tgt": {}}
-    writer = partial(prepared.ids_writer, draft, "train", n_tokens=subword.n_tokens)
+    writer = partial(store.ids_writer, n_tokens=subword.n_tokens)
     with (
-        writer("src", **done["src"]) as src_ids,
-        writer("tgt", **done["tgt"]) as tgt_ids,
+        writer(prepared.ids_place(draft, "train", "src"), **done["src"]) as src_ids,
+        writer(prepared.ids_place(draft, "train", "tgt"), **done["tgt"]) as tgt_ids,
         progress.task("prepare: training text to ids", unit="pairs", total=clean.n_pairs) as task,
     ):
         task.advance(min(done["chunks"] * LINES_PER_CHUNK, clean.n_pairs))

@@ -62,7 +62,7 @@ class Corpus:
         n_tokens = self.subword.n_tokens
         for side in SIDES:
             for split in SPLITS:
-                with prepared.ids_writer(draft, split, side, n_tokens) as writer:
+                with store.ids_writer(prepared.ids_place(draft, split, side), n_tokens) as writer:
                     writer.append(store.pack(self.ids(split, side), n_tokens))
             lines = [" ".join(line) for line in self.text["dev", side]]
             prepared.write_dev_lines(draft, side, lines)

@@ -80,7 +80,7 @@ def test_vocabulary_is_known_once_the_text_is_prepared(tmp_path: Path) -> None:
     def build(draft: Path) -> dict[str, Any]:
         for split in SPLITS:
             for side in SIDES:
-                with prepared.ids_writer(draft, split, side, 33) as writer:
+                with store.ids_writer(prepared.ids_place(draft, split, side), 33) as writer:
                     writer.append(store.pack([[7, 32, EOS_ID]] * 9, 33))
         prepared.write_counts(draft, [], 33)
         return {}

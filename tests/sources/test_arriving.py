@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nmtkit.cli.text import in_growing_parts
 from nmtkit.errors import UserError
-from nmtkit.sources.arriving import arriving_lines, in_growing_parts
+from nmtkit.sources.text import arriving_lines
 
 
 def test_lines_come_as_soon_as_they_have_arrived() -> None:
