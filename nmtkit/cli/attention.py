@@ -184,7 +184,6 @@ def view_of(picture: AttentionPicture, name: str) -> View:
 
 
 def render_page(picture: AttentionPicture) -> str:
-    """Return a page on which layers, heads and words are chosen."""
     script = TEMPLATES.get_template("attention.js").render()
     content = {
         "views": [asdict(finding.view) for finding in picture.findings],

@@ -58,7 +58,6 @@ class _Model(NamedTuple):
 
 
 def _opened(folder: Path) -> _Model:
-    from nmtkit.corpus.prepared import PreparedCorpus
     from nmtkit.decoding.bundle import open_bundle
     from nmtkit.training.checkpoint import Origin, read_origin
 
@@ -66,8 +65,8 @@ def _opened(folder: Path) -> _Model:
     if artifact.manifest.kind == "checkpoint":
         return _Model(artifact, read_origin(artifact), None)
     bundle = open_bundle(folder)
-    text = PreparedCorpus(artifact).hashes_of_text()
-    return _Model(artifact, Origin(model=bundle.description, text=text), bundle.decoding)
+    origin = Origin(model=bundle.description, text=bundle.hashes_of_text())
+    return _Model(artifact, origin, bundle.decoding)
 
 
 @command("nmtkit average DIR DIR --output MEAN")

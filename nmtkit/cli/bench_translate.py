@@ -49,7 +49,6 @@ def bench_translate(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Measure translation, with each --engine, --dtype, --beam and --batch."""
     lines = list(islice(filterfalse(is_blank, read_plain(source or STDIN)), MOST_LINES))
     if not lines:
         raise UserError(f"{source or 'standard input'} has no lines to translate; name another one")

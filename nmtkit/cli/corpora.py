@@ -54,7 +54,6 @@ def entry(name: str, machine: Machine) -> Facts:
 
 
 def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
-    """Return what is published of a file, and where it is, if it is here."""
     if isinstance(file, Path):
         own = {"url": None, "sha256": None, "md5": None, "hash": "part of nmtkit", "state": "here"}
         return {**own, "path": str(file), "n_bytes": file.stat().st_size}

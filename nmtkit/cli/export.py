@@ -57,7 +57,6 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     how: Annotated[ExportFormat, saying(FORMAT, "ctranslate2 or huggingface.")],
 ) -> None:
-    """Write the model of a bundle, and the files that its text needs, to a new folder."""
     import torch
 
     from nmtkit.corpus.prepared import PreparedCorpus

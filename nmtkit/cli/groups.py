@@ -70,11 +70,9 @@ class _Command(TyperCommand):
     """A command whose help names its arguments by their metavars alone."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Return what follows the name of the command in the line of usage."""
         return ["[OPTIONS]", *(name for name, _ in self._arguments())]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write a line for each argument and for each option."""
         options = self.get_params(ctx)[len(self._arguments()) :]
         records = [record for each in options if (record := each.get_help_record(ctx))]
         shown = [(names, RANGE.sub("", text)) for names, text in records]
@@ -84,7 +82,6 @@ class _Command(TyperCommand):
                     formatter.write_dl(rows)
 
     def _arguments(self) -> list[tuple[str, str]]:
-        """Return the metavar and the help of each argument; arguments stand before options."""
         arguments = [each for each in self.params if each.param_type_name == "argument"]
         return [(str(each.metavar), each.help) for each in arguments]  # type: ignore[attr-defined]
 
@@ -115,7 +112,6 @@ class _Group(TyperGroup):
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write a line for each command, under the name of its group."""
         width = max(map(len, self.commands))
         for title, commands in self.groups.items():
             with formatter.section(title):

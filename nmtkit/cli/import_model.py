@@ -63,29 +63,29 @@ def import_model(
     how = checked(_Recipe, {}, overrides or []).corpus
     with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]
-        dictionary, other = map(read_dictionary, dictionaries)
-        if dictionary != other:
+        (pieces, n_rows), other = map(read_dictionary, dictionaries)
+        if (pieces, n_rows) != other:
             raise UserError(
                 f"{dictionaries[0]} and {dictionaries[1]} differ; only a model with one dictionary "
                 "for both sides (--joined-dictionary) can be imported"
             )
         merges = read_merges(codes)
         model, weights = read_model(checkpoint, [lang.tag for lang in langs])
-        if dictionary.n_rows != model.n_rows:
+        if n_rows != model.n_rows:
             raise UserError(
-                f"{dictionaries[0]} has {dictionary.n_rows:,} entries with the four symbols, but "
+                f"{dictionaries[0]} has {n_rows:,} entries with the four symbols, but "
                 f"the model in {checkpoint} has {model.n_rows:,}; give the dictionary that it was "
                 "trained with"
             )
         hyphens = how.aggressive_hyphens
         if hyphens is None:
-            hyphens = "@-@" in dictionary.pieces  # what tokenizer.perl -a makes of them
+            hyphens = "@-@" in pieces  # what tokenizer.perl -a makes of them
         src, tgt = (
             Tokenization(lang.code, how.normalize_punctuation, lowercase, how.tokenizer, hyphens)
             for lang in langs
         )
         check_room(draft, sum(each.nbytes for each in weights.values()), "import")
-        BpeSubword(merges, dictionary.pieces).save(draft)
+        BpeSubword(merges, pieces).save(draft)
         Tokenizations(src=src, tgt=tgt).save(draft)
         write_bundle(draft, [], model, PAPERS_DECODING, weights)
         origin = {path.name: sha256_of(path) for path in {checkpoint, codes, *dictionaries}}

@@ -126,7 +126,6 @@ def _histograms(of: Mapping[tuple[str, str], Values]) -> Facts:
 
 
 def _words(lines: Sequence[str], how: Tokenization, subword: Subword) -> Facts:
-    """Count the running words of one side of dev, and how they are split."""
     words = Counter(word for line in lines for word in how.tokenize(line).split())
     ids = {word: subword.encode(word) for word in words}
     unknown = Counter({word: n for word, n in words.items() if UNK_ID in ids[word]})
@@ -150,7 +149,6 @@ def _round_trip(recipe: Recipe, how: Tokenization, lines: list[str]) -> float | 
 
 
 def _steps(line: str, how: Tokenization, subword: Subword) -> dict[str, str]:
-    """Return a raw line and what each step makes of it."""
     tokens = how.tokenize(line)
     ids = [*subword.encode(tokens), EOS_ID]
     pieces = " ".join(subword.pieces(ids))
@@ -262,7 +260,6 @@ def _share(part: int, whole: int) -> str:
 
 
 def _pair_parts(facts: Facts, which: str, of: str) -> list[Part]:
-    """Return some pairs, each with what the steps make of both sides."""
     parts: list[Part] = []
     seen: set[str] = set()
     for number, pair in enumerate(facts[which]):

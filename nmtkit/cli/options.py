@@ -20,7 +20,6 @@ Command = Callable[..., None]
 
 
 def recipe_names(beginning: str) -> list[str]:
-    """Return the names of recipes that begin so, for a shell to complete."""
     from nmtkit.recipe_file import bundled_recipes
 
     return [path.stem for path in bundled_recipes() if path.stem.startswith(beginning)]
@@ -39,7 +38,6 @@ def _page(option: typer.CallbackParam, path: Path | None) -> Path | None:
 
 
 def check_file(option: str, path: Path | None) -> None:
-    """Refuse a place where no file can be written."""
     if path is not None and path.is_dir():
         raise UserError(f"{option} {path} is a folder; name a file")
     if path is not None and not path.parent.is_dir():

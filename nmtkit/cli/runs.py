@@ -77,7 +77,6 @@ def runs(machine: Machine, form: Form) -> None:
 
 
 def _told(made: Made) -> str:
-    """Return the scores of a finished run, or what is not as it should be."""
     if made.state != "published":
         return made.state
     scores = [

@@ -205,7 +205,6 @@ def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
 
 
 def _state(chain: Chain) -> tuple[str, str]:
-    """Return how far a row is, and why it is not finished."""
     _, *of_row = states(chain)  # the corpus is of all rows
     if of_row[-1].state == "fresh":
         return "finished", ""
@@ -218,7 +217,6 @@ def _state(chain: Chain) -> tuple[str, str]:
 
 
 def _reached(chain: Chain) -> dict[str, Any]:
-    """Return what a finished row reached, by the names of the fields of `StudyRow`."""
     from nmtkit.stages.average import averaged_steps  # imports torch
 
     trained, scored = chain.need("train"), chain.need("score")

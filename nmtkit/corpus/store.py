@@ -154,7 +154,6 @@ def _path(prefix: Path, suffix: str) -> Path:
 
 
 def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
-    """Map a file that must hold exactly `length` values."""
     try:
         n_bytes = path.stat().st_size
     except OSError as error:

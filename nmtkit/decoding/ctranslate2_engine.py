@@ -184,7 +184,6 @@ def _hypothesis(ids: list[int], log_prob: float, alpha: float) -> Hypothesis:
 
 
 def device_of(name: str) -> tuple[str, int]:
-    """Return a device as CTranslate2 names it, and its number."""
     devices = {"cpu": ("cpu", 0)}
     if n_cuda := ctranslate2.get_cuda_device_count():
         devices["cuda"] = ("cuda", 0)

@@ -25,8 +25,6 @@ from nmtkit.symbols import BOS_ID, PAD_ID, UNK_ID
 
 
 class TorchEngine(Engine):
-    """An `Engine` that runs our model, or an ensemble of several."""
-
     name = "torch"
 
     def __init__(self, models: Sequence[Transformer], n_tokens: int) -> None:

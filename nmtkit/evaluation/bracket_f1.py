@@ -76,7 +76,6 @@ class _Tree(NamedTuple):
 
 
 def compare_trees(gold: str, test: str) -> Counts:
-    """Compare a tree with its reference, both in Penn Treebank brackets."""
     gold_tree, test_tree = _read(gold), _read(test)
     length = gold_tree.length
     if not test_tree.words:

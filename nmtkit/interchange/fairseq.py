@@ -6,7 +6,6 @@ the target embedding, but not in the output matrix: the two are not tied, even i
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -67,12 +66,6 @@ FIRST_POSITION = 2  # the first two rows are never read
 
 # Keys of `model` that hold no weights of ours.
 NO_WEIGHTS = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
-
-
-@dataclass(frozen=True)
-class Dictionary:
-    pieces: dict[str, int]  # with their counts, in the order of their ids
-    n_rows: int  # with symbols and fillers
 
 
 def read_model(path: Path, langs: Sequence[str]) -> tuple[Description, dict[str, Tensor]]:
@@ -192,7 +185,6 @@ def _shape(path: Path, named: Mapping[str, Tensor], key: str) -> Sequence[int]:
 
 
 def _weight(path: Path, named: dict[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
-    """Take the parts of our weight `name` out of fairseq's, and join them."""
     names = parts_of(name)
     if missing := [part for part in names if part not in named]:
         raise UserError(f"{path} is not a Transformer of fairseq: it has no {missing[0]}")
@@ -217,7 +209,8 @@ def _read_text(path: Path, option: str) -> str:
         raise UserError(f"{error.reason}; name the right one with {option}") from None
 
 
-def read_dictionary(path: Path) -> Dictionary:
+def read_dictionary(path: Path) -> tuple[dict[str, int], int]:
+    """Return the pieces with their counts, by their ids, and the rows, symbols and fillers too."""
     pieces: dict[str, int] = {}
     lines = _read_text(path, "--data").removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):
@@ -231,7 +224,7 @@ def read_dictionary(path: Path) -> Dictionary:
     n_rows = len(SYMBOLS) + len(pieces)
     while pieces and FILLER.fullmatch(last := next(reversed(pieces))):
         del pieces[last]
-    return Dictionary(pieces, n_rows)
+    return pieces, n_rows
 
 
 def read_merges(path: Path) -> list[Pair]:

@@ -9,17 +9,11 @@ from nmtkit.model.layout import Layout
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float = 0.0) -> Tensor:
-    """Compute softmax(Q K^T / sqrt(d_k)) V (equation 1).
+    """Compute softmax(Q K^T / sqrt(d_k)) V (equation 1): (..., Lq, d_v).
 
-    Args:
-        q: Queries (..., Lq, d_k).
-        k: Keys (..., Lk, d_k).
-        v: Values (..., Lk, d_v).
-        mask: Broadcastable to (..., Lq, Lk), True where a query may attend. None means everywhere.
-        dropout: Probability with which each weight is zeroed (section 6.3).
-
-    Returns:
-        Attended values (..., Lq, d_v).
+    Queries `q` are (..., Lq, d_k), keys `k` (..., Lk, d_k) and values `v` (..., Lk, d_v).
+    `mask`, broadcastable to (..., Lq, Lk), is True where a query may attend; None means everywhere.
+    `dropout` is the probability with which each weight is zeroed (section 6.3).
     """
     return F.dropout(attention_weights(q, k, mask), dropout) @ v
 

@@ -92,7 +92,6 @@ def as_rich(grid: Grid) -> Table:
 
 
 def as_markdown(grid: Grid) -> str:
-    """Return the table as GitHub shows it."""
     aligned = ["---" if i < grid.n_labels else "--:" for i in range(len(grid.columns))]
     rows = [grid.columns, *(row for group in grid.groups for row in group)]
     head, *body = (f"| {' | '.join(map(markdown, row))} |" for row in rows)

@@ -226,7 +226,6 @@ def table_2(report: Report) -> Grid:
 
 
 def _is_of_table_2(run: RunFacts) -> bool:
-    """Return whether a run is scored on the test set of Table 2, in its case."""
     src, tgt = run.languages
     kind = kind_of(TABLE_2_KINDS.get(tgt, ""))
     scoring = (stage.get("recipe", {}).get("scoring", {}) for stage in run.stages)
@@ -235,7 +234,6 @@ def _is_of_table_2(run: RunFacts) -> bool:
 
 
 def _cost_chart(grid: Grid) -> Chart:
-    """Return the cost of training against BLEU of Table 2, English-German."""
     series = []
     for name, is_ours in (("published", False), ("nmtkit", True)):
         rows = [row for (row,) in grid.groups if isinstance(row[0], Link) == is_ours]

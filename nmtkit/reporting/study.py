@@ -55,7 +55,6 @@ class Spread:
         return cls(fmean(known), deviation, len(known)) if known else None
 
     def cell(self, base: "Spread | None") -> str:
-        """Return it as a cell of a table, with its difference from the one of the base."""
         beside = [f"n={self.n:,}"] if self.n > 1 else []
         if base is not None and base is not self:
             beside.append(f"{self.mean - base.mean:+.2f}")
@@ -141,7 +140,6 @@ def _published(one: Variant, base: Variant, name: str, n_digits: int) -> str:
 
 
 def study_chart(table: StudyTable, key: str) -> Chart | None:
-    """Return the score of each row, and the mean of rows that differ in the seed alone."""
     scored = [(place, one) for place, one in enumerate(table.variants) if one.score]
     if not scored:
         return None

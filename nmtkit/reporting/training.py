@@ -100,7 +100,6 @@ class Curves:
         return page_of(whole)
 
     def _key_figures(self, state: State) -> list[tuple[str, str, str]]:
-        """Return the name, the value and the note of each."""
         step = self._steps[-1]
         loss, rate, _, tokens, seconds = (
             next((mean for _, mean in reversed(self._means(name))), 0.0) for name in MEASURED
@@ -158,8 +157,6 @@ def _number(value: object) -> float:
 
 
 class Speed:
-    """A moving average of the speed of training."""
-
     def __init__(self, config: ModelConfig, n_rows: int, *, length: int, peak_flops: float) -> None:
         """Start; sentences have `length` tokens, and `peak_flops` is FLOP/s, 0 if not known."""
         self._config, self._n_rows, self._length = config, n_rows, length

@@ -86,7 +86,6 @@ def check_form(text: TextFile, source: Source | None = None, first: bytes | None
 
 
 def read_plain(path: Path) -> Iterator[str]:
-    """Yield the lines of a user's own text."""
     text = TextFile(path)
     blocks = text.blocks()
     first = next(blocks, b"")  # of a stream, which can be read once

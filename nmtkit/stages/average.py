@@ -23,7 +23,6 @@ def run(chain: Chain) -> Artifact:
 
 
 def averaged_steps(bundle: Artifact) -> list[int]:
-    """Return the steps whose checkpoints are averaged in a bundle that `run` published."""
     steps: list[int] = read_json(verify(bundle, AVERAGED).file(AVERAGED))["steps"]
     return steps
 

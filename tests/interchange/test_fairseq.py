@@ -234,8 +234,8 @@ def test_hostile_pickle_ends_in_a_sentence(content: bytes, tmp_path: Path) -> No
 
 def test_dictionary_has_symbols_before_and_fillers_behind(tmp_path: Path) -> None:
     n_rows = write_dictionaries(tmp_path, ["a@@", "b"])
-    dictionary = read_dictionary(tmp_path / "dict.en.txt")
-    assert (list(dictionary.pieces), dictionary.n_rows, n_rows) == (["a@@", "b"], 8, 8)
+    pieces, n_read = read_dictionary(tmp_path / "dict.en.txt")
+    assert (list(pieces), n_read, n_rows) == (["a@@", "b"], 8, 8)
 
 
 @pytest.mark.parametrize("line", ["a", "a b", "a -1", "<pad> 3", "b 4", "a 1 #fairseq:overwrite"])
