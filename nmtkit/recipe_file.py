@@ -41,7 +41,6 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def parse_recipe(text: str, path: Path) -> Recipe:
-    """Return the recipe that `text` would be as the file `path`."""
     return _recipe(_parse(text), path)
 
 
@@ -53,7 +52,6 @@ def _recipe(document: dict[str, Any], path: Path, overrides: Sequence[str] = ())
 def override_decoding(
     decoding: DecodingConfig, beam_size: int | None = None, length_penalty: float | None = None
 ) -> DecodingConfig:
-    """Return a bundle's decoding settings with other values."""
     given = {"beam_size": beam_size, "length_penalty": length_penalty}
     changed = {key: value for key, value in given.items() if value is not None}
     document = {**decoding.model_dump(), **changed}

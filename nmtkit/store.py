@@ -54,8 +54,6 @@ class _Versioned(BaseModel):
 
 
 class Manifest(Record):
-    """The kind of an artifact, what it was made from, and its files."""
-
     format: int
     files: dict[Annotated[str, Field(max_length=255), AfterValidator(_inside)], File]
     kind: str

@@ -131,7 +131,6 @@ def _of_recipe(depends_on: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sources(paths: Iterable[Path], store: Store) -> Places:
-    """Return some folders and all that they were made from."""
     found = (each for path in paths for each in with_sources(path, store.folder))
     return Places(each.parts[-2:] for each in found)
 
@@ -148,7 +147,6 @@ def _without(recipe: Path, error: UserError) -> tuple[bool, str]:
 def _decide(
     each: Made, run: Provenance | None, unread: Mapping[str, tuple[bool, str]], *, drafts: bool
 ) -> tuple[bool, str]:
-    """Return whether what no recipe needs is kept, and why."""
     if each.state != "published":
         *is_kept, why = UNPUBLISHED[each.state]
         return is_kept[drafts], why

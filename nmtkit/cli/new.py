@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from jinja2 import StrictUndefined, Template
+from jinja2 import FileSystemLoader
 
 from nmtkit import progress
 from nmtkit.cli.options import Src, Tgt, command
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
 from nmtkit.errors import UserError
-from nmtkit.files import whole_file, whole_folder
+from nmtkit.files import whole_file, whole_folder, write_lines
 from nmtkit.languages import Language
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
+from nmtkit.reporting import page
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
@@ -35,6 +36,11 @@ WORDS_PER_CHARACTER = 0.6  # where words have no spaces between them
 N_BYTES = 256  # pieces for the bytes of rare characters
 PIECES_ROUND = 100  # to a multiple of this
 N_CHECKPOINTS = 20  # of a training, the last of which are averaged
+
+# Of plain text, in this folder.
+TEMPLATES = page.TEMPLATES.overlay(
+    loader=FileSystemLoader(Path(__file__).parent), autoescape=False, finalize=None
+)
 
 Langs = tuple[Language, Language]
 # Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many
@@ -261,8 +267,7 @@ def _hold_out(survey: Survey, sets: Mapping[str, FilePair], folder: Path) -> Non
         for i, pair in enumerate(sets.values()):
             some = sorted(chosen[i * n_each : (i + 1) * n_each], key=lambda one: one.line)
             for side, file in enumerate(pair.files()):
-                lines = "".join(f"{one.pair[side]}\n" for one in some)
-                (draft / file.path.name).write_text(lines, encoding="utf-8", newline="\n")
+                write_lines(draft / file.path.name, (one.pair[side] for one in some))
 
 
 def _max_ratio(langs: Langs) -> float:
@@ -280,7 +285,7 @@ def _toml_of(
     n_steps = max(size.n_epochs * updates_per_epoch, size.min_steps)
     every = 10 * round(n_steps / N_CHECKPOINTS / 10)
     n_pieces = size.n_pieces + N_BYTES + len(survey.characters)  # a small text has fewer
-    text = TEMPLATE.render(
+    text = TEMPLATES.get_template("new.toml.j2").render(
         sources,
         toml=_toml,
         name=name,
@@ -313,12 +318,3 @@ def _toml(value: str | int | Source) -> str:
                     f"{part!r} cannot stand in a recipe, which is plain text; rename it"
                 )
     return f"{{ {', '.join(f'{key} = {json.dumps(each)}' for key, each in inside.items())} }}"
-
-
-TEMPLATE = Template(
-    Path(__file__).with_name("new.toml.j2").read_text(encoding="utf-8"),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)

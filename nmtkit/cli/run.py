@@ -56,7 +56,6 @@ def run_stages(chain: Chain) -> dict[str, Any]:
 
 
 def summary_of(stage: str, artifact: Artifact) -> str:
-    """Return what an artifact took, and what is in it, in words."""
     measured = recorded(artifact.path)
     damaged = f"{MEASUREMENTS} is damaged"
     parts = [damaged if measured.seconds is None else f"{measured.seconds:,.1f} s"]

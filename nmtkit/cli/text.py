@@ -84,7 +84,6 @@ def in_growing_parts(
 
 
 def _measured(path: Path) -> tuple[int, str]:
-    """Return how many lines a text has, and their SHA-256."""
     n_lines, sha256 = 0, hashlib.sha256()
     for line in read_plain(path):
         sha256.update(f"{line}\n".encode())

@@ -84,7 +84,6 @@ def _places(chain: Chain) -> list[Path]:
 
 
 def verified(places: Iterable[Path], chain: Chain | None) -> Iterator[Verified]:
-    """Verify artifacts, and the texts that a chain names for them."""
     for path in places:
         progress.say(f"verify: {path}")
         what, found = path.resolve().parent.name, list(differences(path))

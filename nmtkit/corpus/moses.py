@@ -29,8 +29,6 @@ TOKENIZATION = "tokenization.json"  # in the prepared corpus and in each bundle
 
 @dataclass(frozen=True)
 class Tokenization:
-    """How the raw lines of one language become tokens, step by step."""
-
     lang: str  # two letters, as in `tokenizer.perl -l`
     normalize_punctuation: bool  # by normalize-punctuation.perl
     lowercase: bool

@@ -79,7 +79,6 @@ class PreparedCorpus:
 
 
 def count_unknown(folder: Path, n_tokens: int) -> int:
-    """Count the unknown tokens of the training text, ids written."""
     sides = (Ids.open(ids_place(folder, "train", side)) for side in SIDES)
     return sum(int(side.counts(n_tokens)[UNK_ID]) for side in sides)
 
@@ -99,7 +98,6 @@ def write_counts(folder: Path, train: list[dict[str, Any]], vocabulary: int) -> 
 
 
 def write_samples(folder: Path, kept: list[dict[str, Any]], dropped: list[dict[str, Any]]) -> None:
-    """Write pairs to look at, with their corpora and lines."""
     write_json(folder / SAMPLES, {"kept": kept, "dropped": dropped})
 
 

@@ -69,7 +69,6 @@ def reopen(path: Path, n_bytes: int) -> IO[bytes]:
 class IdsWriter:
     ids: IO[bytes]
     offsets: IO[bytes]
-    dtype: np.dtype[Any]
     written: dict[str, int]  # how many sentences and ids
 
     @property
@@ -107,7 +106,7 @@ def ids_writer(
     ):
         if n_bytes == 0:
             offsets.write(np.zeros(1, OFFSET_DTYPE).tobytes())
-        writer = IdsWriter(ids, offsets, dtype, {"n_sentences": n_sentences, "n_ids": n_ids})
+        writer = IdsWriter(ids, offsets, {"n_sentences": n_sentences, "n_ids": n_ids})
         yield writer
     write_lines(_path(prefix, "json"), [json.dumps({"dtype": dtype.str, **writer.written})])
 
@@ -154,12 +153,8 @@ def _path(prefix: Path, suffix: str) -> Path:
 
 
 def _map(path: Path, dtype: np.dtype[Any], length: int) -> npt.NDArray[Any]:
-    try:
-        n_bytes = path.stat().st_size
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    if n_bytes != length * dtype.itemsize:
-        expected = length * dtype.itemsize
+    n_bytes, expected = path.stat().st_size, length * dtype.itemsize
+    if n_bytes != expected:
         raise UserError(f"{path} is damaged: {n_bytes:,} bytes, not the expected {expected:,}")
     if length == 0:  # an empty file cannot be mapped
         return np.empty(0, dtype)

@@ -42,7 +42,6 @@ def shapes(config: ModelConfig, n_rows: int) -> Iterator[tuple[str, Shape]]:
 
 
 def _layer(side: str, config: ModelConfig) -> Iterator[tuple[str, Shape]]:
-    """Yield the weights of an encoder or decoder layer."""
     d_model, d_ff, bias = config.d_model, config.d_ff, config.attention_bias
     keys, values = config.n_heads * config.d_k, config.n_heads * config.d_v
     linears = [("self_attention.qkv", d_model, 2 * keys + values, bias)]

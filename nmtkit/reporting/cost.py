@@ -58,7 +58,6 @@ class TrainingCost:
 
 
 def device_name(device: "torch.device") -> str:
-    """Return what a device is called: its name in CUDA, or CPU."""
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
@@ -75,7 +74,6 @@ def training_cost(
 
 
 def by_time(cost: TrainingCost) -> str:
-    """Return the cost as Table 2 counts it, and its factors."""
     if cost.time_flops is None or cost.rate is None:
         return f"unknown: {cost.rate_source}"
     return (

@@ -113,7 +113,6 @@ def _runs_part(report: Report) -> Part:
 
 
 def runs_grid(report: Report) -> Grid:
-    """Return each run on each of its test sets, every kind of score named."""
     sets = [(run, *each) for run in report.runs for each in run.scores.items()]
     kinds = [kind for kind in SCORE_NAMES if any(kind_of(kind) in scores for *_, scores in sets)]
     rows = [
@@ -136,7 +135,6 @@ def _link(run: RunFacts, before: str = "") -> Link:
 
 
 def _costs(run: RunFacts) -> tuple[str, str]:
-    """Return the FLOPs of a training, as Table 2 counts them and of its matrix products."""
     return (_flops(run.cost.time_flops), _flops(run.cost.product_flops)) if run.cost else ("", "")
 
 
@@ -166,7 +164,6 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    """Return how the scores that charts show of dev were counted."""
     counted = dict.fromkeys(each.get("dev_sacrebleu_how") for run in runs for each in run.dev)
     notes = [f"sacreBLEU of dev: {how}" for how in counted if how]
     return [*notes, f"figures of dev: {NOT_VERIFIED}"] if any(run.dev for run in runs) else []

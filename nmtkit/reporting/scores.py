@@ -32,7 +32,6 @@ def kind_of(name: str) -> str:
 
 
 def figure(of_set: Mapping[str, Any], name: str) -> float | None:
-    """Return a figure of a test set's scores, if it was computed."""
     kind, _, beside = name.partition(".")
     found: float | None = of_set.get(kind, {}).get(beside or "score")
     return found

@@ -60,7 +60,6 @@ def read_blocks(path: Path, member: str | None = None, sha256: str | None = None
 
 
 def list_zip(path: Path) -> list[str]:
-    """Return the names of the files in a zip archive, in its order."""
     try:
         with path.open("rb") as stored, _zip(stored) as archive:
             return _names(archive)

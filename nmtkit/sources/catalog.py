@@ -61,7 +61,6 @@ class Catalog(Record):
     corpora: dict[str, _Corpus]
 
     def pairs(self, name: str) -> list[tuple[Language, Language]]:
-        """Return the language pairs of a corpus, as the catalog writes them."""
         pairs = (pair.split("-") for pair in self.corpora[name].texts)
         return [
             (Language.of(src), TREE if tgt == str(TREE) else Language.of(tgt)) for src, tgt in pairs

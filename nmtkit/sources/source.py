@@ -46,7 +46,6 @@ class Source(Section, ABC):
         return False
 
     def own_name(self) -> str:
-        """Return the name to use if the user gave none."""
         return Path(self._paths()[0]).name
 
     def files(self) -> list[TextFile]:

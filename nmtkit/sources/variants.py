@@ -78,7 +78,6 @@ class Variants:
         return pair
 
     def notes(self) -> list[str]:
-        """Return sentences to tell the user about the text that was read."""
         notes = []
         if self.skipped:
             reasons = ", ".join(f"{n:,} {reason}" for reason, n in self.skipped.most_common())
