@@ -3,9 +3,6 @@
 import errno
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,18 +133,6 @@ def test_equal_inputs_give_equal_bytes_but_for_measurements(tmp_path: Path) -> N
 # Damaged
 
 
-@pytest.mark.parametrize("name", ["vocabulary.tsv", "checkpoints/step-7/model"])
-def test_a_flipped_byte_is_found_by_verify(name: str, store: Store) -> None:
-    path = publish(store).path / name
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    found = store.find(KIND, FINGERPRINT)  # has the right size
-    assert found is not None
-    with pytest.raises(UserError, match=rf"{name} was altered .* delete .* and run again"):
-        verify(found)
-
-
 def test_a_changed_size_is_found_by_find(store: Store) -> None:
     path = publish(store).path / "checkpoints/step-7/model"
     path.write_bytes(bytes(255))
@@ -202,53 +187,6 @@ def test_a_folder_without_a_good_manifest_is_refused(
     with pytest.raises(UserError, match=message) as caught:
         store.find(KIND, FINGERPRINT)
     assert "\n" not in str(caught.value)
-
-
-# Locked
-
-
-@contextmanager
-def another_writer(store: Store) -> Iterator[subprocess.Popen[str]]:
-    """A process that has a draft open."""
-    writer = f"""
-import sys
-from pathlib import Path
-from nmtkit.store import Store
-with Store(Path({str(store.folder)!r})).draft({KIND!r}, {FINGERPRINT!r}) as draft:
-    (draft / "half").write_bytes(b"done")
-    print("writing", flush=True)
-    sys.stdin.read()
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", writer],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "writing\n"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_a_second_writer_is_told_who_writes(store: Store) -> None:
-    with another_writer(store) as process:
-        named = rf"{KIND} {FINGERPRINT} is being made by process {process.pid} on {os.uname()[1]} "
-        with pytest.raises(UserError, match=named), store.draft(KIND, FINGERPRINT):
-            pytest.fail("two writers")
-        with store.draft(KIND, "another"):
-            pass
-    assert (store.folder / KIND / f"{FINGERPRINT}.partial" / "half").read_bytes() == b"done"
-
-
-def test_the_lock_of_a_killed_writer_is_free(store: Store) -> None:
-    with another_writer(store) as process:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert store.find(KIND, FINGERPRINT) is None
-        assert verify(publish(store)).manifest.files.keys() == FILES.keys()
 
 
 # Fingerprints

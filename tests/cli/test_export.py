@@ -13,7 +13,6 @@ from nmtkit.cli.export import ExportFormat, export
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.decoding.forced import force_ids
 from nmtkit.decoding.torch_engine import load_model
-from nmtkit.errors import UserError
 from nmtkit.fast.accelerate import accelerate
 
 
@@ -44,8 +43,3 @@ def test_hugging_face_gets_weights_and_settings(tmp_path: Path) -> None:
     assert (generation["num_beams"], generation["length_penalty"]) == (3, 0.6)
     names = {path.name for path in folder.iterdir()}
     assert {"config.json", "model.safetensors", "vocabulary.tsv", "tokenization.json"} < names
-
-
-def test_existing_folder_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is there already"):
-        exported(publish_bundle(tmp_path / "b", tiny()), tmp_path, "huggingface")

@@ -17,7 +17,7 @@ import torch
 from bundles import publish_bundle
 from models import tiny
 from safetensors.torch import load_file, save
-from system.command import flip_byte, nmtkit, sentence
+from system.command import flip_byte
 
 from nmtkit.corpus.moses import TOKENIZATION
 from nmtkit.decoding.bundle import open_bundle
@@ -330,11 +330,3 @@ def test_hostile_bundle_ends_in_one_sentence_or_works(bundle: Path, name: str) -
     else:
         assert re.search(says, str(said)), said
     assert "passwd" not in str(said).replace("/etc/passwd", "")
-
-
-def test_hostile_bundle_is_told_to_the_user(bundle: Path) -> None:
-    spoil, says = HOSTILE["n_layers"]
-    spoil(bundle)
-    ended = nmtkit(bundle.parent, "translate", "--bundle", "bundle", stdin=b"The cat\n")
-    assert ended.code == 1
-    assert re.search(str(says), sentence(ended))

@@ -230,17 +230,6 @@ def test_row_of_table_3_has_the_parameters_of_the_paper(
     assert (round(count) == paper) == (row not in NOT_AS_IN_THE_PAPER)
 
 
-@pytest.mark.parametrize("changed", range(5))
-def test_sentences_of_a_batch_do_not_see_each_other(changed: int) -> None:
-    model = model_of(tiny()).eval()
-    src, tgt = sentences(SRC_LENGTHS, 1), sentences(TGT_LENGTHS, 2)
-    before = run(model, src, tgt)
-    src[changed], tgt[changed] = (src[changed] + 1) % V, (tgt[changed] + 1) % V
-    after = run(model, src, tgt)
-    for i in range(5):
-        assert torch.equal(before[i], after[i]) == (i != changed)
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) -> None:
     config = tiny(attention_dropout=dropout)
@@ -302,11 +291,6 @@ def test_sentence_longer_than_the_learned_positions_reuses_the_last() -> None:
     output = embed(model_of(tiny(positions="learned", max_positions=4)), torch.full((6,), 5))
     assert torch.equal(output[4:], output[[3, 3]])
     assert not torch.equal(output[3], output[2])
-
-
-def test_tied_embeddings_are_one_parameter() -> None:
-    model = model_of(tiny())
-    assert model.src_embedding.weight is model.tgt_embedding.weight is model.output_matrix
 
 
 def test_dropout_falls_on_embeddings_and_on_each_sublayer_and_nowhere_else() -> None:

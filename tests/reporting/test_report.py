@@ -227,16 +227,6 @@ def test_several_runs_are_in_one_chart_only_if_they_are_counted_alike() -> None:
         assert (chart.series[0].name in chart.title) == (len(chart.series) == 1)
 
 
-def test_no_label_of_a_system_is_dropped() -> None:
-    runs = [
-        replace(run_of(n, compound_split_bleu=SPLIT), label=f"a long name {n}") for n in range(30)
-    ]
-    (chart,) = parts_of(document(replace(EMPTY, runs=runs)))["table-2"].charts
-    drawn = chart.svg()
-    assert all(run.label in drawn for run in runs)
-    assert all(row[0] in drawn for row in TABLES["table_2"]["rows"] if row[1] and row[3])
-
-
 def test_each_figure_leads_to_its_run_and_that_to_all_it_rests_on() -> None:
     page, text = parse(page_of(document(full()))), markdown(full())
     links = [each for each in page.all("a") if "run-" in each.attributes["href"]]

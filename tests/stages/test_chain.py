@@ -143,15 +143,6 @@ def test_content_of_a_users_files_counts_and_their_place_does_not(tmp_path: Path
     assert all(here[stage] != other[stage] for stage in STAGES)
 
 
-def test_artifact_is_made_once_and_then_found(tmp_path: Path) -> None:
-    chain = chain_of(load_recipe("demo"), tmp_path)
-    assert chain.find("prepare") is None
-    made = chain.make("prepare", build)
-    assert chain.make("prepare", never) == made == chain.need("prepare") == chain.find("prepare")
-    assert made.manifest.fingerprint == chain.fingerprint("prepare")
-    assert made.manifest.depends_on == chain.depends_on("prepare")
-
-
 def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: Path) -> None:
     overrides = ["training.max_steps=5", 'test.sets=["demo-dev"]']
     recipe = load_recipe("demo", overrides)

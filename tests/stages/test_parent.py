@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,23 +155,6 @@ def test_vocabulary_of_another_text_is_refused(parent: Chain, tmp_path: Path) ->
         f"the vocabulary of [training] start_from = {bundle} is not that of the prepared corpus; "
         f'set method = "bundle" and path = "{bundle}" in [subword]'
     )
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (shutil.rmtree, "is not a finished artifact"),
-        (lambda bundle: (bundle / "decoding.json").unlink(), "decoding.json is missing"),
-    ],
-)
-def test_damaged_bundle_is_refused(
-    parent: Chain, tmp_path: Path, damage: Callable[[Path], None], message: str
-) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(bundle_of(parent), copy)
-    damage(copy)
-    with pytest.raises(UserError, match=message):
-        prepare.run(child_of(parent, copy, tmp_path))
 
 
 def test_paths_of_bundles_are_relative_to_the_recipe(tmp_path: Path) -> None:
