@@ -75,14 +75,6 @@ class _PairPlaces(NamedTuple):
     starts: IntArray  # (n_pairs + 1,)
     places: IntArray
 
-    def at_least(self, count: int) -> Iterator[tuple[IdPair, int, IntArray]]:
-        """Yield each pair that occurs at least `count` times, its count and its positions."""
-        (i,) = (self.counts >= count).nonzero()
-        pairs = zip(self.first[i].tolist(), self.second[i].tolist(), strict=True)
-        spans = zip(self.starts[i].tolist(), self.starts[i + 1].tolist(), strict=True)
-        for pair, n, (start, end) in zip(pairs, self.counts[i].tolist(), spans, strict=True):
-            yield pair, n, self.places[start:end]
-
 
 class _Words:
     """All words end to end: the id of each symbol is at the first of the positions that it takes.
@@ -200,10 +192,13 @@ class _FrequentPairs:
 
     def _list(self, pairs: _PairPlaces) -> None:
         names = self._words.names
-        for pair, count, places in pairs.at_least(self._threshold):
+        (i,) = (pairs.counts >= self._threshold).nonzero()
+        columns = (pairs.first, pairs.second, pairs.counts, pairs.starts, pairs.starts[1:])
+        rows = zip(*(column[i].tolist() for column in columns), strict=True)
+        for first, second, count, start, end in rows:
+            pair = first, second
             self.counts[pair] = count
-            self._places[pair] = places
-            first, second = pair
+            self._places[pair] = pairs.places[start:end]
             heappush(self._heap, (-count, _Largest((names[first], names[second])), pair))
 
     def merges(self) -> Iterator[Pair]:
