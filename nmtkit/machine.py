@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from nmtkit.errors import UserError
 
@@ -21,6 +21,9 @@ TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
 RUNS = Path("runs")  # the default of `runs_dir`
 OF_PREPARE = ("mirror", "workers")  # fields that `nmtkit train` has no option for
+# What training may use of what makes a GPU fast: all that is there, no CUDA graph, or nothing, with
+# attention in rectangles.
+Accelerate = Literal["auto", "compile", "none"]
 
 
 class Precision(StrEnum):
@@ -29,14 +32,6 @@ class Precision(StrEnum):
     AUTO = "auto"  # bfloat16 if the GPU supports it
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-
-
-class Accelerate(StrEnum):
-    """The most that training may use of what makes a GPU fast."""
-
-    AUTO = "auto"  # everything that this machine allows
-    COMPILE = "compile"  # no CUDA graph
-    NONE = "none"  # attention in rectangles
 
 
 class EngineName(StrEnum):
@@ -68,7 +63,7 @@ class Machine:
     workers: int | None = None  # processes that prepare text; None: one per core
     processes: int = 1  # that train, each on its own GPU or on a share of the CPU
     dtype: Precision = Precision.AUTO
-    accelerate: Accelerate = Accelerate.AUTO
+    accelerate: Accelerate = "auto"
     deterministic: bool = False  # train with algorithms that give the same bits every time
     tensorboard: Path | None = None  # where training writes TensorBoard's event files
 

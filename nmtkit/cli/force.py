@@ -7,7 +7,6 @@ import typer
 
 from nmtkit.cli.options import Alignment, Bundles, Device, Engine, LineFormat, command
 from nmtkit.cli.translate import engine_for
-from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 
 
@@ -21,8 +20,8 @@ def force(
     device: Device = "auto",
     engine: Engine = None,
 ) -> None:
-    how = how or Format.TEXT
-    if how == Format.MOSES:
+    how = how or "text"
+    if how == "moses":
         raise UserError("--format moses is for translations that are found; use another")
     engine = engine_for(how, engine, align=align)
     from nmtkit.cli import text  # imports what reads text

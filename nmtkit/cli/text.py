@@ -15,7 +15,7 @@ from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import details
 from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
-from nmtkit.decoding.formats import Format, as_fairseq, as_json, as_moses
+from nmtkit.decoding.formats import DETAILED, Format, as_fairseq, as_json, as_moses
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
@@ -91,7 +91,7 @@ def _written(
     for part in parts:
         found = translator.n_best(part, output.n_best)
         pieces = [(each.src, each.tgt) for translations in found for each in translations]
-        shown = pieces if output.how.needs_details else []
+        shown = pieces if output.how in DETAILED else []
         engine, subword = translator.engine, translator.text.subword
         known = iter(details(subword, engine, shown, align=output.align))
         written: list[str] = []
@@ -99,13 +99,13 @@ def _written(
             tell_pieces(translator, f"line {number + 1:,}", translations[0])
             of_line = list(islice(known, len(translations)))
             match output.how:
-                case Format.TEXT:
+                case "text":
                     written.append(translations[0].text)
-                case Format.MOSES:
+                case "moses":
                     written += as_moses(number, translations)
-                case Format.JSON:
+                case "json":
                     written.append(as_json(line, translations, of_line))
-                case Format.FAIRSEQ:
+                case "fairseq":
                     written += as_fairseq(number, translations, of_line)
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
@@ -167,9 +167,9 @@ def rated(
             alpha = translator.decoding.length_penalty
             score = detail.log_prob / gnmt_length_penalty(detail.n_tokens, alpha)
             given = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
-            if how == Format.JSON:
+            if how == "json":
                 yield as_json(source, [given], [detail])
-            elif how == Format.FAIRSEQ:
+            elif how == "fairseq":
                 yield from as_fairseq(n_lines, [given], [detail], is_reference=True)
             else:
                 yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"

@@ -23,7 +23,7 @@ from nmtkit.cli.options import (
     saying,
     tell,
 )
-from nmtkit.decoding.formats import Format
+from nmtkit.decoding.formats import DETAILED, Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName, EnginePrecision
 from nmtkit.sources.archives import is_compressed
@@ -57,8 +57,8 @@ def _of_text(
         saying(DTYPE, "Precision of the engine: float32, the default, bfloat16, float16 or int8."),
     ] = None,
 ) -> None:
-    how = how or (Format.TEXT if n_best is None else Format.MOSES)
-    if how == Format.TEXT and n_best is not None:
+    how = how or ("text" if n_best is None else "moses")
+    if how == "text" and n_best is not None:
         raise UserError(
             "--format text has one translation a line; with --n-best, use moses, json or fairseq"
         )
@@ -104,7 +104,7 @@ translate = either(
 
 def engine_for(how: Format, engine: EngineName | None, *, align: bool) -> EngineName:
     """Return the engine that was named; auto is torch where words are to be linked."""
-    if align and not how.needs_details:
+    if align and how not in DETAILED:
         raise UserError(f"--format {how} has no alignment; use --format json or fairseq")
     if not align or engine not in (None, EngineName.AUTO):
         return engine or EngineName.AUTO

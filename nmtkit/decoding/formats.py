@@ -6,9 +6,8 @@ Log-probabilities are natural logarithms; those of fairseq's format are to base 
 import json
 import math
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from nmtkit.decoding.details import Detail
@@ -16,17 +15,10 @@ if TYPE_CHECKING:
     from nmtkit.decoding.lines import Translation
 
 
-class Format(StrEnum):
-    """What is written of each line."""
-
-    TEXT = "text"  # the best translation
-    MOSES = "moses"  # an n-best list, as Moses and Marian write it
-    JSON = "json"  # an object with all that is known
-    FAIRSEQ = "fairseq"  # what fairseq-generate prints
-
-    @property
-    def needs_details(self) -> bool:
-        return self in (Format.JSON, Format.FAIRSEQ)
+# Of each line: the best translation, an n-best list as Moses and Marian write it, an object with
+# all that is known, or what fairseq-generate prints.
+Format = Literal["text", "moses", "json", "fairseq"]
+DETAILED: tuple[Format, ...] = ("json", "fairseq")
 
 
 def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -15,12 +14,7 @@ from nmtkit.visible import visible
 PIPE_WIDTH = 120  # of a table in a file or a pipe, at most
 
 
-class TableForm(StrEnum):
-    """What tables are written as, besides a terminal's lines."""
-
-    MARKDOWN = "markdown"
-    LATEX = "latex"
-    CSV = "csv"
+TableForm = Literal["markdown", "latex", "csv"]
 
 
 @dataclass(frozen=True)
@@ -59,5 +53,5 @@ def _written(parts: Iterable[Grid | str], table: TableForm) -> Iterable[str]:
     for part in parts:
         if isinstance(part, Grid):
             yield WRITERS[table](part)
-        elif table != TableForm.CSV:
-            yield f"% {visible(part)}" if table == TableForm.LATEX else visible(part)
+        elif table != "csv":
+            yield f"% {visible(part)}" if table == "latex" else visible(part)

@@ -11,7 +11,6 @@ from models import tiny
 
 import nmtkit
 from nmtkit.cli.text import rated
-from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import EngineName
 from nmtkit.symbols import EOS_ID
@@ -34,7 +33,7 @@ def write(folder: Path, src: list[str], tgt: list[str]) -> tuple[Path, Path]:
 
 def numbers(translator: nmtkit.Translator, files: tuple[Path, Path]) -> list[list[float]]:
     """The log-probability and the perplexity of each line."""
-    written = rated(translator, *files, Format.TEXT, align=False)
+    written = rated(translator, *files, "text", align=False)
     return [list(map(float, line.split("\t"))) for line in written]
 
 
@@ -42,7 +41,7 @@ def test_ratings_are_those_of_the_tokens_that_the_text_has(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
     translations = ["Who sat?", "cat", "The dog ran away.", "", "A well-known dog!"]
-    written = rated(translator, *write(tmp_path, LINES, translations), Format.JSON, align=True)
+    written = rated(translator, *write(tmp_path, LINES, translations), "json", align=True)
     told = [json.loads(line) for line in written]
     assert [each["source"] for each in told] == LINES
     text, engine = translator.text, translator.engine
@@ -65,7 +64,7 @@ def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
 ) -> None:
     files = write(tmp_path, LINES, LINES)
     lines = numbers(translator, files)
-    told = [json.loads(line) for line in rated(translator, *files, Format.JSON, align=False)]
+    told = [json.loads(line) for line in rated(translator, *files, "json", align=False)]
     ratings = [each["translations"][0] for each in told]
     assert lines == [[each["log_prob"], each["perplexity"]] for each in ratings]
     assert lines[1] == [0, 1]

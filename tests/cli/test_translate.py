@@ -48,7 +48,7 @@ def test_python_and_the_command_give_the_same_text(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
     texts = [translation.text for translation in translator.translate(LINES)]
-    assert output_of(translator, Output(Format.TEXT, 1, align=False), tmp_path) == texts
+    assert output_of(translator, Output("text", 1, align=False), tmp_path) == texts
     assert texts[1] == texts[4] == ""
     assert len(set(texts)) == 5
 
@@ -69,7 +69,7 @@ def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
     n_done: int, engine: EngineName, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sentence's rating depends on its batch by rounding, and so on the processor."""
-    output = Output(Format.JSON, 2, align=False)
+    output = Output("json", 2, align=False)
     parts: list[list[str]] = []
     stops: list[int] = []
     n_best = nmtkit.Translator.n_best
@@ -103,7 +103,7 @@ def test_draft_of_another_translation_is_not_resumed(bundle: Path, tmp_path: Pat
     other = publish_bundle(tmp_path / "other", tiny(), seed=4)
 
     def made_from(
-        bundle: Path = bundle, text: str = "0", how: Format = Format.TEXT, **options: Any
+        bundle: Path = bundle, text: str = "0", how: Format = "text", **options: Any
     ) -> dict[str, str]:
         translator = nmtkit.Translator(bundle, device="cpu", **options)
         return _made_from(translator, Output(how, 1, align=False), text)
@@ -112,7 +112,7 @@ def test_draft_of_another_translation_is_not_resumed(bundle: Path, tmp_path: Pat
         made_from(),
         made_from(bundle=other),
         made_from(text="1"),
-        made_from(how=Format.JSON),
+        made_from(how="json"),
         made_from(beam_size=2),
         made_from(length_penalty=0.5),
         made_from(engine=EngineName.TORCH),
@@ -134,7 +134,7 @@ def test_lines_may_come_from_anywhere_but_not_as_one_string(translator: nmtkit.T
 def test_json_has_a_line_for_each_line_and_adds_up(
     translator: nmtkit.Translator, tmp_path: Path
 ) -> None:
-    written = output_of(translator, Output(Format.JSON, 2, align=True), tmp_path)
+    written = output_of(translator, Output("json", 2, align=True), tmp_path)
     told = [json.loads(line) for line in written]
     assert [each["source"] for each in told] == LINES
     for line, translations in zip(LINES, translator.n_best(LINES, 2), strict=True):

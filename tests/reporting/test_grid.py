@@ -92,8 +92,9 @@ def test_sentences_are_comments_in_latex_and_absent_in_csv_and_json_has_the_valu
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     parts: list[Grid | str] = ["as said", GRID]
-    for form, beginning in (("latex", "% as said\n"), ("markdown", "as said\n"), ("csv", "side,")):
-        show(Form(table=TableForm(form)), {}, parts)
+    begin: dict[TableForm, str] = {"latex": "% as said\n", "markdown": "as said\n", "csv": "side,"}
+    for form, beginning in begin.items():
+        show(Form(table=form), {}, parts)
         assert capsys.readouterr().out.startswith(beginning)
     show(Form(as_json=True), {"grid": GRID}, parts)
     assert json.loads(capsys.readouterr().out)["grid"]["n_labels"] == 2

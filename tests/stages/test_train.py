@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def test_accelerate_is_the_most_that_is_used(
     monkeypatch.setattr(acceleration, "has_compiler", lambda: True)
     recipe, alone = load_recipe("demo"), Group(0, 1, torch.device("cpu"))
     found = []
-    for most in Accelerate:
+    for most in get_args(Accelerate):
         chain = Chain(recipe, Machine(tmp_path, device="cpu", accelerate=most), "demo")
         how = train.setup_of(chain, alone).acceleration
         found.append((how.static, how.compiled, how.captured))
