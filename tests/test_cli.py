@@ -29,6 +29,7 @@ MACHINE = Machine(
     workers=5,
     processes=3,
     dtype=Precision.BFLOAT16,
+    accelerate="compile",
     deterministic=True,
     tensorboard=Path("-board"),
 )
