@@ -140,7 +140,7 @@ class Machine:
         import torch
 
         device, most = self._device(), PROCESSES_PER_CORE * _n_cores()
-        what = f"{most} ({PROCESSES_PER_CORE} a core)"
+        what = f"the {most} ({PROCESSES_PER_CORE} a core)"
         if device.type == "cuda":
             most = 1 if device.index is not None else torch.cuda.device_count()
             what = f"the {most} CUDA devices"

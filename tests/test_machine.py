@@ -103,7 +103,7 @@ def test_one_process_trains_unless_more_are_asked_for_and_have_room(
     assert MACHINE.n_processes() == 1
     monkeypatch.setattr(machine, "_n_cores", lambda: 2)
     assert replace(MACHINE, device="cpu", processes=8).n_processes() == 8
-    with pytest.raises(UserError, match=r"^--processes 9 is more than 8 \(4 a core\).*sses 8,"):
+    with pytest.raises(UserError, match=r"^--processes 9 is more than the 8 \(4 a core\).*sses 8,"):
         replace(MACHINE, device="cpu", processes=9).n_processes()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)

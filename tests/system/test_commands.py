@@ -239,16 +239,17 @@ def test_scores_of_two_files_are_those_of_the_run(finished: Finished) -> None:
 def test_average_tells_what_there_is_of_a_running_training_and_how_to_average_it(
     prepared: Path,
 ) -> None:
-    process = start(prepared, "train", RECIPE)
+    keep = "--set", "training.keep_checkpoints=100"
+    process = start(prepared, "train", RECIPE, *keep)
     wait_until(lambda: steps_done(prepared) >= 25, process)
     process.send_signal(signal.SIGSTOP)
-    assert status(prepared)["train"]["state"] == "running"
-    told = sentence(nmtkit(prepared, "average", RECIPE))
+    assert status(prepared, *keep)["train"]["state"] == "running"
+    told = sentence(nmtkit(prepared, "average", RECIPE, *keep))
     assert "is running" in told
     command = shlex.split(told.split("`")[1])
     done(nmtkit(prepared, *command[1:]))
     assert (prepared / command[-1] / "model.safetensors").is_file()
     process.kill()
     outcome(process)
-    assert status(prepared)["train"]["state"] == "partial"
-    assert "was stopped" in sentence(nmtkit(prepared, "average", RECIPE))
+    assert status(prepared, *keep)["train"]["state"] == "partial"
+    assert "was stopped" in sentence(nmtkit(prepared, "average", RECIPE, *keep))

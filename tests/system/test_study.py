@@ -137,7 +137,7 @@ def test_row_that_diverges_is_reported_and_the_others_run(
     assert run(place, "hot,A-*") == []
     assert states(place) == {"base": "not run", "A-h1": "finished", "hot": "diverged"}
     hot = rows_of(place)["hot"]
-    assert hot.why.startswith("weights after step 1: not finite; `nmtkit train ")
+    assert hot.why.startswith("weights after step 4: not finite; `nmtkit train ")
     assert any(
         note.startswith("hot: diverged, weights") for note in study_notes(table(*loaded(place)))
     )
