@@ -91,7 +91,7 @@ def beginning(trainer: Trainer, accelerate: str) -> Iterator[str]:
     n_parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     of_several = f"{group.size} processes, each " if group.size > 1 else ""
     on = f"{n_parameters:,} parameters on {of_several}{group.device.type}, {how.precision}"
-    tokens = f"{trainer.max_tokens:,} tokens a side of a micro-batch"
+    tokens = f"at most {trainer.max_tokens:,} tokens a side of a micro-batch"
     of_gpu = _of_gpu(how, group, accelerate) if group.device.type == "cuda" else ()
     yield "; ".join([f"{on}, {tokens}", *of_gpu])
     longest = trainer.model.config.max_positions

@@ -81,4 +81,4 @@ def test_one_line_says_what_of_the_gpus_is_used_and_what_is_not(
 def test_nothing_is_said_of_gpus_on_a_cpu() -> None:
     trainer = Trainer(model_of(), corpus(), config_of(), Group(0, 1, CPU), Acceleration(), 75)
     (line,) = beginning(trainer, "auto")
-    assert line.endswith("parameters on cpu, float32, 75 tokens a side of a micro-batch")
+    assert line.endswith("parameters on cpu, float32, at most 75 tokens a side of a micro-batch")
