@@ -58,7 +58,12 @@ FUSED = Acceleration(HALF, static=True)
             "auto",
             ["in rectangles", "graph: [model] d_k, d_v or attention_d"],
         ),
-        (Acceleration(), 1, "auto", ["float32, at most 75 tokens", "in rectangles", "graph: float32"]),
+        (
+            Acceleration(),
+            1,
+            "auto",
+            ["float32, at most 75 tokens", "in rectangles", "graph: float32"],
+        ),
     ],
 )
 def test_one_line_says_what_of_the_gpus_is_used_and_what_is_not(
