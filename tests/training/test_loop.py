@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,15 @@ from nmtkit.training import loop
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.averaging import to_average
 from nmtkit.training.batches import Batch, Pairs, micro_batches, pack, updates
-from nmtkit.training.checkpoint import Best, Progress, checkpoints, is_over, read_progress, step_of
+from nmtkit.training.checkpoint import (
+    Best,
+    Progress,
+    Snapshot,
+    checkpoints,
+    is_over,
+    read_progress,
+    step_of,
+)
 from nmtkit.training.distributed import Group
 from nmtkit.training.loop import MAX_SKIPPED, Evaluate, perplexity, train
 from nmtkit.training.metrics import DIVERGED, METRICS, Metrics, read_metrics
@@ -221,6 +230,22 @@ def test_what_is_left_depends_on_no_clock(
     assert go_on(broken, model_of(dropout=0.2), config).step == 15
     assert contents(broken) == contents(whole)
     assert losses(broken) == losses(whole)
+
+
+def test_a_checkpoint_to_resume_from_comes_ten_minutes_after_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that is read once a step, and when a checkpoint is taken."""
+    seconds, saved, genuine = itertools.count(step=100), list[int](), loop._publish
+
+    def publish(new: Snapshot, *how: Any) -> None:
+        saved.append(new.progress.step)
+        genuine(new, *how)
+
+    monkeypatch.setattr(loop, "_publish", publish)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    run(tmp_path, model_of(), config_of(max_steps=15, checkpoint_every_steps=15))
+    assert saved == [6, 12, 15]
 
 
 def test_a_step_is_told_when_the_next_one_is_queued_unless_its_state_is_wanted() -> None:
