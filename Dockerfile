@@ -1,6 +1,6 @@
 # CPU:   docker build -t nmtkit .
 # CUDA:  docker build -t nmtkit --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu130 .
-# Demo:  docker run --rm -v "$PWD/runs:/work/runs" --user "$(id -u):$(id -g)" nmtkit
+# Demo:  docker run --rm -v "$PWD/runs:/home/runs" --user "$(id -u):$(id -g)" nmtkit
 # GPUs:  add --gpus all --shm-size 8g
 FROM python:3.11-slim-bookworm
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -18,9 +18,9 @@ RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" --extra-index-url http
 COPY . .
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
-# Any user may run it: what nmtkit writes is in /work/runs.
-RUN mkdir -m 1777 /work
-WORKDIR /work
+# Any user may run it: what nmtkit writes is in /home/runs.
+RUN chmod 1777 /home
+WORKDIR /home
 ENV HOME=/tmp
 ENTRYPOINT ["nmtkit"]
 CMD ["run", "demo"]
