@@ -275,7 +275,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/corpus/a.py", "import sys\nsys.stderr.write('')"),
     ],
     only_two_files_name_rank_variables: [
-        ("nmtkit/training/loop.py", "import os\nos.environ['RANK']"),
+        ("nmtkit/training/loop.py", "import os\nos.environ['RANK']")
     ],
     nothing_dangerous_is_called: [
         ("nmtkit/training/a.py", "torch.load(path)"),
