@@ -1,4 +1,4 @@
-"""The commands beside the chain: status, plan, recipes, a bundle in a shell, two files' scores."""
+"""The commands beside the chain: results as JSON, a bundle in a shell, a running training."""
 
 import gzip
 import json
@@ -18,7 +18,6 @@ from system.command import (
     PATIENCE_S,
     RECIPE,
     Outcome,
-    artifact,
     done,
     nmtkit,
     outcome,
@@ -30,29 +29,7 @@ from system.command import (
 )
 from system.conftest import LONG_LINE, Finished
 
-# nmtkit status, run
-
-
-def test_status_tells_state_fingerprint_and_path_of_each_stage(
-    complete: Path, finished: Finished
-) -> None:
-    shutil.rmtree(complete / "runs" / "score")
-    damaged = artifact(complete, "train") / "checkpoints" / "step-00000120" / "model.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    stages = status(complete)
-    assert {name: stage["state"] for name, stage in stages.items()} == {
-        "prepare": "fresh",
-        "train": "damaged",
-        "average": "fresh",
-        "translate": "fresh",
-        "score": "missing",
-    }
-    for name, stage in stages.items():
-        assert stage["fingerprint"] == finished.artifact(name).name
-        assert stage["path"] == f"runs/{name}/{stage['fingerprint']}"
-    damage = damaged.relative_to(complete).as_posix()
-    assert damage in stages["train"]["why"]
-    assert damage in sentence(nmtkit(complete, "run", RECIPE))
+# nmtkit run
 
 
 def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -> None:
@@ -217,20 +194,6 @@ def bundle(finished: Finished) -> str:
 
 def translate(finished: Finished, text: bytes, *args: str) -> Outcome:
     return nmtkit(finished.folder, "translate", "--bundle", bundle(finished), *args, stdin=text)
-
-
-# nmtkit score HYP REF
-
-
-def test_scores_of_two_files_are_those_of_the_run(finished: Finished) -> None:
-    hypotheses = os.fspath(finished.artifact("translate") / "test/hypotheses.txt")
-    ended = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de", "--json"))
-    scores = json.loads(ended.out)[hypotheses]
-    of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
-    for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
-        assert 0 <= scores[key]["score"] <= 100.0001
-        assert scores[key]["how"]
-        assert scores[key] == of_run[key]
 
 
 # nmtkit average
