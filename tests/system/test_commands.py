@@ -45,9 +45,11 @@ def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -
 def test_quiet_leaves_results_and_errors(complete: Path) -> None:
     """The stages that run again tell of their progress otherwise."""
     changed = ("--set", "decoding.beam_size=1")
+    (artifact(complete, "prepare") / "measurements.json").write_bytes(b"\xff")
     ended = done(nmtkit(complete, "--quiet", "run", RECIPE, *changed))
     assert ended.err == ""
     assert "what was made" in ended.out
+    assert re.search(r"measurements\.json is damaged, [0-9,]+ pairs", ended.out)
     ended = nmtkit(complete, "--quiet", "train", RECIPE, "--device", "cuda:99")
     assert ended.err == f"{sentence(ended)}\n"
     assert ended.out == ""
