@@ -97,6 +97,18 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
     assert ended.out == hypotheses.read_text(encoding="utf-8")
 
 
+def test_the_bundle_of_a_recipe_is_found_with_its_overrides_and_never_made(
+    finished: Finished,
+) -> None:
+    typed = ("translate", "--recipe", RECIPE, "--engine", "torch", "-i", "test.en")
+    ended = done(nmtkit(finished.folder, *typed))
+    hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
+    assert ended.out == hypotheses.read_text(encoding="utf-8")
+    other = ("--set", "averaging.n_checkpoints=1")
+    told = sentence(nmtkit(finished.folder, *typed, *other))
+    assert f"`nmtkit average {RECIPE} --set={other[1]}`" in told
+
+
 def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
     finished: Finished, tmp_path: Path
 ) -> None:
