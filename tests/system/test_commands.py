@@ -18,6 +18,7 @@ from system.command import (
     PATIENCE_S,
     RECIPE,
     Outcome,
+    artifact,
     done,
     nmtkit,
     outcome,
