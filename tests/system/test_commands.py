@@ -30,7 +30,29 @@ from system.command import (
 )
 from system.conftest import LONG_LINE, Finished
 
-# nmtkit run
+# nmtkit status, run
+
+
+def test_status_tells_state_fingerprint_and_path_of_each_stage(
+    complete: Path, finished: Finished
+) -> None:
+    shutil.rmtree(complete / "runs" / "score")
+    damaged = artifact(complete, "train") / "checkpoints" / "step-00000120" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    stages = status(complete)
+    assert {name: stage["state"] for name, stage in stages.items()} == {
+        "prepare": "fresh",
+        "train": "damaged",
+        "average": "fresh",
+        "translate": "fresh",
+        "score": "missing",
+    }
+    for name, stage in stages.items():
+        assert stage["fingerprint"] == finished.artifact(name).name
+        assert stage["path"] == f"runs/{name}/{stage['fingerprint']}"
+    damage = damaged.relative_to(complete).as_posix()
+    assert damage in stages["train"]["why"]
+    assert damage in sentence(nmtkit(complete, "run", RECIPE))
 
 
 def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -> None:
