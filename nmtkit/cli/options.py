@@ -191,7 +191,7 @@ Alignment = Annotated[
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
 ]
 FORMAT = typer.Option(
-    "--format", metavar="FORMAT", help="What to write: text, moses, json or fairseq."
+    "--format", metavar="FORMAT", help="What to write: text, moses, json, fairseq or pharaoh."
 )
 LineFormat = Annotated[Format | None, FORMAT]
 

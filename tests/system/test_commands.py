@@ -1,4 +1,4 @@
-"""The commands beside the chain: status, plan, recipes, a bundle in a shell, two files' scores."""
+"""The commands beside the chain: results as JSON, a bundle in a shell, a running training."""
 
 import gzip
 import json
@@ -120,6 +120,18 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
     assert ended.out == hypotheses.read_text(encoding="utf-8")
 
 
+def test_the_bundle_of_a_recipe_is_found_with_its_overrides_and_never_made(
+    finished: Finished,
+) -> None:
+    typed = ("translate", "--recipe", RECIPE, "--engine", "torch", "-i", "test.en")
+    ended = done(nmtkit(finished.folder, *typed))
+    hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
+    assert ended.out == hypotheses.read_text(encoding="utf-8")
+    other = ("--set", "averaging.n_checkpoints=1")
+    told = sentence(nmtkit(finished.folder, *typed, *other))
+    assert f"`nmtkit average {RECIPE} --set={other[1]}`" in told
+
+
 def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
     finished: Finished, tmp_path: Path
 ) -> None:
@@ -219,20 +231,6 @@ def bundle(finished: Finished) -> str:
 
 def translate(finished: Finished, text: bytes, *args: str) -> Outcome:
     return nmtkit(finished.folder, "translate", "--bundle", bundle(finished), *args, stdin=text)
-
-
-# nmtkit score HYP REF
-
-
-def test_scores_of_two_files_are_those_of_the_run(finished: Finished) -> None:
-    hypotheses = os.fspath(finished.artifact("translate") / "test/hypotheses.txt")
-    ended = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de", "--json"))
-    scores = json.loads(ended.out)[hypotheses]
-    of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
-    for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
-        assert 0 <= scores[key]["score"] <= 100.0001
-        assert scores[key]["how"]
-        assert scores[key] == of_run[key]
 
 
 # nmtkit average
