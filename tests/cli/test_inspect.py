@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmtkit.cli.inspect import LENGTH_BINS, QUANTILES, Facts, facts_of, grids, notes
+from nmtkit.cli.inspect import N_BINS, QUANTILES, Facts, facts_of, grids, notes
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
@@ -105,7 +105,7 @@ def corpus(request: pytest.FixtureRequest, bpe_corpus: Corpus) -> Corpus:
 def test_lengths_and_ratios_are_those_of_the_sentences(corpus: Corpus) -> None:
     corpus.text["dev", "tgt"][5] = ["other"] * 200  # far beyond what train has
     facts = corpus.facts()
-    assert len(facts["histograms"]["tgt"]["train"]) <= LENGTH_BINS + 2
+    assert len(facts["histograms"]["tgt"]["train"]) <= N_BINS + 2
     for row in facts["lengths"]:
         split, side = row["split"], row["of"]
         values = corpus.lengths(split, side)
@@ -116,9 +116,7 @@ def test_lengths_and_ratios_are_those_of_the_sentences(corpus: Corpus) -> None:
             assert row[name] == ordered[math.ceil(share * len(values)) - 1]
         assert side == "ratio" or row["tokens"] == values.sum()
         middles, shares = zip(*facts["histograms"][side][split], strict=True)
-        ends = [0, *np.sqrt([a * b for a, b in pairwise(middles)]), 10**9]
-        if side != "ratio":
-            ends[1:-1] = [(a + b) / 2 for a, b in pairwise(middles)]
+        ends = [0, *((a + b) / 2 for a, b in pairwise(middles)), 10**9]
         expected, _ = np.histogram(values, ends)
         assert shares == pytest.approx(100 * expected / len(values))
 
