@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import (
-    MAX_BYTES,
-    bundled_recipes,
-    load_recipe,
-    recipes_dir,
-)
+from nmtkit.recipe_file import MAX_BYTES, bundled_recipes, load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
 from nmtkit.sources.xml import Tmx

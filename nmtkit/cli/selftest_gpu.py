@@ -65,11 +65,10 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
     with TemporaryDirectory(prefix="nmtkit-selftest-", ignore_cleanup_errors=True) as name:
         yield from trainings(Path(name), n_devices, device, several)
         if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
-            lost = partial(lost_process, Path(name), _on(device, several[-1]))
-            yield attempt(f"kill -9, {several[-1]} x {device}", lost)
+            n = several[-1]
+            yield attempt(f"kill -9, {n} x {device}", lost_process, Path(name), _on(device, n))
         for recipe, n in product(SPEEDS, counts):
-            timed = partial(speed, Path(name), recipe, n, peak)
-            yield attempt(f"{recipe}, {n} x cuda", timed)
+            yield attempt(f"{recipe}, {n} x cuda", speed, Path(name), recipe, n, peak)
 
 
 def connections() -> Seen:
@@ -93,8 +92,8 @@ def device_checks(index: int) -> Iterator[Check]:
         looks["attention"] = attention
     for what, look in looks.items():
         there = partial(call_apart, partial(_on_current, look), if_killed="its process was killed")
-        yield attempt(f"{device} {what}", partial(there, device))
-    yield attempt(f"{device} training", partial(rehearsal, device, how))
+        yield attempt(f"{device} {what}", there, device)
+    yield attempt(f"{device} training", rehearsal, device, how)
 
 
 def _on_current(look: Callable[[torch.device], Seen], device: torch.device) -> Seen:
@@ -169,7 +168,7 @@ def trainings(folder: Path, n_devices: int, device: str, several: list[int]) -> 
     expected: Figures = {f"loss_{step}": loss for step, loss in LOSSES.items()}
     for name, options in ways.items():
         most = OF_BFLOAT16 if name.endswith("cuda") else OF_LOSSES
-        check = attempt(f"demo, {name}", partial(train_demo, folder, options, expected, most))
+        check = attempt(f"demo, {name}", train_demo, folder, options, expected, most)
         yield check
         expected = {**check.figures, **expected}
 

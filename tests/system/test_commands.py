@@ -18,6 +18,7 @@ from system.command import (
     PATIENCE_S,
     RECIPE,
     Outcome,
+    artifact,
     done,
     nmtkit,
     outcome,
@@ -29,7 +30,29 @@ from system.command import (
 )
 from system.conftest import LONG_LINE, Finished
 
-# nmtkit run
+# nmtkit status, run
+
+
+def test_status_tells_state_fingerprint_and_path_of_each_stage(
+    complete: Path, finished: Finished
+) -> None:
+    shutil.rmtree(complete / "runs" / "score")
+    damaged = artifact(complete, "train") / "checkpoints" / "step-00000120" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    stages = status(complete)
+    assert {name: stage["state"] for name, stage in stages.items()} == {
+        "prepare": "fresh",
+        "train": "damaged",
+        "average": "fresh",
+        "translate": "fresh",
+        "score": "missing",
+    }
+    for name, stage in stages.items():
+        assert stage["fingerprint"] == finished.artifact(name).name
+        assert stage["path"] == f"runs/{name}/{stage['fingerprint']}"
+    damage = damaged.relative_to(complete).as_posix()
+    assert damage in stages["train"]["why"]
+    assert damage in sentence(nmtkit(complete, "run", RECIPE))
 
 
 def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -> None:
@@ -45,9 +68,11 @@ def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -
 def test_quiet_leaves_results_and_errors(complete: Path) -> None:
     """The stages that run again tell of their progress otherwise."""
     changed = ("--set", "decoding.beam_size=1")
+    (artifact(complete, "prepare") / "measurements.json").write_bytes(b"\xff")
     ended = done(nmtkit(complete, "--quiet", "run", RECIPE, *changed))
     assert ended.err == ""
     assert "what was made" in ended.out
+    assert re.search(r"measurements\.json is damaged, [0-9,]+ pairs", ended.out)
     ended = nmtkit(complete, "--quiet", "train", RECIPE, "--device", "cuda:99")
     assert ended.err == f"{sentence(ended)}\n"
     assert ended.out == ""
@@ -93,6 +118,18 @@ def test_bundle_translates_standard_input_line_by_line(finished: Finished) -> No
     ended = done(translate(finished, text, "--beam", "3", "--length-penalty", "0.6"))
     hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
     assert ended.out == hypotheses.read_text(encoding="utf-8")
+
+
+def test_the_bundle_of_a_recipe_is_found_with_its_overrides_and_never_made(
+    finished: Finished,
+) -> None:
+    typed = ("translate", "--recipe", RECIPE, "--engine", "torch", "-i", "test.en")
+    ended = done(nmtkit(finished.folder, *typed))
+    hypotheses = finished.artifact("translate") / "test/hypotheses.txt"
+    assert ended.out == hypotheses.read_text(encoding="utf-8")
+    other = ("--set", "averaging.n_checkpoints=1")
+    told = sentence(nmtkit(finished.folder, *typed, *other))
+    assert f"`nmtkit average {RECIPE} --set={other[1]}`" in told
 
 
 def test_each_line_of_a_stream_is_answered_at_once_as_beside_others(
