@@ -12,6 +12,7 @@ from pydantic import Field
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.archives import list_zip
+from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, listed
@@ -75,6 +76,10 @@ class FilePair(Source):
         return None
 
 
+OPUS = "opus:"  # begins the name of a corpus of OPUS, such as opus:TED2020/v1
+OPUS_NAME = r"opus:[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
+
+
 class OpusZip(Source):
     """An archive of OPUS, whose texts are told by their suffixes: TED2020.de-en.de, .en."""
 
@@ -102,7 +107,21 @@ class OpusZip(Source):
         [by_suffix] = texts_of.values()
         src, tgt = variants.choose_names(list(by_suffix), str(archive))
         members_of = (TextFile(archive.path, by_suffix[suffix]) for suffix in (src, tgt))
-        return read_rows(self.own_name(), *members_of)
+        return read_rows(self.name or self.own_name(), *members_of)
+
+
+def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
+    """Return the archive of a corpus of OPUS, which has one of the two directions.
+
+    Nobody publishes hashes of these archives.
+    """
+    if not re.fullmatch(OPUS_NAME, name):
+        raise UserError(f"{name} is no corpus of OPUS; give name and version, as {OPUS}TED2020/v1")
+    corpus, _, version = name.removeprefix(OPUS).partition("/")
+    folder = f"https://object.pouta.csc.fi/OPUS-{corpus}/{version}/moses"
+    first, second = sorted((str(src), str(tgt)))
+    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
 
 
 def _is_language(part: str) -> bool:
