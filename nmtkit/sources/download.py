@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from urllib.error import HTTPError, URLError
@@ -27,6 +28,10 @@ class _AddressError(Exception):
 
 class _TransientError(_AddressError):
     """A failure that a retry may cure."""
+
+
+class _NoConnectionError(_TransientError):
+    """A host was not reached."""
 
 
 def obtain(
@@ -57,11 +62,11 @@ def obtain(
             if path is None:
                 return _download(file, downloads_dir, progress, say)
     archive = archive_of(file, path)
-    known = _as_first_read(archive, downloads_dir)
-    if wrong := _difference(path, known):
-        first_read = " had when it was first read" if known is not archive else " has"
-        raise UserError(f"{path} has {wrong}, as {archive.url}{first_read}; remove it")
-    _remember(known, path, downloads_dir)
+    expected = _with_hash(archive, downloads_dir)
+    if wrong := _difference(path, expected):
+        when = " has" if expected is archive else " had when it was first read"
+        raise UserError(f"{path} has {wrong}, as {archive.url}{when}; remove it")
+    _with_hash(archive, downloads_dir, path)
     progress(_size(path))
     return path
 
@@ -82,12 +87,10 @@ def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
 
 def read_hash(file: RemoteFile, downloads_dir: Path, mirror: Path | None) -> dict[str, str]:
     """Return the address of the archive that was obtained, and the hash that was verified."""
-    path = find(file, downloads_dir, mirror)
-    if path is None:
+    if (path := find(file, downloads_dir, mirror)) is None:
         return {}
-    archive = archive_of(file, path)
-    known = _as_first_read(archive, downloads_dir)
-    return {archive.url: f"sha256 {known.sha256}" if known.sha256 else f"md5 {known.md5}"}
+    archive = _with_hash(archive_of(file, path), downloads_dir)
+    return {archive.url: f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"}
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
@@ -124,26 +127,17 @@ def _host_and_path(address: str) -> list[str]:
     return names
 
 
-def _as_first_read(archive: RemoteFile, downloads_dir: Path) -> RemoteFile:
-    """Return the archive with the hash that it had when it was first read, if none is published."""
-    record = _record(archive, downloads_dir)
-    if archive.sha256 or archive.md5 or not record.exists():
-        return archive
-    sha256 = record.read_text(encoding="utf-8").strip()
-    return RemoteFile(urls=archive.urls, n_bytes=archive.n_bytes, sha256=sha256)
-
-
-def _remember(known: RemoteFile, path: Path, downloads_dir: Path) -> None:
-    """Record the hash of a file of which none is published, the first time that it is read."""
-    if not (known.sha256 or known.md5):
-        record = _record(known, downloads_dir)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(record, f"{sha256_of(path)}\n")
-
-
-def _record(archive: RemoteFile, downloads_dir: Path) -> Path:
+def _with_hash(archive: RemoteFile, downloads_dir: Path, path: Path | None = None) -> RemoteFile:
+    """Return the archive with a hash: if none is published, that of its first use, by `path`."""
     place = _place(archive.url, downloads_dir)
-    return place.with_name(f"{place.name}.sha256")
+    record = place.with_name(f"{place.name}.sha256")
+    if not (archive.sha256 or archive.md5):
+        if path is not None and not record.exists():
+            record.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(record, sha256_of(path))
+        if record.exists():
+            return archive.model_copy(update={"sha256": record.read_text(encoding="utf-8")})
+    return archive
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
@@ -161,82 +155,78 @@ def _difference(path: Path, file: RemoteFile) -> str | None:
 def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say) -> Path:
     """Fetch one of the archives, verify it, and only then move it to its place."""
     name = _host_and_path(file.url)[-1]
-    archives = [_as_first_read(archive, downloads_dir) for archive in file.archives]
-    arriving = [_Arriving(each, _part(each, downloads_dir), progress, say) for each in archives]
-    arriving.sort(key=lambda each: -each.furthest)  # what is here in part goes on first
+    archives = {_part(each, downloads_dir): each for each in file.archives}
+    furthest = {part: _size(part) for part in archives}  # bytes
+    sources = [
+        _Source(url, _with_hash(each, downloads_dir), part, progress)
+        for part, each in archives.items()
+        for url in each.urls
+    ]
+    said: dict[str, _AddressError] = {}
     failures = 0
-    while failures < MAX_ATTEMPTS and any(each.urls for each in arriving):
+    while sources and failures < MAX_ATTEMPTS:
         if failures:
             pause = FIRST_PAUSE_S * 2**failures
             say(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
             sleep(pause)
-        before = sum(each.furthest for each in arriving)
-        for each in arriving:
-            if each.is_whole():
-                place = _place(each.file.url, downloads_dir)
-                _remember(each.file, each.part, downloads_dir)
-                move(each.part, place)
-                for other in arriving:
-                    other.part.unlink(missing_ok=True)
-                return place
-        failures = failures + 1 if sum(each.furthest for each in arriving) == before else 1
-    said = {url: reason for each in arriving for url, reason in each.said.items()}
+        failures += 1
+        for source in sorted(sources, key=lambda each: -_size(each.part)):
+            url, part = source.url, source.part
+            progress(_size(part))
+            try:
+                source.complete()
+            except _AddressError as error:
+                progress(-_size(part))
+                say(f"download {url}: {error}")
+                said[url] = error
+                sources.remove(source)
+                if isinstance(error, _TransientError):
+                    sources.append(source)
+                if _size(part) > furthest[part]:
+                    furthest[part], failures = _size(part), 0
+                    break
+            else:
+                _with_hash(archives[part], downloads_dir, part)
+                move(part, part.with_suffix(""))
+                for other in archives:
+                    other.unlink(missing_ok=True)
+                return part.with_suffix("")
+        if all(isinstance(error, _NoConnectionError) for error in said.values()):
+            break
+    told = (f"{'://'.join(urlsplit(url)[:2])} ({error})" for url, error in said.items())
     raise UserError(
-        f"cannot download {name}: {'; '.join(f'{url} ({said[url]})' for url in said)}; try again "
-        f"later, or save it as DIR/{'/'.join(_host_and_path(file.url))} and give --mirror DIR"
+        f"cannot download {name}: {'; '.join(told)}; try again later, or save {file.url} as "
+        f"DIR/{'/'.join(_host_and_path(file.url))} and give --mirror DIR"
     )
 
 
-class _Arriving:
-    """An archive that arrives in one place, from any of its addresses."""
+@dataclass(frozen=True)
+class _Source:
+    """An address, and what has arrived from it or from others that have the same bytes."""
 
-    def __init__(self, file: RemoteFile, part: Path, progress: Advance, say: Say) -> None:
-        self.file, self.part, self._progress, self._say = file, part, progress, say
-        self.urls = list(file.urls)  # that may still have it
-        self.said: dict[str, str] = {}  # by address, why it was left
-        self.furthest = self._began = _size(part)  # bytes
-        part.parent.mkdir(parents=True, exist_ok=True)
+    url: str
+    file: RemoteFile
+    part: Path
+    progress: Advance
 
-    def is_whole(self) -> bool:
-        """Ask one address after the other, and all again while more arrives than ever before."""
-        self._progress(_size(self.part))
-        before = -1
-        while before < self.furthest:
-            if before >= 0:
-                sleep(FIRST_PAUSE_S)
-            before = self.furthest
-            for url in list(self.urls):
-                try:
-                    self._complete(url)
-                except _AddressError as error:
-                    self.said[url] = str(error)
-                    self._say(f"download {url}: {error}")
-                    if not isinstance(error, _TransientError):
-                        self.urls.remove(url)
-                    self.furthest = max(self.furthest, _size(self.part))
-                else:
-                    if self.said:
-                        self._say(f"download {url}: arrived")
-                    return True
-        self._progress(-_size(self.part))
-        return False
-
-    def discard(self) -> None:
-        self._progress(-_size(self.part))
-        self.part.unlink(missing_ok=True)
-
-    def _complete(self, url: str) -> None:
-        in_one = _size(self.part) != self.file.n_bytes and self._fetch(url)
+    def complete(self) -> None:
+        self.part.parent.mkdir(parents=True, exist_ok=True)
+        in_one = _size(self.part) != self.file.n_bytes and self._fetch()
         if wrong := _difference(self.part, self.file):
-            self.discard()
+            self._discard()
             if in_one:
                 raise _AddressError(f"sends other bytes than expected: {wrong}")
-            self._complete(url)  # what another address or an earlier command left does not fit
+            self.complete()  # what came from elsewhere, or earlier, does not fit
 
-    def _fetch(self, url: str) -> bool:
+    def _discard(self) -> None:
+        self.progress(-_size(self.part))
+        self.part.unlink(missing_ok=True)
+
+    def _fetch(self) -> bool:
         """Request what is missing once, keep what arrives, and return whether it is all."""
-        with self._ask(url) as response:
+        with self._ask() as response:
             resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+            has_length = response.length is not None
             n_total = self._announced(response)
             if n_total is None and not response.chunked:
                 raise _AddressError(
@@ -244,18 +234,20 @@ class _Arriving:
                     "never end"
                 )
             if not resumed:
-                self.discard()
+                self._discard()
             start = _size(self.part)
-            check_room(self.part.parent, (n_total or 0) - start, url)
+            check_room(self.part.parent, (n_total or 0) - start, self.url)
             with self.part.open("ab") as stream:
                 for block in _blocks(response):
                     stream.write(block)
-                    self._progress(len(block))
+                    self.progress(len(block))
                     if n_total is not None and stream.tell() > n_total:
                         break
-        if _size(self.part) < (n_total or 1):
+        if (n_bytes := _size(self.part)) < (n_total or 1):
+            if not has_length:  # it may be all that the server wanted to say
+                self._discard()
             of_total = f" of {n_total:,}" if n_total else ""
-            raise _TransientError(f"cut off after {_size(self.part):,}{of_total} bytes")
+            raise _TransientError(f"cut off after {n_bytes:,}{of_total} bytes")
         return start == 0
 
     def _announced(self, response: http.client.HTTPResponse) -> int | None:
@@ -270,27 +262,26 @@ class _Arriving:
         if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
             return announced
         if resumed:
-            self.discard()
+            self._discard()
             raise _TransientError("sent another range than was requested")
         raise _AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")
 
-    def _ask(self, url: str) -> http.client.HTTPResponse:
+    def _ask(self) -> http.client.HTTPResponse:
         """Request what is missing; only the hash tells whether it fits what is already here."""
         headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
         if n_bytes := _size(self.part):
             headers["Range"] = f"bytes={n_bytes}-"
-        request = Request(url, headers=headers)  # noqa: S310 - a catalog has only http and https
+        request = Request(self.url, headers=headers)  # noqa: S310 - a catalog has only http and https
         try:
             response: http.client.HTTPResponse = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
         except HTTPError as error:
             error.close()
             if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                self.discard()  # the server has no such range: it has another file
+                self._discard()  # the server has no such range: it has another file
             kind = _TransientError if error.code in TRANSIENT else _AddressError
             raise kind(f"HTTP {error.code} {_reason(error)}") from None
-        except URLError as error:  # there is no connection: none at all if none ever was
-            kind = _TransientError if self.furthest > self._began else _AddressError
-            raise kind(_reason(error)) from None
+        except URLError as error:
+            raise _NoConnectionError(_reason(error)) from None
         except (OSError, http.client.HTTPException) as error:
             raise _TransientError(_reason(error)) from None
         return response
@@ -307,5 +298,6 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 def _reason(error: Exception) -> str:
     """Shorten the message of a server or the network to fit into a sentence."""
-    said = " ".join(str(getattr(error, "reason", error)).split())
+    reason = getattr(error, "reason", error)
+    said = " ".join(str(getattr(reason, "strerror", None) or reason).split())
     return shortened(said, 200) or type(error).__name__

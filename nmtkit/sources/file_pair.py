@@ -76,10 +76,6 @@ class FilePair(Source):
         return None
 
 
-OPUS = "opus:"  # begins the name of a corpus of OPUS, such as opus:TED2020/v1
-OPUS_NAME = r"opus:[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
-
-
 class OpusZip(Source):
     """An archive of OPUS, whose texts are told by their suffixes: TED2020.de-en.de, .en."""
 
@@ -111,14 +107,11 @@ class OpusZip(Source):
 
 
 def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of a corpus of OPUS, which has one of the two directions.
+    """Return the archive of a corpus, such as TED2020/v1; OPUS has one of both directions.
 
     Nobody publishes hashes of these archives.
     """
-    if not re.fullmatch(OPUS_NAME, name):
-        raise UserError(f"{name} is no corpus of OPUS; give name and version, as {OPUS}TED2020/v1")
-    corpus, _, version = name.removeprefix(OPUS).partition("/")
-    folder = f"https://object.pouta.csc.fi/OPUS-{corpus}/{version}/moses"
+    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
     first, second = sorted((str(src), str(tgt)))
     reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
     return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))

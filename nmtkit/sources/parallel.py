@@ -1,5 +1,6 @@
 """Parallel text: the corpora that a recipe names, from the catalog or from a source."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -10,7 +11,7 @@ from nmtkit.files import sha256_of
 from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import archive_of, known_bytes
-from nmtkit.sources.file_pair import OPUS, FilePair, OpusZip, opus_file
+from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
 from nmtkit.sources.kinds import check_form, name_of
 from nmtkit.sources.sacrebleu_set import find_set
 from nmtkit.sources.source import Pair, Row, Source
@@ -20,6 +21,8 @@ from nmtkit.sources.variants import Variants
 
 # Bytes that `prepare` writes for each stored byte, about: the clean text while it works, and ids.
 PREPARED_PER_STORED_BYTE = 2
+
+OPUS = r"opus:([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)"
 
 Fetch = Callable[[RemoteFile], Path]
 
@@ -124,9 +127,9 @@ def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) ->
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
     named = partial(Corpus, name=name_of(source), langs=langs)
-    if source.startswith(OPUS):
-        file = opus_file(source, *langs)
-        return named(source=OpusZip(name=name_of(source), opus_zip=source), remote=((file, None),))
+    if of_opus := re.fullmatch(OPUS, source):
+        archive = opus_file(of_opus[1], *langs), None
+        return named(source=OpusZip(name=name_of(source), opus_zip=source), remote=(archive,))
     catalog = load_catalog()
     if source not in catalog.corpora and (found := find_set(source, *langs)):
         return named(source=found, remote=tuple((file, None) for file in found.downloads()))
