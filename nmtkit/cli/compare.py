@@ -1,7 +1,7 @@
 """nmtkit compare: scores of systems on one test set, significance, and where they differ most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +14,7 @@ from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import TestSet, check_length, own_test_set, score_lines
+from nmtkit.cli.score import TestSet, check_length, named_test_set, own_test_set, score_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.seed import seed
@@ -29,7 +29,7 @@ from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.kinds import read_plain
+from nmtkit.sources.kinds import name_of, read_plain
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe
@@ -52,7 +52,7 @@ class _System:
     other_code: OtherCode = field(default_factory=dict)
 
 
-@command("nmtkit compare demo 'demo --set decoding.beam_size=1'")
+@command("nmtkit compare demo 'demo --set decoding.beam_size=1'", "mirror")
 def compare(
     names: Annotated[
         list[str],
@@ -111,8 +111,13 @@ def _systems(
     common = next((system.test_set for system in systems if system.test_set), None)
     if references and lang:
         common = own_test_set(references, lang)
+    elif common is None and test_set:
+        src, common = named_test_set(test_set, lang, machine)
+        systems[0] = replace(systems[0], src=src)
     if common is None:
-        raise UserError("name the reference of these files: add --ref FILE and --lang")
+        raise UserError(
+            "name the reference of these files: add --ref FILE or --test-set NAME, and --lang"
+        )
     for system in systems:
         own = system.test_set
         if own and not any(reference in common.references for reference in own.references):
@@ -131,6 +136,7 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
         return _System(name, list(read_plain(path)))
     chain: Chain = chain_of(*split_overrides(name), machine)
     translated = chain.need("translate")
+    test_set = test_set and name_of(test_set)
     sets = {each.name: each for each in translated_sets(translated) if each.references}
     if not sets or test_set not in (None, *sets):
         has = ", ".join(sets) or "none with a reference"

@@ -61,10 +61,8 @@ AnySource = Annotated[SerializeAsAny[str | Source], PlainValidator(_source)]
 
 def name_of(source: str | Source) -> str:
     """What a source is called: in the catalog, by the user, or by its files."""
-    if isinstance(source, str):
-        return source
-    raw = re.sub(r"[^A-Za-z0-9._-]+", "-", source.own_name()).lstrip(".") or "text"
-    return source.name or raw
+    own = source if isinstance(source, str) else source.name or source.own_name()
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", own).lstrip(".") or "text"
 
 
 def check_form(text: TextFile, source: Source | None = None, first: bytes | None = None) -> None:

@@ -119,13 +119,13 @@ def test_standard_input_is_a_system() -> None:
 
 def test_a_set_of_the_catalog_is_the_reference() -> None:
     reference = data_dir() / "demo" / "test.de"
-    found = score(str(reference), "--test-set", "demo-test", "--langpair", "en-de")
+    found = score(str(reference), "--test-set", "demo-test", "--lang", "en-de")
     (scores,) = found.values()
     assert scores["sacrebleu"]["score"] == pytest.approx(100)
     sha256 = hashlib.sha256(reference.read_bytes()).hexdigest()
     assert scores["test_set"] == {"name": "demo-test", "lines": 500, "sha256": sha256}
     with pytest.raises(UserError, match=r"a\.de has 4 lines, but demo-test has 500"):
-        score("a.de", "--test-set", "demo-test", "--langpair", "en-de")
+        score("a.de", "--test-set", "demo-test", "--lang", "en-de")
 
 
 ALL = "a.de 1.de --lang de"
@@ -137,13 +137,12 @@ ALL = "a.de 1.de --lang de"
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
-        (f"{ALL} --langpair en-de", "--langpair"),
-        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang"),
+        ("a.de 1.de --lang en-de", "two languages"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
-        ("a.de --test-set demo-test", "--langpair SRC-TGT"),
-        ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
-        ("a.de --test-set demo-tset --langpair en-de", "did you mean 'demo-test'"),
-        ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
+        ("a.de --test-set demo-test", "--lang en-de"),
+        ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-tset --lang en-de", "did you mean 'demo-test'"),
+        ("a.de --test-set demo-test --lang en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),
         ("a.de --lang de", "--ref FILE"),
