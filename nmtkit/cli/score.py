@@ -1,7 +1,6 @@
 """nmtkit score."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 from nmtkit import progress
 from nmtkit.cli.options import Lang, Langpair, Lowercase, References, command, either
 from nmtkit.cli.options import TestSet as TestSetName
+from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
@@ -22,6 +22,11 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.chain import Chain, fetch
+
+Worst = Annotated[
+    int | None,
+    typer.Option("--worst", metavar="N", min=1, help="Also show the N worst lines, by chrF or F1."),
+]
 
 
 class Metric(StrEnum):
@@ -34,13 +39,21 @@ class Metric(StrEnum):
 
 
 @command("nmtkit score demo", remake=["score"])
-def _of_recipe(chain: Chain, form: Form) -> None:
-    from nmtkit.evaluation.translations import read_scores
+def _of_recipe(chain: Chain, form: Form, worst: Worst = None) -> None:
+    from nmtkit.evaluation.translations import read_scores, translated_sets
     from nmtkit.stages import score as stage
     from nmtkit.stages.code import other_code
 
     scored = stage.run(chain)
     scores, other = read_scores(scored), other_code(scored.manifest)
+    if worst is not None:
+        lang, lowercase = chain.recipe.corpus.tgt_lang, chain.recipe.scoring.lowercase
+        for each in translated_sets(chain.need("translate")):
+            src, hyps, refs = each.read()
+            if refs:
+                of_set = TestSet(each.name, lang, refs, src)
+                telling = telling_lines([hyps], of_set, worst, lowercase=lowercase)
+                scores[each.name]["worst"] = telling
     show(form, scores, score_parts(scores, other))
 
 
@@ -62,6 +75,7 @@ def _of_files(
             help="Of files: bleu, the default, chrf, ter, or bracket-f1 of trees; repeatable.",
         ),
     ] = None,
+    worst: Worst = None,
 ) -> None:
     metrics = metrics or [Metric.BLEU]
     of_trees = Metric.BRACKET_F1 in metrics
@@ -78,7 +92,8 @@ def _of_files(
             )
         langs = Language.pair_of(langpair)
         pairs = find_corpus(test_set, *langs).pairs(partial(fetch, machine=machine))
-        reference = TestSet(test_set, langs[1], [[reference for _, reference in pairs]])
+        src, references_of_set = zip(*pairs, strict=True)
+        reference = TestSet(test_set, langs[1], [references_of_set], src)
     else:
         if langpair:
             raise UserError("--langpair is for --test-set; leave it out, or name the set")
@@ -89,7 +104,7 @@ def _of_files(
         if not (lang or of_trees):
             raise UserError("the language of the files is not known; add --lang, such as --lang de")
         reference = own_test_set(references, TREE.tag if of_trees else lang or "")
-    scores = score_files(names, reference, metrics, lowercase=lowercase)
+    scores = score_files(names, reference, metrics, lowercase=lowercase, worst=worst or 0)
     show(form, scores, score_parts(scores))
 
 
@@ -106,15 +121,6 @@ score = either(
         and not any(Path(name).suffix not in ("", ".toml") for name in names)
     ),
 )
-
-
-@dataclass(frozen=True)
-class TestSet:
-    """What translations are compared with: one or more references in one language."""
-
-    name: str
-    lang: Language  # of parse trees: TREE, and bracket F1 compares them
-    references: Sequence[Sequence[str]]
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
@@ -144,6 +150,7 @@ def score_files(
     metrics: Sequence[Metric] = (Metric.BLEU,),
     *,
     lowercase: bool = False,
+    worst: int = 0,
 ) -> dict[str, Any]:
     """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
     from nmtkit.stages.score import describe
@@ -161,13 +168,16 @@ def score_files(
         path = Path("/dev/stdin" if system == "-" else system)
         read[system] = list(read_plain(path))
         check_length(path, read[system], name, refs[0])
-    return {
+    found = {
         system: {
             "test_set": describe(name, *refs),
             **score_lines(f"score: {system}", hyps, test_set, metrics, lowercase=lowercase),
         }
         for system, hyps in read.items()
     }
+    for system, hyps in read.items() if worst else ():
+        found[system]["worst"] = telling_lines([hyps], test_set, worst, lowercase=lowercase)
+    return found
 
 
 def score_lines(
@@ -213,4 +223,11 @@ def score_parts(scores: Mapping[str, Any], *others: OtherCode) -> list[Grid | st
         test_set = each["test_set"]
         of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
         columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", *others))
-    return [Grid.of("", ["score", *columns], rows, 1), *hows(of_sets), *code_notes(*others)]
+    parts: list[Grid | str] = [Grid.of("", ["score", *columns], rows, 1)]
+    parts += [*hows(of_sets), *code_notes(*others)]
+    for name, each in scores.items():
+        if worst := each.get("worst"):
+            head = f"the worst of {name}"
+            parts.append(lines_grid(worst["lines"], ["translation"], head, worst["metric"]))
+            parts.append(f"{worst['metric']} of each line alone: {worst['signature']}")
+    return parts
