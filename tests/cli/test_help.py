@@ -24,8 +24,8 @@ OPTIONS = """
     --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set --remake
     --bundle --input --beam --length-penalty --n-best --format --alignment --engine --ref --src
     --tgt --lang --langpair --test-set --lowercase --metric --tsv --csv --jsonl --columns --tmx
-    --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --target
-    --view --rows --worst --keep --drafts --yes --seconds --batch --gpu --results
+    --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data
+    --view --rows --worst --keep --drafts --yes --seconds --gpu --results --recipe
 """
 
 
