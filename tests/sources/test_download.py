@@ -290,9 +290,9 @@ def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour)
 def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     site.serve(status(503))
     host = f"127.0.0.1:{site.server.server_port}"
+    place = f"DIR/{host}/wmt/corpus.tgz"
     with pytest.raises(
-        UserError,
-        match=rf"HTTP 503.* save {site.file.url} as DIR/{host}/wmt/corpus.tgz and give --mirror DIR",
+        UserError, match=rf"HTTP 503.* save {site.file.url} as {place} and give --mirror DIR"
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
