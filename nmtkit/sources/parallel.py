@@ -11,7 +11,7 @@ from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import known_bytes
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import check_form, name_of
+from nmtkit.sources.kinds import Named, check_form, name_of
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
@@ -99,11 +99,11 @@ class Corpus:
         return {path: sha256_of(path) for path in paths}
 
 
-def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
+def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
-    entry = load_catalog().corpus(source, *langs)
+    entry = load_catalog().corpus(name_of(source), *langs)
     files = list(entry.sides)
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
     if tgt_lang == TREE:

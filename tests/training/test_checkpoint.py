@@ -200,7 +200,7 @@ def test_room_suffices_for_the_most_checkpoints_there_ever_are(
         config = keeping(keep, of=n_steps, every=every, patience=patience)
         folder, most = tmp_path / f"{keep} {n_steps}", 0
         for step in range(1, n_steps + 1):
-            best = Best(step=4, perplexity=2.0) if patience and step >= 4 else None
+            best = Best(step=4, score=2.0) if patience and step >= 4 else None
             save(folder, step, best)
             files = folder.rglob("*.safetensors")
             tensors = [tensor for file in files for tensor in load_tensors(file).values()]

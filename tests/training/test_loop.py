@@ -510,7 +510,7 @@ def test_best_evaluation_has_a_checkpoint_also_if_its_step_was_skipped(tmp_path:
         patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
-    assert progress.best == Best(step=2, perplexity=2.0, n_worse=2)
+    assert progress.best == Best(step=2, score=2.0, n_worse=2)
     assert [step_of(path) for path in to_average(tmp_path, config, 9)] == [2]
 
 
@@ -673,7 +673,7 @@ def test_training_ends_where_dev_perplexity_has_not_improved_for_long(early: Ear
     newest = read_progress(checkpoints(early.directory)[-1])
     assert newest.step == early.last
     perplexity = losses(early.directory)[early.best - 1]["dev_perplexity"]
-    assert newest.best == Best(step=early.best, perplexity=perplexity, n_worse=PATIENCE)
+    assert newest.best == Best(step=early.best, score=perplexity, n_worse=PATIENCE)
 
 
 def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> None:
