@@ -283,7 +283,14 @@ class Recipe(Section):
         corpus = self.corpus
         training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
         for source in (*training, *self.test.sets):
-            if isinstance(source, str | Named):
+            if isinstance(source, str):
+                continue
+            if source.weight != 1 and source not in corpus.train:
+                raise ValueError(
+                    f"{name_of(source)} has weight = {source.weight}; only what [corpus] train "
+                    "names has one"
+                )
+            if isinstance(source, Named):
                 continue
             source.check(corpus.src_lang, corpus.tgt_lang)
             if (corpus.linearization is not None) not in source.trees:
@@ -294,12 +301,6 @@ class Recipe(Section):
                 )
             if source in training and isinstance(source, FilePair) and not source.tgt:
                 raise ValueError(f"{name_of(source)} has no tgt; only a test set needs none")
-        for source in (corpus.dev, *corpus.drop_held_out, *self.test.sets):
-            if not isinstance(source, str) and source.weight != 1:
-                raise ValueError(
-                    f"{name_of(source)} has weight = {source.weight}; only text in [corpus] train "
-                    "has a weight"
-                )
         if (self.scoring.metric == "bracket_f1") != (corpus.linearization is not None):
             raise ValueError(
                 f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
@@ -316,15 +317,12 @@ class Recipe(Section):
                 f'training.patience_metric = "{metric}" is of translations; a parser needs '
                 '"perplexity"'
             )
-        if self.averaging.which == "best" and not metric:
+        has_best = metric and training.dev_every_steps <= training.max_steps
+        if self.averaging.which == "best" and not has_best:
             raise ValueError(
                 'averaging.which = "best" needs training.patience_metric, such as "perplexity", '
-                "without which training does not keep the best checkpoints"
-            )
-        if self.averaging.which == "best" and training.dev_every_steps > training.max_steps:
-            raise ValueError(
-                'averaging.which = "best" needs an evaluation, but training.dev_every_steps = '
-                f"{training.dev_every_steps} is more than max_steps = {training.max_steps}"
+                f"and an evaluation by it: dev_every_steps = {training.dev_every_steps} of "
+                f"max_steps = {training.max_steps}"
             )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(

@@ -43,6 +43,7 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
             told |= {"metric": training.patience_metric, "scores": [score_of[n] for n in steps]}
         twin = _same_weights(chain)
         shown = ", ".join(f"{step:,}" for step in steps) + (f", as in {twin}" if twin else "")
+        shown += f", best by dev {told['metric']}" if "metric" in told else ""
         progress.say(f"average: checkpoints of steps {shown}")
         files = (model.verified_weights(open_directory(path)) for path in chosen)
         weights = twin or average_weights(list(files))

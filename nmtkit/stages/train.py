@@ -234,20 +234,20 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | N
         if reporter:
             reporter.curves.samples = [*zip(src, refs, hyps, strict=True)]
         lines = "whole of dev, {:,} lines" if is_whole else "first {:,} lines of dev"
-        how = f"{lines.format(len(refs))}, greedy"
-        found: dict[str, Any] = {}
+        kind = "trees" if corpus.linearization else "plain text"
+        lower = corpus.lowercase
         if corpus.linearization:
-            f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
-            found = {"dev_bracket_f1": f1, "dev_bracket_f1_how": how}
+            scores = {"bracket_f1": bracket_f1(hyps, refs, n_bootstrap=1)}
         else:
-            lower = corpus.lowercase
             scores = {"sacrebleu": sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=lower)}
-            if metric == "chrf":
-                scores[metric] = chrf(hyps, refs, lowercase=lower)
-            for key, score in scores.items():
-                found[f"dev_{key}"] = score["score"]
-                found[f"dev_{key}_how"] = f"{how}, plain text; {score['signature']}"
-        return {**found, "dev_seconds": round(time.monotonic() - begin, 3)}
+        if metric == "chrf":
+            scores[metric] = chrf(hyps, refs, lowercase=lower)
+        found: dict[str, Any] = {"dev_seconds": round(time.monotonic() - begin, 3)}
+        for key, score in scores.items():
+            found[f"dev_{key}"] = score["score"]
+            how = f"{lines.format(len(refs))}, greedy, {kind}; {score['signature']}"
+            found[f"dev_{key}_how"] = how
+        return found
 
     return evaluate
 

@@ -141,9 +141,10 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
 
 def _advanced(trainer: Trainer, progress: Progress, work: Work, metrics: Metrics) -> Progress:
     config = trainer.config
+    judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
     if config.is_judged(metrics.step):
         score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")
-        progress = judged(progress, config, metrics.step, trainer.group.first(score or 0.0))
+        judged = judge(progress, config, metrics.step, trainer.group.first(score or 0.0))
     return Progress(
         step=metrics.step,
         epoch=work.update.epoch,
@@ -151,24 +152,22 @@ def _advanced(trainer: Trainer, progress: Progress, work: Work, metrics: Metrics
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
         skipped=progress.skipped + metrics.skipped,
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
-        best=progress.best,
-        ranked=progress.ranked,
+        **judged,
     )
 
 
-def judged(progress: Progress, config: TrainingConfig, step: int, score: float) -> Progress:
-    """Add what the model scored on dev; of equal scores, the earlier one is better."""
+def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -> dict[str, Any]:
+    """Return the best evaluations once there is another; of equal scores, the first is better."""
     found, best, metric = Best(step=step, score=score), progress.best, config.patience_metric
     sign = 1 if metric in (None, "perplexity") else -1
     if best and sign * score >= sign * best.score:
         found = best.model_copy(update={"n_worse": best.n_worse + 1})
     ranked = [*(progress.ranked or ()), Evaluation(step=step, score=score)]
     ranked.sort(key=lambda each: sign * each.score)
-    changes = {
+    return {
         "best": found if config.patience else None,
         "ranked": ranked[: config.keep_checkpoints] if metric else None,
     }
-    return progress.model_copy(update=changes)
 
 
 def _publish(new: Snapshot, directory: Path, origin: Origin | None, config: TrainingConfig) -> None:
