@@ -103,7 +103,10 @@ SIZES = (
 FINE_TUNING = Size(
     *(float("inf"), "multi30k-en-de", 10, 0, 400),
     "A bundle is trained further: fewer passes, a low learning rate, early stopping.",
-    ["training.warmup_steps=100", "training.learning_rate_scale=0.03"],
+    [
+        *("training.src_tokens_per_update=2048", "training.warmup_steps=100"),
+        "training.learning_rate_scale=0.03",
+    ],
 )
 
 
