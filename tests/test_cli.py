@@ -209,7 +209,7 @@ def test_a_value_that_is_refused_is_told_by_its_option_and_not_by_what_is_behind
         ("average x", True),
         ("average x x -o {folder}/mean", False),
         ("new mine --tmx {text} --src-lang en --tgt-lang de", False),
-        ("import x {folder}/b --codes x --langpair en-de", False),
+        ("import x {folder}/b --codes x --lang en-de", False),
         ("status x", False),
     ],
 )

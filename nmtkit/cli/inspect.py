@@ -66,7 +66,10 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
         "path": str(prepared.artifact.path),
         "other_code": other_code(prepared.artifact.manifest),
         "names": names,
-        "corpora": prepared.counts().model_dump()["train"],
+        "corpora": [
+            {**each, "weight": weight}
+            for each, weight in zip(prepared.counts().train, recipe.corpus.weights, strict=True)
+        ],
         "max_positions": recipe.model.max_positions,
         "n_too_long": int(np.count_nonzero(longer > recipe.model.max_positions)),
         "lengths": _lengths(of, {place: int(each[UNK_ID]) for place, each in counts.items()}),
@@ -213,6 +216,9 @@ def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
             f"dropped: {reason.replace('_', ' ')}": n for reason, n in each["dropped"].items()
         }
         numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
+        if each["weight"] != 1:
+            drawn = f"drawn in an epoch, about (weight {each['weight']:g})"
+            numbers[drawn] = round(each["kept"] * each["weight"])
         shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
         groups.append([(each["corpus"], *share) for share in shares])
     return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
