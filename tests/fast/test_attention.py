@@ -98,10 +98,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ],
 )
 def test_flash_attention_gets_the_neighbourhood_as_its_window(
-    windows: list[tuple[int, int]],
-    causal: bool,
-    neighbourhood: int | None,
-    window: tuple[int, int],
+    windows: list[tuple[int, int]], causal: bool, neighbourhood: int | None, window: tuple[int, int]
 ) -> None:
     layout = PackedLayout.of_lengths([3, 2])
     mask = PackedMask(layout, layout, window_of(causal=causal, neighbourhood=neighbourhood))
