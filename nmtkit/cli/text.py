@@ -16,14 +16,7 @@ from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import details
 from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
-from nmtkit.decoding.formats import (
-    DETAILED,
-    Format,
-    as_fairseq,
-    as_json,
-    as_moses,
-    as_pharaoh,
-)
+from nmtkit.decoding.formats import DETAILED, Format, as_fairseq, as_json, as_moses, as_pharaoh
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
