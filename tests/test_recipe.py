@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import (
-    MAX_BYTES,
-    bundled_recipes,
-    load_recipe,
-    recipes_dir,
-)
+from nmtkit.recipe_file import MAX_BYTES, bundled_recipes, load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
 from nmtkit.sources.xml import Tmx
@@ -152,6 +147,7 @@ corpus.dev={src="a"} -> a has no tgt; only a test set needs none
 corpus.tgt_lang=German -> [corpus] tgt_lang = "German": 'German' is not the code of a language; give
 corpus.src_lang="../../x" -> is not the code of a language; give
 corpus.src_lang=tree -> 'tree' is not the code of a language; give
+corpus.linearization=tags -> a parser has tgt_lang = "tree" and a linearization
 corpus.min_tokens=251 -> [corpus]: min_tokens = 251 is more than max_tokens = 250
 corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
 subword.method=bpee -> [subword]: Input tag 'bpee' found using 'method' does not match any of
@@ -194,6 +190,20 @@ def test_a_wrong_value_is_one_sentence_with_its_place(
     message = str(caught.value)
     assert said in message
     assert message.startswith((f"{working} --set {override[:190]}", "--set "))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("corpus.tgt_lang=de", "a parser has"),
+        ("corpus.tokenizer=moses", "the words of trees"),
+        ('corpus.dev={src="a", tgt="b"}', "a parser needs trees"),
+        ("scoring.metric=bleu", "does not fit"),
+    ],
+)
+def test_a_parser_that_does_not_fit_its_trees_is_refused(override: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_recipe("trees-demo", [override])
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
 from nmtkit.reporting.page import replace_page
-from nmtkit.reporting.report import Report, RunFacts, document
-from nmtkit.reporting.show import Form
-from nmtkit.reporting.study import StudyTable
+from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
+from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.study import StudyTable, study_parts
 from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
@@ -61,8 +61,6 @@ def report(
     if results:
         show_results(form)
         return
-    if form != Form():
-        raise UserError("--json and --table are for `nmtkit report --results`; leave them out")
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")
@@ -77,10 +75,12 @@ def report(
         older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
         for name in older.files.difference(files):
             (folder / name).unlink(missing_ok=True)
+    studies = [part for each in found.studies if names for part in study_parts(each, form)]
+    show(form, about, studies or ([runs_grid(found)] if form.table else []))
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_page(folder / name, text)
-        if name.startswith("report."):
+        if name.startswith("report.") and form == Form():
             tell(folder / name)
 
 
@@ -102,10 +102,10 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         if "rows" in read_toml(path):
             study = load_study(bare)
             studies.append(table(study, chains_of(study, machine, overrides)))
-            wanted |= {row.scored for row in studies[-1].rows}
+            wanted |= {run.scored for run in studies[-1].runs()}
         else:
             wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
-    rows = {row.scored: f"{study.name}: {row.name}" for study in studies for row in study.rows}
+    rows = {run.scored: f"{study.name}: {run.name}" for study in studies for run in study.runs()}
     runs = []
     for artifact in store.all("score"):
         if not names or artifact.path.name in wanted:

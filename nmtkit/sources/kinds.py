@@ -71,10 +71,11 @@ AnySource = Annotated[SerializeAsAny[str | Named | Source], PlainValidator(_sour
 
 def name_of(source: str | Named | Source) -> str:
     """What a source is called: in the catalog, by the user, or by its files."""
-    if isinstance(source, str | Named):
-        return source if isinstance(source, str) else source.corpus
-    raw = re.sub(r"[^A-Za-z0-9._-]+", "-", source.own_name()).lstrip(".") or "text"
-    return source.name or raw
+    if isinstance(source, Source):
+        own = source.name or source.own_name()
+    else:
+        own = source if isinstance(source, str) else source.corpus
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", own).lstrip(".") or "text"
 
 
 def check_form(text: TextFile, source: Source | None = None, first: bytes | None = None) -> None:

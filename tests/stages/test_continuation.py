@@ -125,10 +125,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def stopped(
-    prepared: Chain,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Chain:
     """A chain of 8 steps, killed in its sixth, which may save after each."""
     work_of = Trainer.work_of
