@@ -118,7 +118,7 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
         assert f"{last['dev_perplexity']:.2f}" in ended.out
         assert f"{scores['test']['compound_split_bleu']['score']:.2f}" in ended.out
     assert "19.0 (-1.5)" in ended.out
-    assert "compound-split BLEU of test: " in ended.out
+    assert "compound-split BLEU: get_ende_bleu.sh" in ended.out
 
 
 def test_overrides_of_the_command_come_before_those_of_a_row(place: Path) -> None:
@@ -228,7 +228,7 @@ def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
     process.send_signal(signal.SIGTERM)
     ended = outcome(process)
     assert ended.code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM; finished rows are kept" in sentence(ended)
+    assert "stopped by SIGTERM; finished runs are kept" in sentence(ended)
     assert run(place, None, longer) == []
     assert set(states(place, longer).values()) == {"finished"}
     assert_kept(place, before)
