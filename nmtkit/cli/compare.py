@@ -12,7 +12,7 @@ from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import check_length, own_test_set, score_lines
+from nmtkit.cli.score import check_length, named_test_set, own_test_set, score_lines
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
@@ -28,7 +28,7 @@ from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.kinds import read_plain
+from nmtkit.sources.kinds import name_of, read_plain
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe
@@ -50,7 +50,7 @@ class _System:
     other_code: OtherCode = field(default_factory=dict)
 
 
-@command("nmtkit compare demo 'demo --set decoding.beam_size=1'")
+@command("nmtkit compare demo 'demo --set decoding.beam_size=1'", "mirror")
 def compare(
     names: Annotated[
         list[str],
@@ -109,8 +109,12 @@ def _systems(
     common = next((system.test_set for system in systems if system.test_set), None)
     if references and lang:
         common = replace(own_test_set(references, lang), src=common.src if common else None)
+    elif common is None and test_set:
+        common = named_test_set(test_set, lang, machine)
     if common is None:
-        raise UserError("name the reference of these files: add --ref FILE and --lang")
+        raise UserError(
+            "name the reference of these files: add --ref FILE or --test-set NAME, and --lang"
+        )
     for system in systems:
         own = system.test_set
         if own and not any(reference in common.references for reference in own.references):
@@ -129,6 +133,7 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
         return _System(name, list(read_plain(path)))
     chain: Chain = chain_of(*split_overrides(name), machine)
     translated = chain.need("translate")
+    test_set = test_set and name_of(test_set)
     sets = {each.name: each for each in translated_sets(translated) if each.references}
     if not sets or test_set not in (None, *sets):
         has = ", ".join(sets) or "none with a reference"

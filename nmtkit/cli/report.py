@@ -30,15 +30,14 @@ from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.reporting.study import StudyTable, study_parts
-from nmtkit.stages.chain import INPUTS, STAGES
+from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
-from nmtkit.training.metrics import METRICS, read_metrics
+from nmtkit.training.metrics import METRICS, OF_DEV, read_metrics
 
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
-OF_DEV = ("step", "dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")
 
 
 @command("nmtkit report demo table-3")
@@ -171,7 +170,7 @@ def _stage(stage: str, path: Path) -> dict[str, Any]:
         "made_by": manifest.made_by,
         "code": manifest.code.get(stage, {}),
         "recipe": {name: manifest.depends_on[name] for name in STAGES[stage]},
-        "texts": manifest.depends_on.get("inputs", {}) if stage in INPUTS else {},
+        "texts": manifest.depends_on.get("inputs", {}),
     }
 
 
@@ -188,7 +187,9 @@ def _training(path: Path) -> dict[str, Any]:
         "steps": lines[-1]["step"] if lines else None,
         "cost": _cost_of(trained, model),
         "dev": [
-            {key: line.get(key) for key in OF_DEV} for line in lines if line.get("dev_perplexity")
+            {key: line.get(key) for key in ("step", *OF_DEV)}
+            for line in lines
+            if line.get("dev_perplexity")
         ],
     }
 

@@ -1,5 +1,6 @@
 """nmtkit score."""
 
+import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import Lang, Langpair, Lowercase, References, command, either
+from nmtkit.cli.options import Lang, Lowercase, References, command, either
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
@@ -65,7 +66,6 @@ def _of_files(
     references: References = None,
     lang: Lang = None,
     test_set: TestSetName = None,
-    langpair: Langpair = None,
     lowercase: Lowercase = False,
     metrics: Annotated[
         list[Metric] | None,
@@ -85,18 +85,10 @@ def _of_files(
             "other --metric"
         )
     if test_set is not None:
-        if references or lang or langpair is None:
-            raise UserError(
-                "--test-set names the reference and needs --langpair SRC-TGT, such as en-de; leave "
-                "out --ref and --lang"
-            )
-        langs = Language.pair_of(langpair)
-        pairs = find_corpus(test_set, *langs).pairs(partial(fetch, machine=machine))
-        src, references_of_set = zip(*pairs, strict=True)
-        reference = TestSet(test_set, langs[1], [references_of_set], src)
+        if references:
+            raise UserError("--test-set names the reference; leave out --ref")
+        reference = named_test_set(test_set, lang, machine)
     else:
-        if langpair:
-            raise UserError("--langpair is for --test-set; leave it out, or name the set")
         if not references and len(names) == 2:
             references = [Path(names.pop())]
         if not references:
@@ -123,7 +115,22 @@ score = either(
 )
 
 
+def named_test_set(name: str, lang: str | None, machine: Machine) -> TestSet:
+    """Return a test set of the catalog or of sacreBLEU."""
+    if lang is None:
+        raise UserError(f"--test-set {name} needs its languages; add --lang, such as --lang en-de")
+    src_lang, tgt_lang = Language.pair_of(lang)
+    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, machine=machine))
+    src, *references = map(list, zip(*rows, strict=True))
+    return TestSet(name, tgt_lang, references, src)
+
+
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
+    if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
+        raise UserError(
+            f"--lang {lang} looks like two languages; name that of the files alone, or write a "
+            "region in capitals, such as --lang pt-BR"
+        )
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")

@@ -68,7 +68,7 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
     counts = sorted({n for n in (1, 2, 4, n_devices) if 0 < n <= n_devices})
     device, several = ("cuda", counts[1:]) if n_devices > 1 else ("cpu", [2, 3])
     for n in several:
-        yield attempt(f"sum, {n} x {device}", all_reduce, n, device)
+        yield attempt(f"sum, {n} x {device}", partial(all_reduce, n, device))
     with TemporaryDirectory(prefix="nmtkit-selftest-", ignore_cleanup_errors=True) as name:
         yield from trainings(Path(name), n_devices, device, several)
         if Path(CHILDREN.format(os.getpid())).exists():  # on Linux

@@ -22,14 +22,11 @@ from nmtkit.reporting.scores import (
     shown,
 )
 from nmtkit.reporting.study import NOT_VERIFIED, StudyTable, study_chart, study_grid, study_notes
+from nmtkit.reporting.training import DEV_SCORES
 
 FORMAT = 4  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"
-OF_DEV = {
-    "dev_sacrebleu": "sacreBLEU",
-    "dev_bracket_f1": "bracket F1",
-    "dev_perplexity": "perplexity per subword",
-}
+OF_DEV = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
 
 @dataclass(frozen=True)
@@ -164,8 +161,9 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    counted = dict.fromkeys(each.get("dev_sacrebleu_how") for run in runs for each in run.dev)
-    notes = [f"sacreBLEU of dev: {how}" for how in counted if how]
+    of_dev = [each for run in runs for each in run.dev]
+    hows = dict.fromkeys((key, each.get(f"{key}_how")) for each in of_dev for key in OF_DEV)
+    notes = [f"{OF_DEV[key]} of dev: {how}" for key, how in hows if how]
     return [*notes, f"figures of dev: {NOT_VERIFIED}"] if any(run.dev for run in runs) else []
 
 

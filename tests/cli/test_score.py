@@ -122,7 +122,7 @@ def test_standard_input_is_a_system() -> None:
 
 def test_a_set_of_the_catalog_is_the_reference() -> None:
     reference = data_dir() / "demo" / "test.de"
-    named = ("--test-set", "demo-test", "--langpair", "en-de")
+    named = ("--test-set", "demo-test", "--lang", "en-de")
     (scores,) = score(str(reference), *named, "--worst", "1").values()
     src = reference.with_suffix(".en").read_text(encoding="utf-8").split("\n")
     assert [each["src"] for each in scores["worst"]["lines"]] == src[:1]
@@ -158,13 +158,12 @@ ALL = "a.de 1.de --lang de"
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
-        (f"{ALL} --langpair en-de", "--langpair"),
-        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang"),
+        ("a.de 1.de --lang en-de", "two languages"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
-        ("a.de --test-set demo-test", "--langpair SRC-TGT"),
-        ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
-        ("a.de --test-set demo-tset --langpair en-de", "did you mean 'demo-test'"),
-        ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
+        ("a.de --test-set demo-test", "--lang en-de"),
+        ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-tset --lang en-de", "did you mean 'demo-test'"),
+        ("a.de --test-set demo-test --lang en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),
         ("a.de --lang de", "--ref FILE"),
