@@ -253,7 +253,7 @@ def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
         (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
-        ("set =", "seeds = [2, 1, 2]\nset =", "seeds has 2 2 times; name it once"),
+        ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 is named 2 times in seeds; name it once"),
         ("set =", "seeds = []\nset =", "seeds = []: "),
         ("set =", "seeds = [1, -2]\nset =", "seeds[1] = -2: "),
         ("set =", "seeds = [true]\nset =", "seeds[0] = true: "),
