@@ -151,12 +151,8 @@ References = Annotated[
     list[Path] | None,
     typer.Option("--ref", metavar="FILE", help="A reference; there may be several."),
 ]
-Src = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
-]
-Tgt = Annotated[
-    Path | None, typer.Option("--tgt", metavar="FILE", help="Its translation, line by line.")
-]
+SRC = typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
+Src = Annotated[Path | None, SRC]
 LANG = typer.Option(
     metavar="LANG",
     help="The language of the files, such as de; with --test-set both, such as en-de.",
