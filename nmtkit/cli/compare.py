@@ -1,7 +1,7 @@
 """nmtkit compare: scores of systems on one test set, significance, and where they differ most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
@@ -112,8 +112,7 @@ def _systems(
     if references and lang:
         common = own_test_set(references, lang)
     elif common is None and test_set:
-        src, common = named_test_set(test_set, lang, machine)
-        systems[0] = replace(systems[0], src=src)
+        common = named_test_set(test_set, lang, machine)
     if common is None:
         raise UserError(
             "name the reference of these files: add --ref FILE or --test-set NAME, and --lang"

@@ -73,7 +73,7 @@ def _of_files(
     if test_set is not None:
         if references:
             raise UserError("--test-set names the reference; leave out --ref")
-        _, reference = named_test_set(test_set, lang, machine)
+        reference = named_test_set(test_set, lang, machine)
     else:
         if not references and len(names) == 2:
             references = [Path(names.pop())]
@@ -110,14 +110,14 @@ class TestSet:
     references: Sequence[Sequence[str]]
 
 
-def named_test_set(name: str, lang: str | None, machine: Machine) -> tuple[list[str], TestSet]:
-    """Return the source and the references of a test set of the catalog or of sacreBLEU."""
+def named_test_set(name: str, lang: str | None, machine: Machine) -> TestSet:
+    """Return a test set of the catalog or of sacreBLEU."""
     if lang is None:
         raise UserError(f"--test-set {name} needs its languages; add --lang, such as --lang en-de")
     src_lang, tgt_lang = Language.pair_of(lang)
     rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, machine=machine))
-    src, *references = map(list, zip(*rows, strict=True))
-    return src, TestSet(name, tgt_lang, references)
+    _, *references = map(list, zip(*rows, strict=True))
+    return TestSet(name, tgt_lang, references)
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:

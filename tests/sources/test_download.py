@@ -292,7 +292,7 @@ def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     host = f"127.0.0.1:{site.server.server_port}"
     with pytest.raises(
         UserError,
-        match=rf"HTTP 503.* save {site.file.url} as DIR/{host}/wmt/corpus.tgz and give --mirror DIR",
+        match=rf"HTTP 503.* as DIR/{host}/wmt/corpus.tgz and give --mirror DIR",
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
