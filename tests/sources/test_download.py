@@ -511,12 +511,18 @@ BEHAVIOURS = [
 FOLDERS = itertools.count()
 
 
-@given(data=st.data(), kind=st.sampled_from(KINDS))
+@given(data=st.data(), kind=st.sampled_from(KINDS), has_others=st.booleans())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_download_ends_right_or_with_one_sentence(
-    site: Site, data: st.DataObject, kind: str
+    site: Site, data: st.DataObject, kind: str, has_others: bool
 ) -> None:
     site = site.knowing(kind)._replace(downloads=site.downloads / str(next(FOLDERS)))
+    bodies = {"corpus.tgz": BODY, "corpus.zip": OTHER}
+    if has_others:
+        url = site.file.url.removesuffix("wmt/corpus.tgz")
+        other = RemoteFile(urls=(f"{url}corpus.zip",), md5=hashlib.md5(OTHER).hexdigest())
+        changed = {"urls": (site.file.url, f"{url}mirror/corpus.tgz"), "others": (other,)}
+        site = site._replace(file=site.file.model_copy(update=changed))
     site.serve(*data.draw(st.lists(st.sampled_from(BEHAVIOURS), max_size=6)), honest)
     for _ in range(12):
         done: list[int] = []
@@ -525,9 +531,10 @@ def test_every_download_ends_right_or_with_one_sentence(
         except UserError as error:
             sentence = str(error)
             assert "\n" not in sentence
-            assert "corpus.tgz" not in site.kept
+            assert not bodies.keys() & site.kept.keys()
             continue
-        assert path.read_bytes() == BODY
-        assert sum(done) == len(BODY)
+        assert path.read_bytes() == bodies[path.name]
+        assert sum(done) == len(bodies[path.name])
+        assert site.kept == {path.name: len(bodies[path.name])}
         return
     raise AssertionError("the server is honest by now")
