@@ -28,7 +28,7 @@ GROUPS: Groups = {
         "prepare": "Download, tokenize, clean, split into subwords, write ids.",
         "train": "Train on the prepared corpus, or resume a stopped run.",
         "average": "Average the last checkpoints, or any checkpoints, into a bundle.",
-        "translate": "Translate the test sets, or any text with --bundle.",
+        "translate": "Translate the test sets, or any text.",
         "score": "Score a recipe's translations, or files of plain text.",
     },
     "Use": {
@@ -87,8 +87,6 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """Commands whose modules are imported when they are typed."""
-
     def __init__(self, *, groups: Groups = GROUPS, prefix: str = "", **given: Any) -> None:
         super().__init__(**given)
         self.groups, self.prefix = groups, prefix  # of the names of modules
@@ -97,7 +95,6 @@ class _Group(TyperGroup):
         }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import a command; None if there is none of this name."""
         if (text := self.commands.get(cmd_name)) is None:
             return None
         if cmd_name == "bench":

@@ -68,8 +68,7 @@ RecipeName = Annotated[
 SET = typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe.")
 Overrides = Annotated[list[str] | None, SET]
 Remake = Annotated[
-    bool,
-    typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),
+    bool, typer.Option("--remake", help="Make again what other code of nmtkit made, beside it.")
 ]
 
 # Of the machine
@@ -146,19 +145,14 @@ Input = Annotated[
     typer.Option("--input", "-i", metavar="FILE", help="The text; by default standard input."),
 ]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="PLACE", help="Where to write."),
+    Path | None, typer.Option("--output", "-o", metavar="PLACE", help="Where to write.")
 ]
 References = Annotated[
     list[Path] | None,
     typer.Option("--ref", metavar="FILE", help="A reference; there may be several."),
 ]
-Src = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
-]
-Tgt = Annotated[
-    Path | None, typer.Option("--tgt", metavar="FILE", help="Its translation, line by line.")
-]
+SRC = typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
+Src = Annotated[Path | None, SRC]
 LANG = typer.Option(
     metavar="LANG", help="Language of the files, such as de; of a --test-set both, such as en-de."
 )
@@ -191,7 +185,7 @@ Alignment = Annotated[
     typer.Option("--alignment", help="With json and fairseq: add the source words of each word."),
 ]
 FORMAT = typer.Option(
-    "--format", metavar="FORMAT", help="What to write: text, moses, json or fairseq."
+    "--format", metavar="FORMAT", help="What to write: text, moses, json, fairseq or pharaoh."
 )
 LineFormat = Annotated[Format | None, FORMAT]
 

@@ -12,7 +12,7 @@ from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.sources.download import archive_of, known_bytes
 from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
-from nmtkit.sources.kinds import check_form, name_of
+from nmtkit.sources.kinds import Named, check_form, name_of
 from nmtkit.sources.sacrebleu_set import find_set
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
@@ -121,19 +121,20 @@ def _counted(rows: Iterator[Row], text: TextFile, n_pairs: int) -> Iterator[Row]
         )
 
 
-def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
+def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
     """Find a corpus by its table in a recipe, or by name in OPUS, the catalog or sacreBLEU."""
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
     named = partial(Corpus, name=name_of(source), langs=langs)
-    if of_opus := re.fullmatch(OPUS, source):
+    name = source if isinstance(source, str) else source.corpus
+    if of_opus := re.fullmatch(OPUS, name):
         archive = opus_file(of_opus[1], *langs), None
-        return named(source=OpusZip(name=name_of(source), opus_zip=source), remote=(archive,))
+        return named(source=OpusZip(name=name_of(source), opus_zip=name), remote=(archive,))
     catalog = load_catalog()
-    if source not in catalog.corpora and (found := find_set(source, *langs)):
+    if name not in catalog.corpora and (found := find_set(name, *langs)):
         return named(source=found, remote=tuple((file, None) for file in found.downloads()))
-    entry = catalog.corpus(source, *langs)
+    entry = catalog.corpus(name, *langs)
     files = list(entry.sides)
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
     if tgt_lang == TREE:

@@ -105,6 +105,8 @@ class Chain:
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage == "score" and (resampling := seed()) != DEFAULT_SEED:
             depends["seed"] = resampling  # of the confidence intervals
+        if stage == "train" and {*self.recipe.corpus.weights} != {1.0}:
+            depends["inputs"] = {"weights": self.recipe.corpus.weights}
         if upstream := _before(stage):
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
         with_code = {**depends, "code": self.code.get(stage)}
