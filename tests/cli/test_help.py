@@ -23,9 +23,9 @@ OPTIONS = """
     --version --quiet --json --table --html --svg --output --runs-dir --mirror --device --workers
     --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set --remake
     --bundle --input --beam --length-penalty --n-best --format --alignment --engine --ref --src
-    --tgt --lang --langpair --test-set --lowercase --metric --tsv --csv --jsonl --tmx
-    --opus-zip --dataset --src-lang --tgt-lang --reverse --from --dev --test --vocabulary --codes --data --target
-    --view --rows --show --keep --drafts --yes --seconds --batch --gpu --results
+    --tgt --lang --langpair --test-set --lowercase --metric --tsv --csv --jsonl --tmx --opus-zip
+    --dataset --src-lang --tgt-lang --reverse --from --dev --test --vocabulary --codes --data
+    --target --view --rows --show --keep --drafts --yes --seconds --batch --gpu --results
 """
 
 
