@@ -90,14 +90,15 @@ def attention(
     sentence: Annotated[
         str, typer.Argument(metavar="SENTENCE", callback=_utf8, help="What is translated.")
     ],
-    bundle: Bundle,
-    form: Form,
-    target: Annotated[
+    translation: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT", callback=_utf8, help="Its translation; by default, the bundle's own."
+        typer.Argument(
+            metavar="[TRANSLATION]", callback=_utf8, help="By default, the bundle's own."
         ),
     ] = None,
+    *,
+    bundle: Bundle,
+    form: Form,
     html: Html = None,
     svg: Svg = None,
     view: Annotated[
@@ -115,7 +116,7 @@ def attention(
     if view and svg is None:
         raise UserError("--view names what --svg draws; add --svg FILE")
     translator = Translator(bundle, device=device, engine=EngineName.TORCH)
-    picture = picture_of(translator, bundle, sentence, target)
+    picture = picture_of(translator, bundle, sentence, translation)
     if svg is not None:
         drawn = view_of(picture, view) if view else picture.findings[0].view
         replace_page(svg, render_svg(picture, drawn))

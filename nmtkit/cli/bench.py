@@ -13,7 +13,7 @@ from rich.filesize import decimal
 
 from nmtkit import progress
 from nmtkit.cli.trial import text_of
-from nmtkit.corpus.chunks import call_apart, read_chunks
+from nmtkit.corpus.chunks import call_apart
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.fast.peak import measured_peak, peak_dtype
 from nmtkit.machine import EngineName, EnginePrecision, Machine
@@ -117,13 +117,13 @@ def training_speed(chain: Chain, *, seconds: float) -> Facts:
 
 
 def translation_speed(
-    how: tuple[EngineName, EnginePrecision, DecodingConfig, int],
+    how: tuple[EngineName, EnginePrecision, DecodingConfig],
     folder: Path,
     lines: Sequence[str],
     machine: Machine,
 ) -> Facts:
     """Translate some lines; loading, tokenizing and a few untimed lines are not counted."""
-    name, dtype, decoding, batch = how  # of lines that the engine gets at a time
+    name, dtype, decoding = how
     begin = time.perf_counter()
     bundle = open_bundle(folder)
     engine = load_engine([bundle], machine, name, dtype)
@@ -137,14 +137,13 @@ def translation_speed(
 
     n_tokens(sources[:UNTIMED_LINES])
     begin = time.perf_counter()
-    n = sum(map(n_tokens, read_chunks(sources, batch)))
+    n = n_tokens(sources)
     seconds = time.perf_counter() - begin
     return {
         **_machine(machine.torch_device()),
         "engine": engine.name,
         "dtype": dtype,
         "beam_size": decoding.beam_size,
-        "batch": batch,
         "sentences": len(sources),
         "sentences_per_second": len(sources) / seconds,
         "tokens_per_second": n / seconds,

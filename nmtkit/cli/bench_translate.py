@@ -5,8 +5,6 @@ from itertools import filterfalse, islice, product
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from nmtkit.cli.options import BEAM, DTYPE, ENGINE, Bundle, Device, Input, command, saying
 from nmtkit.decoding.bundle import open_bundle
 from nmtkit.errors import UserError
@@ -22,7 +20,6 @@ SPEED = {
     "engine": "{engine}",
     "precision": "{dtype}",
     "beam": "{beam_size:,}",
-    "batch": "{batch:,}",
     "sentences/s": "{sentences_per_second:,.1f}",
     "tokens/s": "{tokens_per_second:,.0f}",
     "memory": "{memory}",
@@ -41,12 +38,6 @@ def bench_translate(
         saying(DTYPE, "Precision of the engine, such as int8; repeat it for several."),
     ] = None,
     beam: Annotated[list[int] | None, BEAM] = None,
-    batch: Annotated[
-        list[int] | None,
-        typer.Option(
-            metavar="N", min=1, help="Lines at a time, by default all; 1 shows the latency."
-        ),
-    ] = None,
     device: Device = "auto",
 ) -> None:
     lines = list(islice(filterfalse(is_blank, read_plain(source or STDIN)), MOST_LINES))
@@ -61,13 +52,12 @@ def bench_translate(
             partial(translation_speed, folder=bundle, lines=lines, machine=on),
             how,
             if_killed=f"{how[0]} with beam {how[2].beam_size} was killed, perhaps for lack of "
-            "memory; lower --beam or --batch",
+            "memory; lower --beam",
         )
         for how in product(
             engine or [EngineName.AUTO],
             dtype or [EnginePrecision.FLOAT32],
             [override_decoding(own, size) for size in beam or [own.beam_size]],
-            batch or [len(lines)],
         )
     ]
     title = f"translation of {len(lines):,} sentences"

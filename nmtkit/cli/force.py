@@ -23,6 +23,7 @@ def force(
     how = how or "text"
     if how == "moses":
         raise UserError("--format moses is for translations that are found; use another")
+    align |= how == "pharaoh"
     engine = engine_for(how, engine, align=align)
     from nmtkit.cli import text  # imports what reads text
     from nmtkit.translator import Translator

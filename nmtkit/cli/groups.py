@@ -28,7 +28,7 @@ GROUPS: Groups = {
         "prepare": "Download, tokenize, clean, split into subwords, write ids.",
         "train": "Train on the prepared corpus, or resume a stopped run.",
         "average": "Average the last checkpoints, or any checkpoints, into a bundle.",
-        "translate": "Translate the test sets, or any text with --bundle.",
+        "translate": "Translate the test sets, or any text.",
         "score": "Score a recipe's translations, or files of plain text.",
     },
     "Use": {

@@ -16,7 +16,14 @@ from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import details
 from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
-from nmtkit.decoding.formats import DETAILED, Format, as_fairseq, as_json, as_moses
+from nmtkit.decoding.formats import (
+    DETAILED,
+    Format,
+    as_fairseq,
+    as_json,
+    as_moses,
+    as_pharaoh,
+)
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
@@ -123,6 +130,8 @@ def _written(
                     written.append(as_json(line, translations, of_line))
                 case "fairseq":
                     written += as_fairseq(number, translations, of_line)
+                case "pharaoh":
+                    written.append(as_pharaoh(of_line[0]))
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
 
@@ -187,6 +196,8 @@ def rated(
                 yield as_json(source, [given], [detail])
             elif how == "fairseq":
                 yield from as_fairseq(n_lines, [given], [detail], is_reference=True)
+            elif how == "pharaoh":
+                yield as_pharaoh(detail)
             else:
                 yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
             n_lines += 1

@@ -11,21 +11,23 @@ from nmtkit.cli.options import (
     Alignment,
     Beam,
     Bundles,
-    Device,
     Engine,
     Input,
     LengthPenalty,
     LineFormat,
     Output,
+    Overrides,
+    chain_of,
     check_file,
     command,
     either,
+    recipe_names,
     saying,
     tell,
 )
-from nmtkit.decoding.formats import DETAILED, Format
+from nmtkit.decoding.formats import DETAILED, OF_THE_BEST, Format
 from nmtkit.errors import UserError
-from nmtkit.machine import EngineName, EnginePrecision
+from nmtkit.machine import RUNS, EngineName, EnginePrecision, Machine
 from nmtkit.sources.archives import is_compressed
 from nmtkit.stages.chain import Chain
 
@@ -37,9 +39,20 @@ def _of_recipe(chain: Chain) -> None:
     tell(stage.run(chain).path)
 
 
-@command("nmtkit translate --bundle DIR -i text.en -o text.de")
+@command("nmtkit translate --recipe demo -i text.en -o text.de", "device")
 def _of_text(
+    machine: Machine,
     bundles: Bundles = [],  # noqa: B006
+    average_of: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="RECIPE",
+            autocompletion=recipe_names,
+            help="In place of --bundle: the recipe whose average made the bundle.",
+        ),
+    ] = None,
+    overrides: Overrides = None,
     source: Input = None,
     target: Output = None,
     beam: Beam = None,
@@ -50,7 +63,6 @@ def _of_text(
     ] = None,
     how: LineFormat = None,
     align: Alignment = False,
-    device: Device = "auto",
     engine: Engine = None,
     dtype: Annotated[
         EnginePrecision | None,
@@ -58,9 +70,10 @@ def _of_text(
     ] = None,
 ) -> None:
     how = how or ("text" if n_best is None else "moses")
-    if how == "text" and n_best is not None:
+    if how in OF_THE_BEST and n_best is not None:
         raise UserError(
-            "--format text has one translation a line; with --n-best, use moses, json or fairseq"
+            f"--format {how} is of one translation a line; with --n-best, use moses, json or "
+            "fairseq"
         )
     if source and target and target.exists() and source.exists() and source.samefile(target):
         raise UserError(f"--input and --output are both {target}; name another --output")
@@ -70,14 +83,21 @@ def _of_text(
             "compress it afterwards"
         )
     check_file("--output", target)
+    align |= how == "pharaoh"
     engine = engine_for(how, engine, align=align)
+    if average_of is not None:
+        if bundles:
+            raise UserError("--recipe and --bundle both name a model; leave one of them out")
+        bundles = [chain_of(average_of, overrides, machine).need("average").path]
+    elif overrides or machine.runs_dir != RUNS:
+        raise UserError("--set and --runs-dir are of a recipe; leave them out with --bundle")
     gc.disable()  # to import and to load is faster without it
     from nmtkit.cli import text  # imports what reads text
     from nmtkit.translator import Translator
 
     translator = Translator(
         *bundles,
-        device=device,
+        device=machine.device,
         engine=engine,
         dtype=dtype or EnginePrecision.AUTO,
         beam_size=beam,
@@ -97,8 +117,8 @@ translate = either(
     _of_recipe,
     _of_text,
     "[RECIPE]",
-    "Translate this recipe's test sets, in place of a text with --bundle.",
-    is_recipe=lambda names, given: bool(names) or not given["bundles"],
+    "Translate this recipe's test sets, in place of a text with --recipe or --bundle.",
+    is_recipe=lambda names, given: bool(names) or not (given["bundles"] or given["average_of"]),
 )
 
 

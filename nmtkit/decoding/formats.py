@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 # Of each line: the best translation, an n-best list as Moses and Marian write it, an object with
-# all that is known, or what fairseq-generate prints.
-Format = Literal["text", "moses", "json", "fairseq"]
-DETAILED: tuple[Format, ...] = ("json", "fairseq")
+# all that is known, what fairseq-generate prints, or the links between words.
+Format = Literal["text", "moses", "json", "fairseq", "pharaoh"]
+DETAILED: tuple[Format, ...] = ("json", "fairseq", "pharaoh")
+OF_THE_BEST: tuple[Format, ...] = ("text", "pharaoh")
 
 
 def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
@@ -79,6 +80,12 @@ def as_fairseq(
         if detail.alignment is not None:
             lines.append(f"A-{number}\t{_pharaoh(detail.alignment.token_links)}")
     return lines
+
+
+def as_pharaoh(detail: "Detail") -> str:
+    """Write links `SOURCE-TARGET` between words, which count from 0; it needs the alignment."""
+    assert detail.alignment is not None
+    return _pharaoh(detail.alignment.word_links)
 
 
 def _joined(pieces: Iterable[Sequence[str]]) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.archives import list_zip
+from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
 from nmtkit.sources.variants import Variants, are_exchanged, listed
@@ -98,7 +99,18 @@ class OpusZip(Source):
         [by_suffix] = texts_of.values()
         src, tgt = variants.choose_names(list(by_suffix), str(archive))
         members_of = (TextFile(archive.path, by_suffix[suffix]) for suffix in (src, tgt))
-        return read_rows(self.own_name(), *members_of)
+        return read_rows(self.name or self.own_name(), *members_of)
+
+
+def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
+    """Return the archive of a corpus, such as TED2020/v1; OPUS has one of both directions.
+
+    Nobody publishes hashes of these archives.
+    """
+    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
+    first, second = sorted((str(src), str(tgt)))
+    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
 
 
 def _is_language(part: str) -> bool:

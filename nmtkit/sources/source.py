@@ -15,7 +15,7 @@ from pydantic import Field
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.schema import SET_NAME, Section
+from nmtkit.schema import SET_NAME, Section, Weight
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.variants import Variants, listed, sides_of, tags_of
 
@@ -33,6 +33,7 @@ class Source(Section, ABC):
     trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them
 
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
+    weight: Weight = 1.0  # of training text
 
     @classmethod
     def of_file(cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]) -> "Source":

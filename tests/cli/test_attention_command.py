@@ -85,7 +85,7 @@ def test_command_writes_all_weights_and_pictures(
     assert title == "encoder-decoder attention, layer 2, head 3"
     assert SENTENCE in html.read_text(encoding="utf-8")
     assert {each.name for each in tmp_path.iterdir()} == {"a.html", "a.svg"}
-    assert run(monkeypatch, SENTENCE, "--target", "Who sat?", "--bundle", bundle) == 0
+    assert run(monkeypatch, SENTENCE, "Who sat?", "--bundle", bundle) == 0
     assert capsys.readouterr().out.startswith("Who sat?")
 
 
@@ -95,7 +95,7 @@ def test_command_writes_all_weights_and_pictures(
         ([" \t"], "SENTENCE is blank"),
         (["cat\udcff"], r"'cat\udcff' is not valid UTF-8"),  # as Python has the byte 0xff
         (["cat " * 30], "at most 24 can be shown"),
-        (["cat", "--target", "cat " * 30], "at most 24 can be shown"),
+        (["cat", "cat " * 30], "at most 24 can be shown"),
         (["cat", "--view", "encoder.1"], "add --svg FILE"),
         (["cat", "--svg", "{}/x.svg", "--view", "encode.1"], "is not understood; write KIND.LAYER"),
         (["cat", "--svg", "{}/x.svg", "--view", "encoder.3"], "name one of layers 1 to 2"),

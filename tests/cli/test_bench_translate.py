@@ -39,7 +39,7 @@ def test_each_beam_is_measured_by_sentences_and_tokens(bundle: Path, text: Path)
     assert [each["beam_size"] for each in speeds] == [2, 1]
     for speed in speeds:
         assert (speed["engine"], speed["dtype"]) == ("ctranslate2", "int8")
-        assert (speed["batch"], speed["sentences"]) == (4, 4)
+        assert speed["sentences"] == 4
         assert speed["tokens_per_second"] >= speed["sentences_per_second"] > 0
         assert speed["peak_bytes"] > 10**8
 

@@ -57,6 +57,8 @@ def test_ratings_are_those_of_the_tokens_that_the_text_has(
         assert rating["score"] == pytest.approx(rating["log_prob"] / penalty, abs=1e-3)
         assert rating["words"] == text.tgt.tokenize(given).split()
         assert bool(rating["alignment"]) == (bool(given) and bool(line))
+    pharaohs = rated(translator, *write(tmp_path, LINES, translations), "pharaoh", align=True)
+    assert [*pharaohs] == [each["translations"][0]["alignment"] for each in told]
 
 
 def test_text_is_log_probability_and_perplexity_and_the_sum_is_told(
