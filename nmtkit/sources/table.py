@@ -17,7 +17,7 @@ from nmtkit.sources.variants import SIDES, Variants, listed, sides_of
 
 _FEWEST_LINES = 5  # that show whether a text is a table
 _GUESSED_LINES = 1_000
-_ESCAPED = re.compile(r'"([^"]|"")*""([^"]|"")+"')  # a cell such as "a ""word"" of it"
+_ESCAPED = re.compile(r'(^|\t)"([^"]|"")*""([^"]|"")+"(\t|$)')  # a cell such as "a ""word"" of it"
 _QUOTED = re.compile(r'"([^"]|"")*"([,;]"([^"]|"")*")+')
 
 
@@ -157,8 +157,7 @@ class Tsv(_Table):
     @classmethod
     def _guessed(cls, path: str) -> dict[str, Any]:
         lines = islice(read_lines(TextFile(own_path(path))), _GUESSED_LINES)
-        cells = (cell for line in lines for cell in line.split("\t"))
-        return {"quoted": any(map(_ESCAPED.fullmatch, cells))}
+        return {"quoted": any(map(_ESCAPED.search, lines))}
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
