@@ -208,7 +208,7 @@ def test_a_value_that_is_refused_is_told_by_its_option_and_not_by_what_is_behind
         ("force {text} {text} --bundle x", False),
         ("average x", True),
         ("average x x -o {folder}/mean", False),
-        ("new mine --tmx {text} --src-lang en --tgt-lang de", False),
+        ("new mine --src {text} --tgt {text} --src-lang en --tgt-lang de", False),
         ("import x {folder}/b --codes x --lang en-de", False),
         ("status x", False),
     ],
