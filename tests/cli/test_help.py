@@ -25,7 +25,7 @@ OPTIONS = """
     --bundle --input --beam --length-penalty --n-best --format --alignment --engine --ref --src
     --tgt --lang --langpair --test-set --lowercase --metric --tsv --csv --jsonl --columns --tmx
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data
-    --view --rows --show --keep --drafts --yes --seconds --gpu --results --recipe
+    --view --rows --show --keep --drafts --yes --seconds --gpu --results --recipe --rent
 """
 
 
