@@ -1,4 +1,4 @@
-"""What is shown of a training: a page of its curves, its speed, TensorBoard's event files."""
+"""What is shown of a training: a page of its curves, and TensorBoard's event files."""
 
 import math
 import time
@@ -11,8 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from nmtkit.duration import duration
-from nmtkit.model.cost import update_flops
-from nmtkit.recipe import ModelConfig
 from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid
@@ -22,7 +20,6 @@ from nmtkit.reporting.scores import SCORE_NAMES
 MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more
 MAX_SAMPLES = 5
 EVERY_S = 10.0  # minimum time between two versions of the page, except after evaluations
-DECAY = 0.95  # of speed: weight of a step relative to the next; an average of about 20 steps
 MEASURED = ("nll", "learning_rate", "gradient_norm", "tgt_tokens", "seconds")
 
 # Of a translation of dev; the last one that an evaluation has is drawn.
@@ -142,41 +139,19 @@ class Curves:
 
     def _means(self, name: str) -> list[Point]:
         """Return the last step and the mean value of each of at most `MAX_POINTS` parts."""
-        values, n = np.array(self._values[name]), len(self._steps)
-        width = 1 + (n - 1) // MAX_POINTS
-        starts, is_known = np.arange(0, n, width), np.isfinite(values)
-        sums = np.add.reduceat(np.where(is_known, values, 0.0), starts)
-        counts = np.add.reduceat(is_known.astype(np.int64), starts)
-        steps = np.array(self._steps)[np.minimum(starts + width, n) - 1]
-        parts = zip(steps.tolist(), sums.tolist(), counts.tolist(), strict=True)
-        return [(step, total / count) for step, total, count in parts if count]
+        steps, values = self._steps, np.array(self._values[name])
+        width, found = 1 + (len(steps) - 1) // MAX_POINTS, list[Point]()
+        for begin in range(0, len(steps), width):
+            part = values[begin : begin + width]
+            if (known := part[np.isfinite(part)]).size:
+                found.append((steps[begin + len(part) - 1], float(known.mean())))
+        return found
 
 
 def _number(value: object) -> float:
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return math.nan
-
-
-class Speed:
-    def __init__(self, config: ModelConfig, n_rows: int, *, length: int, peak_flops: float) -> None:
-        """Start; sentences have `length` tokens, and `peak_flops` is FLOP/s, 0 if not known."""
-        self._config, self._n_rows, self._length = config, n_rows, length
-        self._peak_flops = peak_flops
-        self._tokens = self._flops = self._seconds = 0.0
-
-    def add(self, src_tokens: int, tgt_tokens: int, seconds: float) -> None:
-        flops = update_flops(self._config, self._n_rows, src_tokens, tgt_tokens, self._length)
-        self._tokens = DECAY * self._tokens + tgt_tokens
-        self._flops = DECAY * self._flops + flops
-        self._seconds = DECAY * self._seconds + seconds
-
-    def parts(self) -> list[str]:
-        """Return target tokens/s and, if the peak is known, MFU (of real tokens)."""
-        parts = [f"{self._tokens / self._seconds:,.0f} target tokens/s"]
-        if self._peak_flops:
-            parts.append(f"{self._flops / self._seconds / self._peak_flops:.1%} MFU")
-        return parts
 
 
 class EventWriter:
