@@ -188,7 +188,7 @@ def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished)
     [
         (("a.de",), "name two or more different systems"),
         (("a.de", "a.de"), "name two or more different systems"),
-        (("a.de", "b.de"), "add --ref FILE or"),
+        (("a.de", "b.de"), "add --ref FILE and --lang"),
         (("a.de", "b.de", "--ref", "ref.de"), "add --lang"),
         (("a.de", "short.de", *REF), "short.de has 1 lines, but ref.de has 60"),
         (("a.de", "b.de", *REF, "--src", "short.de"), "short.de has 1 lines"),
