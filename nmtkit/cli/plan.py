@@ -41,10 +41,10 @@ def plan(chain: Chain, form: Form) -> None:
         progress.console.quiet |= not group.is_first
         planned = work_out(chain, group)
         if group.is_first:
-            show(form, planned, _parts(planned))
+            show(form, planned, parts_of(planned))
 
 
-def work_out(chain: Chain, group: "Group") -> Facts:
+def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS) -> Facts:
     """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
@@ -59,12 +59,12 @@ def work_out(chain: Chain, group: "Group") -> Facts:
     devices = f"{group.size} processes, each " if group.size > 1 else ""
     devices += group.device.type
     progress.say(
-        f"plan: measuring the speed of training on {devices}, for at most {TRIAL_SECONDS:.0f} s "
+        f"plan: measuring the speed of training on {devices}, for at most {trial_seconds:.0f} s "
         "after a first step"
     )
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
-        speed = measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
+        speed = measure_speed(setup.trainer(text.pairs, n_rows), trial_seconds)
     disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
     if chain.find("prepare") is None:
@@ -98,7 +98,7 @@ def work_out(chain: Chain, group: "Group") -> Facts:
     }
 
 
-def _parts(plan: Facts) -> list[Grid | str]:
+def parts_of(plan: Facts) -> list[Grid | str]:
     stages = [
         (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan["stages"]
     ]

@@ -37,7 +37,6 @@ class _Sent(RootModel[list[Check] | dict[str, dict[str, _Score]]]):
 
 
 def show_results(form: Form) -> None:
-    """Show the table; a file that is damaged is left out, and this is said."""
     folder = recipes_dir() / "results"
     rows = [tuple(row) for row in (*PUBLISHED["rows"], *read_toml(folder / "results.toml")["rows"])]
     for path in sorted(folder.glob("*.json")):

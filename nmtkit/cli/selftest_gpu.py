@@ -5,6 +5,7 @@ What trains or is timed is the command that a user types, in processes of its ow
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,21 +13,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from nmtkit.cli import selftest
 from nmtkit.cli.selftest import LOSSES, Check, Figures, Seen, attempt
-from nmtkit.corpus.chunks import call_apart
+from nmtkit.corpus.chunks import call_apart, map_chunks
 from nmtkit.errors import UserError
 from nmtkit.fast.gpu import flash_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
+from nmtkit.fast.peak import measured_peak
 from nmtkit.fast.rectangles import attend_in_rectangles
 from nmtkit.machine import Machine
 from nmtkit.model.attention import window_of
@@ -41,7 +45,8 @@ OF_LOSSES, OF_BFLOAT16 = 1e-4, 2e-3
 # Sentences of odd lengths, and an update of the paper's: 25,000 tokens in sentences of WMT14.
 TEXTS = ([1, 2, 31, 256, 1, 70], 800 * [31])
 HEADS, WIDTH = 8, 64  # of the base model
-N_TIMED = 5
+PEAK_SECONDS, N_TIMED = 0.5, 5
+SUMMED = {"cuda": 2**28, "cpu": 2**24}  # bytes; as many as gradients of the base model, or fewer
 N_STEPS, EARLY = 50, max(LOSSES)  # until when differences of losses are rounding alone
 PATIENCE_S, PAUSE_S = 300.0, 0.02
 SHARED = Path("/dev/shm")  # noqa: S108 - memory that NCCL needs
@@ -62,6 +67,8 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
                 peak = max(peak, *(check.figures.get("peak_flops", 0.0) for check in checks))
     counts = sorted({n for n in (1, 2, 4, n_devices) if 0 < n <= n_devices})
     device, several = ("cuda", counts[1:]) if n_devices > 1 else ("cpu", [2, 3])
+    for n in several:
+        yield attempt(f"sum, {n} x {device}", partial(all_reduce, n, device))
     with TemporaryDirectory(prefix="nmtkit-selftest-", ignore_cleanup_errors=True) as name:
         yield from trainings(Path(name), n_devices, device, several)
         if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
@@ -72,11 +79,15 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
 
 
 def connections() -> Seen:
-    """Name what lies between PyTorch and the devices."""
+    """Name what lies between PyTorch and the devices, and how these are connected."""
     nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     shared = shutil.disk_usage(SHARED).total / 1e9
-    said = f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of {SHARED}"
-    return said, {"shared_gigabytes": shared}
+    said = [f"CUDA {torch.version.cuda}, NCCL {nccl}, {shared:.1f} GB of {SHARED}"]
+    for asked in (("--query-gpu=driver_version", "--format=csv"), ("topo", "-m")):
+        if command := shutil.which("nvidia-smi"):
+            printed = re.sub(r"\x1b\[\d*m", "", _printed(command, *asked)).strip()
+            said += [" ".join(line.split()) for line in printed.split("\n\n")[0].split("\n")]
+    return "; ".join(said), {"shared_gigabytes": shared}
 
 
 # One device
@@ -108,7 +119,8 @@ def products(device: torch.device, dtype: torch.dtype) -> Seen:
         x, w = (torch.randn(1_024, 1_024, generator=generator).to(each) for _ in range(2))
         exact = x.double() @ w.double()
         _check_near((x.to(device) @ w.to(device)).cpu(), exact, OF_PRODUCTS[each])
-    return f"as on the CPU, in float32 and {dtype}", {}
+    peak = measured_peak(device, PEAK_SECONDS, dtype)
+    return f"as on the CPU; {peak / 1e12:.1f} TFLOP/s in {dtype}", {"peak_flops": peak}
 
 
 def _check_near(found: Tensor, exact: Tensor, most: float) -> None:
@@ -151,11 +163,33 @@ def rehearsal(device: torch.device, how: Acceleration) -> Seen:
     if found["way"] != str(how):
         why = f"`nmtkit {' '.join(command)}` says why"
         raise UserError(f"trains with {found['way']} in place of {how}; {why}")
-    peak = found["peak_flops"]
-    return f"trains with {how}; peak of {peak / 1e12:.1f} TFLOP/s", {"peak_flops": peak}
+    return f"trains with {how}", {}
 
 
 # Several processes
+
+
+def all_reduce(n: int, device: str) -> Seen:
+    """Sum numbers of `n` processes, as training does with gradients."""
+    with TemporaryDirectory() as name:
+        work = partial(_sum, n, device, f"file://{name}/store")
+        rate = min(map_chunks(work, range(n), workers=n))
+    return f"{rate / 1e9:.2f} GB/s on each link of a ring", {"bytes_per_second": rate}
+
+
+def _sum(n: int, device: str, store: str, rank: int) -> float:
+    """Be one of `n` processes; return the bytes/s of a link."""
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    backend, patience = {"cuda": "nccl", "cpu": "gloo"}[device], timedelta(seconds=PATIENCE_S)
+    dist.init_process_group(backend, store, patience, n, rank)
+    values = torch.full((SUMMED[device] // 4,), float(rank), device=device)
+    dist.all_reduce(values)
+    _check_near(values, torch.full_like(values, n * (n - 1) / 2), 0.0)
+    work = {"sum": dist.all_reduce, "values": values}
+    seconds = Timer("sum(values)", globals=work).timeit(N_TIMED).mean
+    dist.destroy_process_group()
+    return 2 * (n - 1) / n * SUMMED[device] / seconds
 
 
 def trainings(folder: Path, n_devices: int, device: str, several: list[int]) -> Iterator[Check]:
@@ -249,6 +283,6 @@ def speed(folder: Path, recipe: str, n: int, peak: float) -> Seen:
     plan = json.loads(_printed(*_nmtkit("plan", recipe, "--json", *on)))
     rate = plan["tgt_tokens_per_second"]
     per_token = plan["update_flops"] / load_recipe(recipe).training.tgt_tokens_per_update
-    share = rate * per_token / (n * peak) if peak else 0.0  # 0: its measurement failed
+    share = rate * per_token / (n * peak) if peak else 0.0  # 0: the products failed
     seen = f"{rate:,.0f} target tokens/s, {share:.1%} of the measured peak"
     return seen, {"tgt_tokens_per_second": rate, "mfu": share}

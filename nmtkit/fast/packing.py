@@ -4,7 +4,7 @@ Dimensions: T tokens, N sentences, L tokens in the longest sentence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import ceil, sqrt
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from nmtkit.model.attention import Window
 from nmtkit.model.layout import Layout
+
+MIN_BLOCK = 32  # queries of a long sentence that look at the same keys
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class PackedLayout(Layout):
 
     cuts: tuple[int, ...] = ()  # sentences, after the first, that start a new rectangle
     n_empty: int = 0  # number of empty sentences at the end
+    _bands: dict[tuple[int, int], "Bands"] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
     def of_lengths(
@@ -76,6 +79,20 @@ class PackedLayout(Layout):
         bounds = [0, *self.cuts, len(self.cu_seqlens) - 1 - self.n_empty]
         return [Rectangle.of(self.cu_seqlens[a : b + 1]) for a, b in pairwise(bounds)]
 
+    def bands(self, before: int, after: int) -> "Bands":
+        """Return rectangles of queries, each with the `before` + 1 + `after` keys around a query.
+
+        Long sentences are cut into blocks, so that the cost is proportional to the length.
+        """
+        if (before, after) not in self._bands:
+            block = max(MIN_BLOCK, before + after)
+            long = 2 * (block + before + after)  # blocks cost less from here on
+            self._bands[before, after] = [
+                _band(each, block, before, after) if each.rows.shape[1] > long else (each, each)
+                for each in self.rectangles
+            ]
+        return self._bands[before, after]
+
 
 def _places(lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return the offsets (N + 1,) and positions (T,) of sentences with `lengths` (N,), int32."""
@@ -97,6 +114,9 @@ class Rectangle:
     rows: Tensor  # (n, L) index of each token in the row; padding repeats the last token
     mask: Tensor  # (n, L) True for tokens, False for padding
     is_full: bool  # True if there is no padding
+    cu_seqlens: Tensor  # (n + 1,) int32: where each sentence begins and ends in the row
+    # The keys of a block of queries begin this many positions before its first query.
+    n_before: int = 0
     _indices: dict[tuple[int, ...], Tensor] = field(default_factory=dict)  # shared by all layers
 
     @classmethod
@@ -107,7 +127,7 @@ class Rectangle:
         columns = torch.arange(longest, device=cu_seqlens.device)
         rows = cu_seqlens[:-1, None] + torch.minimum(columns, lengths[:, None] - 1)
         is_full = longest * len(lengths) == stop - first
-        return cls(slice(first, stop), rows, columns < lengths[:, None], is_full)
+        return cls(slice(first, stop), rows, columns < lengths[:, None], is_full, cu_seqlens)
 
     def pad(self, row: Tensor) -> Tensor:
         """Gather the packed `row` (T, H, K) into a padded tensor (n H, L, K)."""
@@ -122,8 +142,16 @@ class Rectangle:
         return padded.view(-1, self.rows.shape[1], width)
 
     def unpad(self, padded: Tensor, row: Tensor) -> None:
-        """Scatter `padded` (n H, L, K) to the packed `row` (T, H, K), which must be contiguous."""
+        """Scatter `padded` (n H, L, K) to the packed `row` (T, H, K), which must be contiguous.
+
+        A token that stands in several blocks gets their sum. Its padding must be zero.
+        """
         heads, width = row.shape[1:]
+        if self.n_before:
+            row[self.tokens] = 0.0
+            vectors = self._vectors_of_places(heads, heads)
+            row.view(-1, width).index_add_(0, vectors, padded.view(-1, width))
+            return
         out = row[self.tokens].view(-1, width)
         vectors = self._places_of_vectors(heads)
         torch.index_select(padded.view(-1, width), 0, vectors, out=out)
@@ -145,6 +173,9 @@ class Rectangle:
         return self._indices[heads,]
 
 
+Bands = list[tuple[Rectangle, Rectangle]]  # queries, and keys
+
+
 @dataclass(frozen=True)
 class PackedMask:
     """What `visible` returns, for layouts that have the same sentences and cuts."""
@@ -154,9 +185,29 @@ class PackedMask:
     window: Window
 
     @property
-    def rectangles(self) -> list[tuple[Rectangle, Rectangle]]:
-        """Return rectangles of queries, each with that of its keys."""
-        return list(zip(self.queries.rectangles, self.keys.rectangles, strict=True))
+    def rectangles(self) -> Bands:
+        """Return rectangles of queries, each with the rectangle of the keys that it needs."""
+        before, after = self.window
+        if before is None or after is None:
+            return list(zip(self.queries.rectangles, self.keys.rectangles, strict=True))
+        return self.queries.bands(before, after)  # self-attention: both have one layout
+
+
+def _band(sentences: Rectangle, block: int, before: int, after: int) -> tuple[Rectangle, Rectangle]:
+    """Cut sentences into blocks of queries; return these and the keys that each of them sees."""
+    begins, ends = sentences.cu_seqlens[:-1], sentences.cu_seqlens[1:]
+    n_blocks = (ends - begins + block - 1) // block
+    begins, ends = begins.repeat_interleave(n_blocks), ends.repeat_interleave(n_blocks)
+    earlier = (n_blocks.cumsum(0) - n_blocks).repeat_interleave(n_blocks)  # of other sentences
+    numbers = torch.arange(len(begins), device=begins.device) - earlier
+    starts = begins + block * numbers.int()
+    queries = Rectangle.of(torch.cat([starts, ends[-1:]]))
+    near = starts[:, None] + torch.arange(-before, block + after, device=starts.device)
+    mask = (near >= begins[:, None]) & (near < ends[:, None])
+    rows = near.clamp(begins[:, None], ends[:, None] - 1)
+    return queries, replace(
+        queries, rows=rows, mask=mask, is_full=False, n_before=before, _indices={}
+    )
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -91,10 +91,11 @@ def _hide(scores: Tensor, keys: Rectangle, window: Window) -> None:
     before, after = window
     lowest, ones = torch.finfo(scores.dtype).min, torch.ones_like(scores[0], dtype=torch.bool)
     if after is not None:
-        scores.masked_fill_(ones.triu(after + 1), lowest)
+        scores.masked_fill_(ones.triu(keys.n_before + after + 1), lowest)
     if before is not None:
-        scores.masked_fill_(ones.tril(-before - 1), lowest)
+        scores.masked_fill_(ones.tril(keys.n_before - before - 1), lowest)
     # Padding comes after all tokens of a sentence, so a causal mask hides it too.
-    if not keys.is_full and after != 0:
+    is_hidden = after == 0 and keys.n_before == 0
+    if not keys.is_full and not is_hidden:
         of_sentences = scores.view(len(keys.mask), -1, *scores.shape[1:])
         of_sentences.masked_fill_(~keys.mask[:, None, None, :], lowest)

@@ -8,14 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from nmtkit.errors import UserError, shortened
+from nmtkit.errors import UserError, shortened, shown
 from nmtkit.languages import Language
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import SIDES, Variants, listed, told
 
-# Names of columns that tell sides instead of languages.
-_SIDES = ({"source", "src"}, {"target", "tgt", "trg", "reference", "ref", "translation"})
 _FEWEST_LINES = 5  # that show whether a text is a table
 _QUOTED = re.compile(r'"([^"]|"")*"([,;]"([^"]|"")*")+')
 
@@ -27,22 +25,28 @@ class _Table(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        keys = {cls.key: path, **cls._guessed(path)}
-        unnamed = cls.model_validate({**keys, "columns": ("", "")})
-        first = next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
-        is_header = _names(first, src, tgt) or first == list(columns)
-        named = columns or (_as_languages(first, src, tgt) if is_header else [str(src), str(tgt)])
+        first, ours = cls.names_in(path), (str(src), str(tgt))
+        of_two = len(columns) == 2 and set(columns) <= set(first)
+        is_named = any(map(str.__eq__, map(str.lower, columns), map(str.lower, first)))
+        is_header = of_two or is_named or _names(first, src, tgt)
+        named = columns or (_as_languages(first, src, tgt) if is_header else ours)
+        if of_two:  # named as in the header
+            sides = {} if told(columns) else dict(zip(columns, ours, strict=True))
+            named = [sides.get(cell, cell) for cell in first]
         if len(named) != len(first) or len(named) == 1:
             raise UserError(
-                f"{path} has {len(first):,} columns, and {listed(named)} are named; name all of "
-                f"them, such as --columns id,{src},{tgt}"
+                f"{path} has {len(first):,} columns, in line 1 {listed(map(shown, first))}, and "
+                f"{listed(named)} are named; write behind the file the names of all, as in "
+                f"{path}:id,{src},{tgt}, or of two in line 1"
             )
-        source = cls.model_validate({**keys, "columns": tuple(named), "header": is_header})
-        try:
-            source.check(src, tgt)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        return source
+        keys = {cls.key: path, **cls._guessed(path), "columns": tuple(named), "header": is_header}
+        return cls.model_validate(keys)
+
+    @classmethod
+    def names_in(cls, path: str) -> Sequence[str]:
+        """Return the cells of the first line."""
+        unnamed = cls.model_validate({cls.key: path, **cls._guessed(path), "columns": ("", "")})
+        return next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         kind = f"{self.key} with header" if self.header else self.key
@@ -117,9 +121,9 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[str]:
     """Return the names of columns, with languages in place of words such as "source"."""
-    if not all({cell.strip().lower() for cell in cells} & side for side in _SIDES):
+    if not all({cell.strip().lower() for cell in cells} & side for side in SIDES):
         return list(cells)
-    sides = {**dict.fromkeys(_SIDES[0], str(src)), **dict.fromkeys(_SIDES[1], str(tgt))}
+    sides = {**dict.fromkeys(SIDES[0], str(src)), **dict.fromkeys(SIDES[1], str(tgt))}
     return [sides.get(cell.strip().lower(), cell) for cell in cells]
 
 
@@ -135,7 +139,7 @@ def _names(cells: Sequence[str], *langs: Language) -> bool:
     is_named = len(named) > 1 and (not ours or any(each.code in ours for each in named))
     is_hinted = bool(ours) and len(hints) > 1 and ours <= hints
     has_spaces = any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
-    return is_named or (is_hinted and not has_spaces) or all(words & side for side in _SIDES)
+    return is_named or (is_hinted and not has_spaces) or all(words & side for side in SIDES)
 
 
 class Tsv(_Table):

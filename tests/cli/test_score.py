@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli.score import own_test_set, score_files, score_parts
 from nmtkit.errors import UserError
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
 
 TEXTS = {
@@ -119,13 +120,38 @@ def test_standard_input_is_a_system() -> None:
 
 def test_a_set_of_the_catalog_is_the_reference() -> None:
     reference = data_dir() / "demo" / "test.de"
-    found = score(str(reference), "--test-set", "demo-test", "--langpair", "en-de")
-    (scores,) = found.values()
+    named = ("--test-set", "demo-test", "--lang", "en-de")
+    (scores,) = score(str(reference), *named, "--worst", "1").values()
+    src = reference.with_suffix(".en").read_text(encoding="utf-8").split("\n")
+    assert [each["src"] for each in scores["worst"]["lines"]] == src[:1]
     assert scores["sacrebleu"]["score"] == pytest.approx(100)
     sha256 = hashlib.sha256(reference.read_bytes()).hexdigest()
     assert scores["test_set"] == {"name": "demo-test", "lines": 500, "sha256": sha256}
     with pytest.raises(UserError, match=r"a\.de has 4 lines, but demo-test has 500"):
-        score("a.de", "--test-set", "demo-test", "--langpair", "en-de")
+        score("a.de", *named)
+
+
+def test_worst_lines_have_the_lowest_chrf_of_a_sentence_and_of_ties_the_first() -> None:
+    hyps = ["Ja", "Es \x1b[31mregnet", "Nein", "Es \x1b[31mregnet", "Da"]
+    refs = ["Ja", "Es schneit", "Doch!", "Es schneit", "Ja"]
+    for name, lines in (("h.de", hyps), ("r.de", refs)):
+        Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    expected = sorted(
+        (CHRF().sentence_score(hyp, [ref]).score, number)
+        for number, (hyp, ref) in enumerate(zip(hyps, refs, strict=True), 1)
+    )
+    for n in (2, 3, 99):
+        scores = score("h.de", "r.de", "--lang", "de", "--worst", str(n))
+        worst = scores["h.de"]["worst"]
+        assert [(*each["scores"], each["line"]) for each in worst["lines"]] == expected[:n]
+        assert all(each["hyps"] == [hyps[each["line"] - 1]] for each in worst["lines"])
+    assert [line for _, line in expected[1:3]] == [2, 4]
+    assert worst["signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|")
+    *_, grid, signature = score_parts(scores)
+    assert isinstance(grid, Grid)
+    assert as_csv(grid).split("\n")[1:3] == ["3,reference,Doch!,", "3,translation,Nein,0.0"]
+    assert "2,translation,Es <U+001B>[31mregnet," in as_csv(grid)
+    assert worst["signature"] in str(signature)
 
 
 ALL = "a.de 1.de --lang de"
@@ -137,13 +163,12 @@ ALL = "a.de 1.de --lang de"
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
-        (f"{ALL} --langpair en-de", "--langpair"),
-        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang"),
+        ("a.de 1.de --lang en-de", "two languages"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
-        ("a.de --test-set demo-test", "--langpair SRC-TGT"),
-        ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
-        ("a.de --test-set demo-tset --langpair en-de", "did you mean 'demo-test'"),
-        ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
+        ("a.de --test-set demo-test", "--lang en-de"),
+        ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-tset --lang en-de", "did you mean 'demo-test'"),
+        ("a.de --test-set demo-test --lang en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),
         ("a.de --lang de", "--ref FILE"),

@@ -1,6 +1,7 @@
 """selftest --gpu: on this machine without a GPU, and its checks of GPUs with stand-ins for them."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +38,8 @@ def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -
     found = {each["what"]: each for each in json.loads(ended.stdout)}
     assert {each["state"] for each in found.values()} <= {"held", "noted", "skipped"}
     assert found["GPU"]["state"] == "skipped"
+    for n in (2, 3):
+        assert found[f"sum, {n} x cpu"]["figures"]["bytes_per_second"] > 1e6
     first, *others = (found[f"demo, {n} x cpu"]["figures"] for n in (1, 2, 3))
     for each in others:
         assert {*each} == {*first}
@@ -52,8 +55,9 @@ def test_without_a_gpu_several_processes_are_proved_on_the_cpu(tmp_path: Path) -
 # One device
 
 
-def test_products_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    command.products(CPU, torch.bfloat16)
+def test_products_are_compared_and_their_peak_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, figures = command.products(CPU, torch.bfloat16)
+    assert figures["peak_flops"] > 1e8
     monkeypatch.setitem(command.OF_PRODUCTS, torch.float32, 1e-9)  # as if it were TensorFloat-32
     with pytest.raises(UserError, match="off by"):
         command.products(CPU, torch.float32)
@@ -87,16 +91,29 @@ def test_attention_is_compared_in_both_passes(monkeypatch: pytest.MonkeyPatch) -
 # A machine with several
 
 
+NVIDIA_SMI = """#!/bin/sh
+case $1 in
+topo)
+    printf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\nGPU1\\tNV18\\t X \\n'
+    printf '\\nLegend:\\n'
+    ;;
+*) printf 'driver_version\\n580.65\\n580.65\\n' ;;
+esac
+"""
+
+
 def loss_of(step: int) -> float:
     return LOSSES.get(step, 7.0)
 
 
 @pytest.fixture
-def eight(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Stand in for eight GPUs and for the commands that use them, which are returned."""
     typed: list[tuple[str, ...]] = []
 
     def run(line: tuple[str, ...], **_how: Any) -> subprocess.CompletedProcess[str]:
+        if line[0] != sys.executable:
+            return genuine(line, **_how)
         typed.append(line[4:])
         out = ""
         if "plan" in line:
@@ -106,8 +123,7 @@ def eight(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         if line[4] == "bench":
             demo, device = load_recipe("demo").model, torch.device("cuda")
             way = Acceleration.of(demo, device, torch.bfloat16, deterministic=False)
-            found = "bfloat16" if "--device=cuda:5" in line else str(way)
-            out = json.dumps([{"way": found, "peak_flops": 5e13}])
+            out = json.dumps([{"way": "bfloat16" if "--device=cuda:5" in line else str(way)}])
         if line[4] == "train":
             (folder,) = (each.removeprefix("--runs-dir=") for each in line if "runs-dir" in each)
             place = Path(folder, "train", "fingerprint")
@@ -121,8 +137,12 @@ def eight(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     def apart(_look: Any, device: torch.device, *, if_killed: str) -> Any:
         if device.index == 3:
             raise UserError(if_killed)
-        return "fine", {}
+        return "fine", {"peak_flops": 5e13}
 
+    genuine = subprocess.run
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(NVIDIA_SMI, encoding="utf-8")
+    smi.chmod(0o755)
     stand_ins: dict[str, Any] = {
         "subprocess.run": run,
         "torch.cuda.device_count": lambda: 8,
@@ -130,10 +150,12 @@ def eight(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         "nmtkit.machine.Machine.torch_dtype": lambda *_: torch.bfloat16,
         "nmtkit.cli.selftest.environment": lambda _: iter([Check("nmtkit", "held", "")]),
         "nmtkit.cli.selftest_gpu.call_apart": apart,
+        "nmtkit.cli.selftest_gpu.map_chunks": lambda *_, workers: iter([1e11 / workers]),
         "nmtkit.cli.selftest_gpu.lost_process": lambda *_: ("soon", {"seconds": 9.0}),
     }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(name, stand_in)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return typed
 
 
@@ -145,7 +167,13 @@ def test_eight_devices_are_checked_one_by_one_and_together(eight: list[tuple[str
     assert failed == {"cuda:3 products", "cuda:3 attention", "cuda:5 training"}
     whats = ("products", "attention", "training")
     assert {f"cuda:{n} {what}" for n in range(8) for what in whats} <= {*found}
-    assert "NCCL 2.27.5, " in found["connections"].seen
+    topology = "GPU0 GPU1; GPU0 X NV18; GPU1 NV18 X"
+    assert found["connections"].seen.endswith(f"driver_version; 580.65; 580.65; {topology}")
+    assert [what for what in found if what.startswith("sum")] == [
+        "sum, 2 x cuda",
+        "sum, 4 x cuda",
+        "sum, 8 x cuda",
+    ]
     assert found["kill -9, 8 x cuda"].figures == {"seconds": 9.0}
     for n in (1, 2, 4, 8):  # a token takes 1e13 / 25,000 FLOP
         check = found[f"wmt14-en-de-big, {n} x cuda"]

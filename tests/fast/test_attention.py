@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmtkit.fast import accelerate, rectangles
+from nmtkit.fast import accelerate, packing, rectangles
 from nmtkit.fast.accelerate import fast_attention
 from nmtkit.fast.cpu import random_scale
 from nmtkit.fast.gpu import has_flash_attention
@@ -14,6 +14,7 @@ from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.model.attention import Window, attention, attention_weights, visible, window_of
 
 HEADS, D_K, D_V = 3, 4, 5
+LONGEST = 256  # of every recipe: max_positions
 
 # Of each sentence the length of its target and of its source, and whether it begins a rectangle.
 sentences_and_cuts = st.lists(
@@ -64,12 +65,23 @@ def test_to_another_sentence_equals_equation_1(sentences: list[tuple[int, int, b
     st.lists(st.tuples(st.integers(1, 40), st.just(1), st.booleans()), min_size=1, max_size=5),
     st.booleans(),
     st.none() | st.integers(1, 20),
+    st.integers(1, 5),
 )
 def test_to_its_own_sentence_or_its_neighbourhood_equals_equation_1(
-    sentences: list[tuple[int, int, bool]], causal: bool, neighbourhood: int | None
+    sentences: list[tuple[int, int, bool]], causal: bool, neighbourhood: int | None, block: int
 ) -> None:
     tgt, _ = layouts(sentences)
-    check(tgt, tgt, window_of(causal=causal, neighbourhood=neighbourhood))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "MIN_BLOCK", block)  # so that long sentences are cut into blocks
+        check(tgt, tgt, window_of(causal=causal, neighbourhood=neighbourhood))
+
+
+def test_no_block_of_a_long_sentence_has_keys_that_none_of_its_queries_sees() -> None:
+    layout = PackedLayout.of_lengths([1, LONGEST, 31, LONGEST - 1], cuts=(2,))
+    check(layout, layout, window_of(causal=False, neighbourhood=9))
+    for queries, keys in layout.bands(4, 4):
+        assert queries.rows.shape[1] == 32
+        assert keys.rows.shape[1] == 4 + 32 + 4
 
 
 @pytest.fixture

@@ -28,6 +28,8 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("training.seed=17", "train"),
     ("training.max_steps=17", "train"),
     ("training.patience=3", "train"),
+    ("training.patience_metric='chrf'", "train"),
+    ("corpus.train=[{ corpus = 'demo-train', weight = 2 }]", "train"),
     ("averaging.n_checkpoints=1", "average"),
     ("decoding.beam_size=17", "average"),
     ("test.sets=['demo-test', 'demo-dev']", "translate"),

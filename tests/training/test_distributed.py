@@ -306,7 +306,7 @@ def test_two_processes_end_early_together(tmp_path: Path) -> None:
     directory = run_together(Part(str(tmp_path / "two"), patience=2), 2)
     assert len(losses(directory)) == 40
     best = read_progress(checkpoints(directory)[-1]).best
-    assert best == Best(step=20, perplexity=3.0, n_worse=2)
+    assert best == Best(step=20, score=3.0, n_worse=2)
 
 
 @pytest.mark.parametrize(
