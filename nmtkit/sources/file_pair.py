@@ -145,11 +145,9 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
                 n_rows + (line is not None) + sum(1 for _ in rest)
                 for line, rest in zip(row, lines, strict=True)
             ]
-            lengths = ", ".join(
-                f"{text} has {n:,} lines" for text, n in zip(texts, counts, strict=True)
-            )
+            lengths = (f"{text} has {n:,} lines" for text, n in zip(texts, counts, strict=True))
             raise UserError(
-                f"the sides of {name} differ in length: {lengths}; give files whose lines belong "
-                "together"
+                f"the sides of {name} differ in length: {', '.join(lengths)}; give files whose "
+                "lines belong together"
             )
         yield row
