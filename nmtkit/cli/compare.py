@@ -113,7 +113,7 @@ def _systems(
         common = named_test_set(test_set, lang, machine)
     if common is None:
         raise UserError(
-            "name the reference of these files: add --ref FILE or --test-set NAME, and --lang"
+            "name the reference of these files: add --ref FILE and --lang, or --test-set and --lang"
         )
     for system in systems:
         own = system.test_set

@@ -15,7 +15,7 @@ from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 
 Facts = dict[str, Any]
-COLUMNS = ("corpus", "pairs", "size", "hosts", "state", "hash")
+COLUMNS = ("corpus", "pairs", "size", "hosts", "state")
 
 
 @command("nmtkit corpora", "mirror")
@@ -56,10 +56,9 @@ def entry(name: str, machine: Machine) -> Facts:
 
 def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
     if isinstance(file, Path):
-        own = {"urls": [], "hosts": 0, "sha256": None, "md5": None, "state": "here"}
-        here = {"path": str(file), "n_bytes": file.stat().st_size, "hash": "part of nmtkit"}
-        return {**own, **here}
-    urls = [url for archive in file.archives for url in archive.urls]
+        own = {"urls": [], "hosts": 0, "state": "part of nmtkit"}
+        return {**own, "path": str(file), "n_bytes": file.stat().st_size}
+    hosts = {urlsplit(url).netloc for archive in file.archives for url in archive.urls}
     path = download.find(file, machine.downloads_dir, machine.mirror)
     n_bytes = download.known_bytes(file, machine.downloads_dir)
     state = "to download"
@@ -69,13 +68,5 @@ def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
     elif arrived := download.part_bytes(file, machine.downloads_dir):
         share = f"{arrived * 100 // n_bytes} %" if n_bytes else f"{arrived:,} bytes"
         state = f"part: {share}"
-    return {
-        "urls": urls,
-        "hosts": len({urlsplit(url).netloc for url in urls}),
-        "path": path and str(path),
-        "n_bytes": n_bytes,
-        "sha256": file.sha256,
-        "md5": file.md5,
-        "hash": "md5 published" if file.sha256 is None else "sha256 published",
-        "state": state,
-    }
+    facts = {"n_bytes": n_bytes, "hosts": len(hosts), "path": path and str(path), "state": state}
+    return {**file.model_dump(), **facts}

@@ -151,26 +151,16 @@ References = Annotated[
     list[Path] | None,
     typer.Option("--ref", metavar="FILE", help="A reference; there may be several."),
 ]
-Src = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
-]
-Tgt = Annotated[
-    Path | None, typer.Option("--tgt", metavar="FILE", help="Its translation, line by line.")
-]
+SRC = typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
+Src = Annotated[Path | None, SRC]
 LANG = typer.Option(
-    metavar="LANG",
-    help="The language of the files, such as de; with --test-set both, such as en-de.",
+    metavar="LANG", help="Language of the files, such as de; of a --test-set both, such as en-de."
 )
 Lang = Annotated[str | None, LANG]
 Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="The text is, or shall be, lower-cased.")
 ]
-TestSet = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="A test set: of the recipe, the catalog, or sacreBLEU (wmt22)."
-    ),
-]
+TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, such as wmt22.")]
 ENGINE = typer.Option(
     metavar="ENGINE",
     help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "

@@ -38,8 +38,6 @@ State = Literal["held", "noted", "skipped", "failed"]  # noted: works, but is wo
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
-
     what: str
     state: State
     seen: str

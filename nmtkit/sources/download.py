@@ -229,10 +229,7 @@ class _Source:
             has_length = response.length is not None
             n_total = self._announced(response)
             if n_total is None and not response.chunked:
-                raise _AddressError(
-                    "comes without its length, which was not published either, so that it may "
-                    "never end"
-                )
+                raise _AddressError("comes without its length, which was not published either")
             if not resumed:
                 self._discard()
             start = _size(self.part)

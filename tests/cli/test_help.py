@@ -23,9 +23,10 @@ OPTIONS = """
     --version --quiet --json --table --html --svg --output --runs-dir --mirror --device
     --workers --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set
     --remake --bundle --input --beam --length-penalty --n-best --format --alignment --engine
-    --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --columns --tmx
+    --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --view
-    --rows --keep --drafts --yes --seconds --gpu --results --recipe --worst
+    --rows --keep --drafts --yes --seconds --gpu --results --recipe --worst --reverse --from
+    --rent
 """
 
 
