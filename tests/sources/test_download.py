@@ -22,7 +22,7 @@ from packed import zipped
 from nmtkit.errors import UserError
 from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import MAX_ATTEMPTS, find, obtain, part_bytes, read_hash
+from nmtkit.sources.download import MAX_ATTEMPTS, find, obtain, part_bytes, read_hashes
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
 OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))
@@ -414,7 +414,7 @@ def test_another_archive_never_goes_on_with_the_bytes_of_the_first(
     assert sum(done) == len(OTHER)
     assert site.kept == {"corpus.zip": len(OTHER)}
     assert site.obtain() == find(site.file, site.downloads) == path
-    told = read_hash(site.file, site.downloads, None)
+    told = read_hashes([site.file], site.downloads, None)
     assert told == {other.url: f"sha256 {other.sha256}"}
     mirrored = tmp_path / "mirror" / address.removeprefix("http://") / "corpus.zip"
     mirrored.parent.mkdir(parents=True)
@@ -437,7 +437,7 @@ def test_a_file_without_a_published_hash_keeps_that_of_its_first_use(
     assert path.read_bytes() == first
     assert (
         f"sha256 {hashlib.sha256(first).hexdigest()}"
-        in read_hash(site.file, site.downloads, None).values()
+        in read_hashes([site.file], site.downloads, None).values()
     )
     path.unlink()
     site.serve(lambda handler: honest(handler, later))
