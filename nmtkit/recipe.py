@@ -280,7 +280,7 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        corpus = self.corpus
+        corpus, metric = self.corpus, self.training.patience_metric
         training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
         for source in (*training, *self.test.sets):
             if isinstance(source, str):
@@ -306,23 +306,16 @@ class Recipe(Section):
                 f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
                 'scored by "bracket_f1", and translations by "bleu"'
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_choice(self) -> Self:
-        """Check what tells the best evaluation, and what is averaged."""
-        training, metric = self.training, self.training.patience_metric
-        if self.corpus.linearization and metric in ("sacrebleu", "chrf"):
+        if corpus.linearization and metric in ("sacrebleu", "chrf"):
             raise ValueError(
                 f'training.patience_metric = "{metric}" is of translations; a parser needs '
                 '"perplexity"'
             )
-        has_best = metric and training.dev_every_steps <= training.max_steps
-        if self.averaging.which == "best" and not has_best:
+        every, max_steps = self.training.dev_every_steps, self.training.max_steps
+        if self.averaging.which == "best" and (not metric or every > max_steps):
             raise ValueError(
                 'averaging.which = "best" needs training.patience_metric, such as "perplexity", '
-                f"and an evaluation by it: dev_every_steps = {training.dev_every_steps} of "
-                f"max_steps = {training.max_steps}"
+                f"and an evaluation: dev_every_steps = {every}, max_steps = {max_steps}"
             )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(

@@ -59,8 +59,8 @@ class Study(Section):
                 raise ValueError(f"{names.count(name)} rows are called {name}; rename one")
         for seeds in (self.seeds, *(row.seeds for row in self.rows)):
             for seed in seeds:
-                if seeds.count(seed) > 1:
-                    raise ValueError(f"seeds has {seed} {seeds.count(seed)} times; name it once")
+                if (n := seeds.count(seed)) > 1:
+                    raise ValueError(f"seed {seed} is named {n} times in seeds; name it once")
         return self
 
     def runs_of(self, row: Row, overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -74,7 +74,9 @@ def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(machine: Machi
         assert chains[name].fingerprint("train") == own.fingerprint("train")
 
 
-def test_each_row_runs_once_with_each_seed_of_the_study_or_its_own(machine: Machine) -> None:
+def test_a_row_runs_with_each_seed_of_the_study_or_its_own_and_its_overrides_come_last(
+    machine: Machine,
+) -> None:
     assert [*runs_of(load_study("table-3-multi30k"), machine)][:4] == [
         *("base seed=1", "base seed=2", "base seed=3", "A-h1"),
     ]

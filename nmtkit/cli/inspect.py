@@ -66,10 +66,8 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
         "path": str(prepared.artifact.path),
         "other_code": other_code(prepared.artifact.manifest),
         "names": names,
-        "corpora": [
-            {**each, "weight": weight}
-            for each, weight in zip(prepared.counts().train, recipe.corpus.weights, strict=True)
-        ],
+        "corpora": prepared.counts().model_dump()["train"],
+        "weights": recipe.corpus.weights,
         "max_positions": recipe.model.max_positions,
         "n_too_long": int(np.count_nonzero(longer > recipe.model.max_positions)),
         "lengths": _lengths(of, {place: int(each[UNK_ID]) for place, each in counts.items()}),
@@ -184,7 +182,7 @@ def notes(facts: Facts) -> list[str]:
 
 def document(facts: Facts) -> Part:
     """Return all of it; only the first pair of each corpus, and of each reason, is not folded."""
-    corpora, lengths = _corpora_grid(facts["corpora"]), _lengths_grid(facts)
+    corpora, lengths = _corpora_grid(facts), _lengths_grid(facts)
     vocabulary = _vocabulary_grid(facts["vocabulary"], facts["words"])
     dropped = _pair_parts(facts, "dropped", "reason")
     none = "" if dropped else "Cleaning dropped no pair."
@@ -209,16 +207,15 @@ def grids(facts: Facts) -> list[Grid]:
     return [each.table for each in parts if each.table and not each.is_folded]
 
 
-def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
+def _corpora_grid(facts: Facts) -> Grid:
     groups = []
-    for each in corpora:
+    for each, weight in zip(facts["corpora"], facts["weights"], strict=True):
         dropped = {
             f"dropped: {reason.replace('_', ' ')}": n for reason, n in each["dropped"].items()
         }
         numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
-        if each["weight"] != 1:
-            drawn = f"drawn in an epoch, about (weight {each['weight']:g})"
-            numbers[drawn] = round(each["kept"] * each["weight"])
+        if weight != 1:
+            numbers[f"drawn in an epoch, about (weight {weight:g})"] = round(weight * each["kept"])
         shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
         groups.append([(each["corpus"], *share) for share in shares])
     return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)

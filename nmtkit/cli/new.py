@@ -168,7 +168,10 @@ def new(
     path = write_recipe(name, train, langs, vocabulary, others, bundle)
     typer.echo(f"Wrote {path}, which translates from {langs[0]} to {langs[1]}.")
     show_cost(path)
-    typer.echo(f"Next:\n  nmtkit run ./{path}    train, translate the test set and score it")
+    typer.echo(
+        f"This is by a short trial; `nmtkit plan ./{path}` knows better. Next:\n"
+        f"  nmtkit run ./{path}    train, translate the test set and score it"
+    )
 
 
 def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]) -> list[Given]:
@@ -186,13 +189,13 @@ def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files])
 
 
 def show_cost(path: Path) -> None:
-    """Show what `plan` says that training by the recipe takes here, after a shorter trial."""
+    """Show what `plan` would say that a recipe takes here, after a trial that compiles nothing."""
     from nmtkit.training.distributed import join
 
-    machine = Machine(RUNS)
+    machine = Machine(RUNS, accelerate="none")
     with join(machine.torch_device()) as group:
         planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
-    show(Form(False, None), planned, parts_of(planned)[-1:])
+    show(Form(), planned, parts_of(planned)[-1:])
 
 
 @dataclass

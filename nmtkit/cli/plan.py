@@ -1,21 +1,22 @@
-"""nmtkit plan: what a recipe would do and cost on this machine; changes nothing."""
+"""nmtkit plan: what a recipe would do and cost, here and elsewhere; changes nothing."""
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from nmtkit import progress
 from nmtkit.cli.options import command
+from nmtkit.cli.results import RATE, reached
 from nmtkit.cli.status import states
 from nmtkit.duration import duration
 from nmtkit.model.cost import training_flops
 from nmtkit.model.weights import count_parameters
+from nmtkit.recipe_file import bundled_recipes, load_recipe
 from nmtkit.reporting.code import code_notes
-from nmtkit.reporting.cost import (
-    BY_TIME,
-    COUNTED,
-    by_time,
-    device_name,
-    training_cost,
-)
+from nmtkit.reporting.cost import BY_TIME, COUNTED, device_name, training_cost
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.download import find, known_bytes
@@ -27,19 +28,39 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]  # as --json prints them
 
 TRIAL_SECONDS = 8.0
+DAY = 86_400.0  # seconds
+LONG, SHORT = 3 * DAY, DAY  # a training that a shorter one is named for, and that one
+ALIKE = 2.0  # a model has fewer times the FLOPs of one whose measured speed stands for its own
 
 
 @command("nmtkit plan demo", "mirror", "device", "max_tokens", "processes", "dtype", "accelerate")
-def plan(chain: Chain, form: Form) -> None:
+def plan(
+    chain: Chain,
+    form: Form,
+    rent: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PRICE",
+            min=0.0,
+            max=1e9,
+            help="Rent of a machine for a day, in your currency, to show what training costs.",
+        ),
+    ] = None,
+) -> None:
     from nmtkit.stages.train import start_processes
-    from nmtkit.training.distributed import join
+    from nmtkit.training.distributed import is_worker, join
 
+    if not is_worker() and (note := chain.machine.crowd_note(chain.command_of("train"))):
+        progress.say(f"plan: {note}")
     # As many processes as would train are timed together; the first of them prints.
-    if start_processes(chain, ["plan", *chain.machine.options(), *form.options()]):
+    of_rent = [] if rent is None else [f"--rent={rent}"]
+    if start_processes(chain, ["plan", *chain.machine.options(), *form.options(), *of_rent]):
         return
     with join(chain.machine.torch_device()) as group:
         progress.console.quiet |= not group.is_first
         planned = work_out(chain, group)
+        for each in planned["training"]:
+            each["rent"] = None if rent is None else [rent * s / DAY for s in each["seconds"]]
         if group.is_first:
             show(form, planned, parts_of(planned))
 
@@ -59,12 +80,12 @@ def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS)
     devices = f"{group.size} processes, each " if group.size > 1 else ""
     devices += group.device.type
     progress.say(
-        f"plan: measuring the speed of training on {devices}, for at most {trial_seconds:.0f} s "
+        f"plan: measuring the speed of training on {devices}, for about {trial_seconds:.0f} s "
         "after a first step"
     )
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
-        speed = measure_speed(setup.trainer(text.pairs, n_rows), trial_seconds)
+        speeds = measure_speed(setup.trainer(text.pairs, n_rows), trial_seconds)
     disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
     if chain.find("prepare") is None:
@@ -82,7 +103,8 @@ def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS)
         for url, file in files.items()
     ]
     to_fetch = sum(each["n_bytes"] or 0 for each in downloads if not each["is_here"])
-    seconds = training.max_steps * training.tgt_tokens_per_update / speed
+    here = _estimate(chain, f"here, {devices}", "measured now", speeds)
+    seconds = training.max_steps * training.tgt_tokens_per_update / median(speeds)
     return {
         "recipe": recipe.name,
         "stages": states(chain),
@@ -93,16 +115,58 @@ def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS)
         "n_parameters": n_parameters,
         "update_flops": flops / training.max_steps,
         "device": devices,
-        "tgt_tokens_per_second": speed,
+        "tgt_tokens_per_second": median(speeds),
+        "training": [here, *_others(chain, here)],
         "cost": training_cost(seconds, group.size, device_name(group.device), flops),
     }
+
+
+def _estimate(chain: Chain, where: str, known_from: str, speeds: Sequence[float]) -> Facts:
+    """Return how long the recipe trains somewhere: in the fastest round, and in the slowest."""
+    n_tokens = chain.recipe.training.max_steps * chain.recipe.training.tgt_tokens_per_update
+    seconds = [n_tokens / max(speeds), n_tokens / min(speeds)]
+    facts = {"where": where, "known_from": known_from, "speeds": speeds, "seconds": seconds}
+    return {"recipe": chain.recipe.name, **facts}
+
+
+def _flops(chain: Chain) -> float:
+    """Return the FLOPs for a target token, with the vocabulary that is expected."""
+    model, training = chain.recipe.model, chain.recipe.training
+    flops = training_flops(model, training, model.rows_for(chain.expected_vocabulary()))
+    return flops / training.max_steps / training.tgt_tokens_per_update
+
+
+def _others(chain: Chain, here: Facts) -> list[Facts]:
+    """Return the training on hardware where a like model was trained, and a shorter one for here.
+
+    The former rest on speeds of pipelines/results/. The latter is the longest of the same languages
+    that fits here; there is none unless `chain` takes days.
+    """
+    languages = chain.recipe.corpus.src_lang, chain.recipe.corpus.tgt_lang
+    measured = [row for row in reached() if row[2].startswith(RATE)]
+    elsewhere, shorter = [], []
+    for path in bundled_recipes():
+        other = Chain(load_recipe(path.stem), chain.machine, path.stem)
+        ratio = _flops(chain) / _flops(other)
+        how = "measured" if math.isclose(ratio, 1) else "estimated by FLOPs"
+        for recipe, figure, counted, hardware, *_, source in measured:
+            if recipe == path.stem and max(ratio, 1 / ratio) < ALIKE:
+                where = f"{hardware}{counted.removeprefix(RATE)}"
+                speeds = [float(figure.replace(",", "")) / ratio]
+                elsewhere.append(_estimate(chain, where, f"{how}: {recipe}, {source}", speeds))
+        if languages == (other.recipe.corpus.src_lang, other.recipe.corpus.tgt_lang):
+            speeds = [speed * ratio for speed in here["speeds"]]
+            found = _estimate(other, here["where"], "estimated by FLOPs: fits here", speeds)
+            if found["seconds"][1] < SHORT < LONG < here["seconds"][0]:
+                shorter.append(found)
+    return [*elsewhere, *sorted(shorter, key=lambda each: max(each["seconds"]))[-1:]]
 
 
 def parts_of(plan: Facts) -> list[Grid | str]:
     stages = [
         (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan["stages"]
     ]
-    downloads = []
+    downloads, cost = [], plan["cost"]
     for each in plan["downloads"]:
         n_bytes = "unknown" if each["n_bytes"] is None else f"{each['n_bytes']:,}"
         downloads.append((each["url"], "there" if each["is_here"] else "to fetch", n_bytes))
@@ -111,14 +175,23 @@ def parts_of(plan: Facts) -> list[Grid | str]:
         ("to download", f"{plan['download_bytes']:,} bytes"),
         ("disk, downloads included", f"about {plan['disk_bytes'] / 2**30:.1f} GiB"),
         ("parameters", f"{about}{plan['n_parameters']:,}"),
-        ("speed here", f"{plan['tgt_tokens_per_second']:,.0f} target tokens/s on {plan['device']}"),
-        ("training here", f"about {duration(plan['cost'].seconds)}"),
-        (BY_TIME, f"{'about ' if plan['cost'].rate else ''}{by_time(plan['cost'])}"),
-        (COUNTED, f"{about}{plan['cost'].product_flops:.2e} FLOPs"),
+        (BY_TIME, f"about {cost.time_flops:.2g} FLOPs" if cost.time_flops else cost.rate_source),
+        (COUNTED, f"{about}{cost.product_flops:.2e} FLOPs"),
     ]
+    trainings = [
+        (
+            *(each[key] for key in ("recipe", "where", "known_from")),
+            f"{median(each['speeds']):,.0f}",
+            " to ".join(dict.fromkeys(map(duration, each["seconds"]))),
+            " to ".join(dict.fromkeys(map("{:,.2f}".format, each["rent"] or []))),
+        )
+        for each in plan["training"]
+    ]
+    columns = ("recipe", "where", "known from", RATE, "about", "rent")
     return [
         Grid.of(f"nmtkit plan {plan['recipe']}", ("stage", "would it run?", "why"), stages, 3),
         *code_notes(*(each.other_code for each in plan["stages"])),
         *([Grid.of("downloads", ("url", "state", "bytes"), downloads, 2)] if downloads else []),
         Grid.of("what it takes", ("", ""), rows, 2),
+        Grid.of("what training takes", columns, trainings, 3).filled(),
     ]

@@ -20,6 +20,7 @@ from nmtkit.reporting.show import Form, show
 
 PUBLISHED = TABLES["results"]
 SPEED = "tgt_tokens_per_second"  # of the figures of a check
+RATE = "target tokens/s"  # as the table has it
 
 
 class _Score(BaseModel):
@@ -37,18 +38,23 @@ class _Sent(RootModel[list[Check] | dict[str, dict[str, _Score]]]):
 
 
 def show_results(form: Form) -> None:
-    folder = recipes_dir() / "results"
-    rows = [tuple(row) for row in (*PUBLISHED["rows"], *read_toml(folder / "results.toml")["rows"])]
-    for path in sorted(folder.glob("*.json")):
-        try:
-            rows += _sent(path)
-        except DamagedError as error:
-            progress.say(f"report: a file is left out: {error.reason}")
+    rows = [*map(tuple, PUBLISHED["rows"]), *reached()]
     rows.sort(key=lambda row: row[0])  # of a recipe, those that are published come first
     groups = [[*group] for _, group in groupby(rows, key=lambda row: row[0])]
     columns = tuple(PUBLISHED["columns"])
     found = [dict(zip(columns, row, strict=True)) for row in rows]
     show(form, found, [Grid(PUBLISHED["title"], columns, len(columns), groups)])
+
+
+def reached() -> Iterator[Row]:
+    """Yield the rows of what we and users reached; a damaged file is left out, and this is said."""
+    folder = recipes_dir() / "results"
+    yield from map(tuple, read_toml(folder / "results.toml")["rows"])
+    for path in sorted(folder.glob("*.json")):
+        try:
+            yield from _sent(path)
+        except DamagedError as error:
+            progress.say(f"a file of results is left out: {error.reason}")
 
 
 def _sent(path: Path) -> Iterator[Row]:
@@ -61,7 +67,7 @@ def _sent(path: Path) -> Iterator[Row]:
         for check in sent:
             if rate := check.figures.get(SPEED):
                 recipe, _, devices = check.what.partition(", ")
-                yield recipe, f"{rate:,.0f}", f"target tokens/s, {devices}", *where
+                yield recipe, f"{rate:,.0f}", f"{RATE}, {devices}", *where
         return
     for name, kinds in sent.items():
         of_set = {kind: each.model_dump() for kind, each in kinds.items()}

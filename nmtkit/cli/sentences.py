@@ -6,8 +6,6 @@ from difflib import SequenceMatcher
 from itertools import groupby
 from typing import Any
 
-from sacrebleu.metrics.base import Metric
-
 from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.sacre import Chrf
 from nmtkit.languages import TREE, Language
@@ -32,7 +30,8 @@ def telling_lines(
     They are those with the lowest scores of one system, or the largest range of several; of equal
     ones, the first. The metric is chrF, which tells short lines apart where BLEU is 0.
     """
-    metric: Metric = BracketF1() if test_set.lang == TREE else Chrf(lowercase=lowercase)
+    of_trees = (BracketF1(), "bracket F1")
+    metric, name = of_trees if test_set.lang == TREE else (Chrf(lowercase=lowercase), "chrF2")
     found: list[dict[str, Any]] = []
     for index, hyps in enumerate(zip(*systems, strict=True)):
         if len(systems) > 1 and len(set(hyps)) == 1:
@@ -50,7 +49,6 @@ def telling_lines(
     is_one = len(systems) == 1
     found.sort(key=lambda each: min(each["scores"]) - (0 if is_one else max(each["scores"])))
     signature = str(metric.get_signature()) if found else ""
-    name = "bracket F1" if test_set.lang == TREE else "chrF2"
     return {"metric": name, "signature": signature, "lines": found[:n]}
 
 

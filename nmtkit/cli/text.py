@@ -16,14 +16,7 @@ from nmtkit.cli import keep_finished_work
 from nmtkit.corpus.long_lines import MAX_CHARACTERS
 from nmtkit.decoding.details import details
 from nmtkit.decoding.engine import PART_LINES, gnmt_length_penalty
-from nmtkit.decoding.formats import (
-    DETAILED,
-    Format,
-    as_fairseq,
-    as_json,
-    as_moses,
-    as_pharaoh,
-)
+from nmtkit.decoding.formats import DETAILED, Format, lines_of
 from nmtkit.decoding.lines import MAX_SUBWORDS, Text, Translation
 from nmtkit.errors import Stopped, UserError
 from nmtkit.files import beside, canonical_json, delete, file_of, move
@@ -121,17 +114,7 @@ def _written(
         for line, translations in zip(part, found, strict=True):
             tell_pieces(translator, f"line {number + 1:,}", translations[0])
             of_line = list(islice(known, len(translations)))
-            match output.how:
-                case "text":
-                    written.append(translations[0].text)
-                case "moses":
-                    written += as_moses(number, translations)
-                case "json":
-                    written.append(as_json(line, translations, of_line))
-                case "fairseq":
-                    written += as_fairseq(number, translations, of_line)
-                case "pharaoh":
-                    written.append(as_pharaoh(of_line[0]))
+            written += lines_of(output.how, number, line, translations, of_line)
             number += 1
         yield len(part), "".join(f"{line}\n" for line in written)
 
@@ -192,14 +175,10 @@ def rated(
             alpha = translator.decoding.length_penalty
             score = detail.log_prob / gnmt_length_penalty(detail.n_tokens, alpha)
             given = Translation(text, score, detail.log_prob, src_ids, tgt_ids)
-            if how == "json":
-                yield as_json(source, [given], [detail])
-            elif how == "fairseq":
-                yield from as_fairseq(n_lines, [given], [detail], is_reference=True)
-            elif how == "pharaoh":
-                yield as_pharaoh(detail)
-            else:
+            if how == "text":
                 yield f"{detail.log_prob:.4f}\t{detail.perplexity:.4f}"
+            else:
+                yield from lines_of(how, n_lines, source, [given], [detail], is_reference=True)
             n_lines += 1
             n_tokens += detail.n_tokens
             log_prob += detail.log_prob

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 
@@ -16,7 +15,8 @@ from nmtkit.training.metrics import Metrics
 from nmtkit.training.trainer import Trainer
 
 PART_TOKENS = 2_048  # target tokens of a part of an update
-ENOUGH_STEPS = 50
+N_ROUNDS = 4
+ENOUGH_STEPS = 13  # of a round
 
 # WMT14 English-German has about these lengths in subwords.
 MEAN_LENGTHS, LENGTH_SPREAD = (29, 31), 0.6  # standard deviation over mean
@@ -49,10 +49,11 @@ def text_of(chain: Chain) -> TrialText:
     return TrialText(Pairs(*sides), n_tokens, is_made_up=True)
 
 
-def measure_speed(trainer: Trainer, seconds: float) -> float:
-    """Return the target tokens per second of updates, after a first one, in at most `seconds`.
+def measure_speed(trainer: Trainer, seconds: float) -> list[float]:
+    """Return the target tokens per second of rounds of updates, after a first one.
 
-    A CPU is timed with parts of updates. All processes of the trainer's group call this.
+    There are two rounds, and more if they end in `seconds`. A CPU is timed with parts of updates.
+    All processes of the trainer's group call this.
     """
     updates, whole = trainer.updates(), trainer.config.tgt_tokens_per_update
     n_tokens = whole if trainer.acceleration.static else min(PART_TOKENS, whole)
@@ -65,12 +66,16 @@ def measure_speed(trainer: Trainer, seconds: float) -> float:
 
     trainer.shared = True  # a part may have fewer tokens than the user's own maximum
     if trainer.group.device.type == "cuda":
-        trainer.rehearse(ENOUGH_STEPS, say=progress.say)
+        trainer.rehearse(1 + N_ROUNDS * ENOUGH_STEPS, say=progress.say)
     step()  # also pays for setting up
-    begin = time.monotonic()
-    timed = [step()]
-    while len(timed) < ENOUGH_STEPS:
-        if trainer.group.any(timed[-1].seconds > begin + seconds - time.monotonic()):
+    begin, speeds = time.monotonic(), list[float]()
+    for number in range(1, N_ROUNDS + 1):
+        end, timed = begin + seconds * number / N_ROUNDS, [step()]
+        while len(timed) < ENOUGH_STEPS:
+            if trainer.group.any(timed[-1].seconds > end - time.monotonic()):
+                break
+            timed.append(step())
+        speeds.append(sum(each.tgt_tokens for each in timed) / sum(each.seconds for each in timed))
+        if number > 1 and trainer.group.any(time.monotonic() > begin + seconds):
             break
-        timed.append(step())
-    return median(step.tgt_tokens / step.seconds for step in timed)
+    return speeds

@@ -22,6 +22,30 @@ DETAILED: tuple[Format, ...] = ("json", "fairseq", "pharaoh")
 OF_THE_BEST: tuple[Format, ...] = ("text", "pharaoh")
 
 
+def lines_of(
+    how: Format,
+    number: int,
+    source: str,
+    translations: "Sequence[Translation]",
+    details: "Sequence[Detail]",
+    *,
+    is_reference: bool = False,
+) -> list[str]:
+    """Write the translations of line `number`, which counts from 0, with details as `DETAILED`."""
+    match how:
+        case "text":
+            return [translations[0].text]
+        case "moses":
+            return as_moses(number, translations)
+        case "json":
+            return [as_json(source, translations, details)]
+        case "fairseq":
+            return as_fairseq(number, translations, details, is_reference=is_reference)
+        case "pharaoh":
+            alignment = details[0].alignment
+            return [_pharaoh(alignment.word_links if alignment else [])]
+
+
 def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
     """Write an n-best list: number from 0, text, log-probability and score of each translation.
 
@@ -80,12 +104,6 @@ def as_fairseq(
         if detail.alignment is not None:
             lines.append(f"A-{number}\t{_pharaoh(detail.alignment.token_links)}")
     return lines
-
-
-def as_pharaoh(detail: "Detail") -> str:
-    """Write links `SOURCE-TARGET` between words, which count from 0; it needs the alignment."""
-    assert detail.alignment is not None
-    return _pharaoh(detail.alignment.word_links)
 
 
 def _joined(pieces: Iterable[Sequence[str]]) -> str:

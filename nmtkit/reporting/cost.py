@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from nmtkit.duration import duration
-
 if TYPE_CHECKING:
     import torch
 
@@ -71,12 +69,3 @@ def training_cost(
     rate, source = next((rate for name, rate in RATES.items() if re.match(name, device)), nobody)
     by_time = None if rate is None else seconds * n_devices * rate
     return TrainingCost(seconds, n_devices, device, rate, source, by_time, product_flops)
-
-
-def by_time(cost: TrainingCost) -> str:
-    if cost.time_flops is None or cost.rate is None:
-        return f"unknown: {cost.rate_source}"
-    return (
-        f"{cost.time_flops:.2g} FLOPs: {duration(cost.seconds)} x {cost.n_devices:,} x "
-        f"{cost.rate / 1e12:.1f} TFLOP/s of {cost.device} ({cost.rate_source})"
-    )

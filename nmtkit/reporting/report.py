@@ -175,10 +175,8 @@ def _study_part(report: Report, number: int) -> Part:
     runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
     begun = [row for row in study.rows if row.state != "not run"]
     rest = [row for row in study.rows if row.state == "not run"]
-    links = {
-        **{run.label: _link(run) for run in runs},
-        **{row.name: Link(row.name, "runs") for row in begun if len(row.runs) > 1},
-    }
+    links = {run.label: _link(run) for run in runs}
+    links |= {row.name: Link(row.name, "runs") for row in begun if len(row.runs) > 1}
     grid, chart = study_grid(study, begun or rest), study_chart(study, key)
     groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
     not_run = Part(

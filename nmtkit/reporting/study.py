@@ -115,12 +115,12 @@ def study_grid(table: StudyTable, rows: Sequence[StudyRow] | None = None) -> Gri
             f"{row.n_parameters / 1e6:.2f}",
             f"{published['parameters']:.0f}" if "parameters" in published else "",
         )
-        lines.append((row.name, row.change, *cells, row.state))
+        lines.append((row.name, row.change, row.state, *cells))
     columns = (
-        *("row", "change", "dev perplexity, not verified", "perplexity, published"),
-        *(SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published", "state"),
+        *("row", "change", "state", "dev perplexity, not verified", "perplexity, published"),
+        *(SCORE_NAMES[table.bleu], "BLEU, published", "params, 10^6", "params, published"),
     )
-    return Grid.of(f"rows of {table.name}", columns, lines, CHANGE + 1).filled()
+    return Grid.of(f"rows of {table.name}", columns, lines, 3).filled()
 
 
 def _published(row: StudyRow, base: StudyRow, name: str, n_digits: int) -> str:
@@ -169,7 +169,7 @@ def study_notes(table: StudyTable) -> list[str]:
             "which differ in the seed alone"
         )
     if any(run.scores for run in runs):
-        notes.append("in brackets: the difference from the first row, of means if there are any")
+        notes.append("in brackets: n, and the difference from the first row's figure or mean")
         notes.append(f"dev perplexity: per subword, end symbols counted; {NOT_VERIFIED}")
     if table.bleu == TABLE_2_KINDS["de"]:
         notes.append(NOTES[0])

@@ -17,7 +17,7 @@ from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.schema import SET_NAME, Section, Weight
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import SIDES, Variants, are_exchanged, listed, tags_of, told
+from nmtkit.sources.variants import Variants, listed, sides_of, tags_of
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several
@@ -90,14 +90,13 @@ class OfColumns(Source):
         names = cls.names_in(path)
         if not columns and {src, tgt} <= {Language.named(name) for name in names}:
             return cls.model_validate({cls.key: path})
-        found = columns[::-1] if are_exchanged(told(columns), src, tgt) else columns
-        found = found or [name for side in SIDES for name in names if name.lower() in side]
-        if len(found) != 2:
+        sides = sides_of(names, columns, src, tgt)
+        if len(sides) != 2:
             raise UserError(
                 f"{path} has {listed(names)}; write the names of the text in {src} and of that in "
                 f"{tgt} behind it, as in {path}:source,target"
             )
-        return cls.model_validate({cls.key: path, "columns": tuple(found)})
+        return cls.model_validate({cls.key: path, "columns": tuple(sides)})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(self.columns or ())]

@@ -4,7 +4,8 @@ import csv
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from itertools import islice
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -12,9 +13,11 @@ from nmtkit.errors import UserError, shortened, shown
 from nmtkit.languages import Language
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
-from nmtkit.sources.variants import SIDES, Variants, listed, told
+from nmtkit.sources.variants import SIDES, Variants, listed, sides_of
 
 _FEWEST_LINES = 5  # that show whether a text is a table
+_GUESSED_LINES = 1_000
+_ESCAPED = re.compile(r'(^|\t)"([^"]|"")*""([^"]|"")+"(\t|$)')  # a cell such as "a ""word"" of it"
 _QUOTED = re.compile(r'"([^"]|"")*"([,;]"([^"]|"")*")+')
 
 
@@ -26,13 +29,15 @@ class _Table(Source):
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
         first, ours = cls.names_in(path), (str(src), str(tgt))
-        of_two = len(columns) == 2 and set(columns) <= set(first)
-        is_named = any(map(str.__eq__, map(str.lower, columns), map(str.lower, first)))
-        is_header = of_two or is_named or _names(first, src, tgt)
-        named = columns or (_as_languages(first, src, tgt) if is_header else ours)
-        if of_two:  # named as in the header
-            sides = {} if told(columns) else dict(zip(columns, ours, strict=True))
-            named = [sides.get(cell, cell) for cell in first]
+        of_two = len(columns) == 2 and set(columns) <= set(first)  # named as in the header
+        both = zip(columns, first, strict=False)
+        is_named = of_two or any(column.lower() == cell.lower() for column, cell in both)
+        is_header = is_named or _names(first, src, tgt)
+        named = columns or ours
+        if is_header and (of_two or not columns):
+            sides = sides_of(first, columns, src, tgt)
+            known = dict(zip(sides, ours, strict=True)) if len(sides) == 2 else {}
+            named = [known.get(cell, cell) for cell in first]
         if len(named) != len(first) or len(named) == 1:
             raise UserError(
                 f"{path} has {len(first):,} columns, in line 1 {listed(map(shown, first))}, and "
@@ -100,7 +105,7 @@ class _Table(Source):
         """Yield the cells of each row, and the number of its last line."""
 
     @classmethod
-    def _guessed(cls, _path: str) -> dict[str, str]:
+    def _guessed(cls, _path: str) -> dict[str, Any]:
         """Return keys that follow from the text."""
         return {}
 
@@ -117,14 +122,6 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         raise UserError(
             f"{text}, line {rows.line_num:,}: {error}; quote cells as RFC 4180 does"
         ) from None
-
-
-def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[str]:
-    """Return the names of columns, with languages in place of words such as "source"."""
-    if not all({cell.strip().lower() for cell in cells} & side for side in SIDES):
-        return list(cells)
-    sides = {**dict.fromkeys(SIDES[0], str(src)), **dict.fromkeys(SIDES[1], str(tgt))}
-    return [sides.get(cell.strip().lower(), cell) for cell in cells]
 
 
 def _names(cells: Sequence[str], *langs: Language) -> bool:
@@ -157,6 +154,11 @@ class Tsv(_Table):
         is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
         return is_even or _names(lines[0].removesuffix("\r").split("\t"))
 
+    @classmethod
+    def _guessed(cls, path: str) -> dict[str, Any]:
+        lines = islice(read_lines(TextFile(own_path(path))), _GUESSED_LINES)
+        return {"quoted": any(map(_ESCAPED.search, lines))}
+
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
 
@@ -186,7 +188,7 @@ class Csv(_Table):
         )
 
     @classmethod
-    def _guessed(cls, path: str) -> dict[str, str]:
+    def _guessed(cls, path: str) -> dict[str, Any]:
         first = next(read_lines(TextFile(own_path(path))), "")
         return {"delimiter": max(",;", key=first.count)}
 

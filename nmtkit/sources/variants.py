@@ -158,6 +158,17 @@ def told(names: Sequence[str]) -> list[Language]:
     return found if len(found) > 1 else []
 
 
+def sides_of(
+    names: Sequence[str], asked: Sequence[str], src: Language, tgt: Language
+) -> Sequence[str]:
+    """Return which of the names are the two sides: those asked for, or as far as they tell."""
+    if asked:
+        return asked[::-1] if are_exchanged(told(asked), src, tgt) else asked
+    words = [(name, name.strip().lower(), Language.hinted(name)) for name in names]
+    sides = zip(SIDES, (src, tgt), strict=True)
+    return [name for side, lang in sides for name, word, of in words if word in side or of == lang]
+
+
 def are_exchanged(found: Sequence[Language], src: Language, tgt: Language) -> bool:
     """Return whether texts in the languages `found` are not in `src` and `tgt`, but exchanged."""
     if len(found) != 2:

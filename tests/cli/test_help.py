@@ -26,6 +26,7 @@ OPTIONS = """
     --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
     --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --view
     --rows --keep --drafts --yes --seconds --gpu --results --recipe --worst --reverse --from
+    --rent
 """
 
 

@@ -1,5 +1,6 @@
 """Recipes that `nmtkit new` writes for a user's own text."""
 
+import csv
 import gzip
 import json
 import random
@@ -187,7 +188,10 @@ def mixed(text: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
     for name, part in (("a", a), ("b", b)):
         for lang, column in zip(("en", "de"), zip(*part, strict=True), strict=True):
             write(f"{name}.{lang}", [*column])
-    write("c:1.tsv", ["id\turl\ttext_de\ttext_en", *(f"1\tx\t{de}\t{en}" for en, de in c)])
+    c[0] = (c[0][0], 'er "so"\tund')
+    with Path("c:1.tsv").open("w", encoding="utf-8", newline="") as file:
+        rows_of_c = [("id", "url", "text_de", "text_en"), *(("1", "x", de, en) for en, de in c)]
+        csv.writer(file, delimiter="\t").writerows(rows_of_c)
     rows = "".join(f'"1, ""2""";"{de}";{en}\r\n' for en, de in d)
     Path("d.csv").write_bytes(f"\ufeffID;Ziel;Original\r\n{rows}".encode())
     write("e.jsonl", [json.dumps({"src": en, "id": "7", "tgt": de}) for en, de in e])

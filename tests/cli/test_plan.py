@@ -1,11 +1,15 @@
 """What a plan says, and that it leaves nothing behind."""
 
+import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from nmtkit import cli
 from nmtkit.cli import plan as command
 from nmtkit.cli.plan import Facts
 from nmtkit.corpus import prepared, store
@@ -14,7 +18,7 @@ from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
 from nmtkit.model.transformer import Transformer
-from nmtkit.recipe_file import load_recipe
+from nmtkit.recipe_file import load_recipe, recipes_dir
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 from nmtkit.stages.chain import STAGES, Chain
 from nmtkit.symbols import EOS_ID
@@ -69,8 +73,10 @@ def test_plan_of_the_demo(tmp_path: Path) -> None:
     assert planned["cost"].product_flops == 7 * planned["update_flops"]
     assert planned["device"] == "cpu"
     assert planned["tgt_tokens_per_second"] > 0
-    seconds = 7 * tgt / planned["tgt_tokens_per_second"]
-    assert planned["cost"].seconds == pytest.approx(seconds)
+    (here,) = planned["training"]
+    seconds = [7 * tgt / speed for speed in here["speeds"]]
+    assert here["seconds"] == pytest.approx([min(seconds), max(seconds)])
+    assert min(seconds) <= planned["cost"].seconds <= max(seconds)
     assert planned["disk_bytes"] > 12 * planned["n_parameters"]
 
 
@@ -119,3 +125,70 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
         download["url"] == remote.url for download in planned["downloads"]
     ]
     assert with_mirror["download_bytes"] == planned["download_bytes"] - remote.n_bytes
+
+
+def others(name: str, tmp_path: Path, speeds: list[float], *overrides: str) -> list[Facts]:
+    """What is told of a recipe beside its training here, at these target tokens per second."""
+    machine = Machine(tmp_path / "runs", device="cpu")
+    chain = Chain(load_recipe(name, overrides), machine, name)
+    return command._others(chain, command._estimate(chain, "here", "measured now", speeds))
+
+
+def measured(recipe: str) -> tuple[float, str, str]:
+    """The speed of a recipe that a file of results has, its hardware and the file."""
+    table = tomllib.loads((recipes_dir() / "results/results.toml").read_text(encoding="utf-8"))
+    (row,) = (row for row in table["rows"] if row[0] == recipe and row[2] == "target tokens/s")
+    return float(row[1].replace(",", "")), row[3], row[-1]
+
+
+@pytest.mark.parametrize("name", ["wmt14-en-de-base", "wmt14-en-de-base-nc11", "multi30k-en-de"])
+def test_a_model_that_was_measured_is_told_with_its_hardware_and_file(
+    name: str, tmp_path: Path
+) -> None:
+    speed, hardware, file = measured(name.removesuffix("-nc11"))
+    found = others(name, tmp_path, [10**6], "training.max_steps=700", "model.dropout=0.2")
+    (told,) = (each for each in found if each["known_from"].startswith("measured"))
+    assert (told["recipe"], told["where"]) == (name, hardware)
+    assert told["known_from"].endswith(file)
+    n_tokens = 700 * load_recipe(name).training.tgt_tokens_per_update
+    assert told["seconds"] == pytest.approx([n_tokens / speed] * 2)
+
+
+def test_a_like_model_is_estimated_and_any_other_is_not_told(tmp_path: Path) -> None:
+    rows = 8_192 * 6  # of the embeddings, in place of 5 times as many
+    overrides = ["subword.n_merges=40000", "training.max_steps=700"]
+    (told,) = others("wmt14-en-de-base", tmp_path, [10**6], *overrides)
+    base, _, file = measured("wmt14-en-de-base")
+    model = load_recipe("wmt14-en-de-base").model
+    ratio = update_flops(model, rows, 9, 9, 30) / update_flops(model, 8_192 * 5, 9, 9, 30)
+    assert told["known_from"] == f"estimated by FLOPs: wmt14-en-de-base, {file}"
+    assert told["seconds"] == pytest.approx([700 * 25_000 / base * ratio] * 2)
+    assert others("demo", tmp_path, [10**6]) == []
+    assert others("wmt14-en-de-base", tmp_path, [10**6], "model.n_layers=60") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "speed", "shorter"),
+    [
+        ("wmt14-en-de-base", 450.0, ["multi30k-en-de"]),
+        ("wmt14-en-de-base", 10**6, []),
+        ("multi30k-en-de", 50.0, ["demo"]),
+        ("wmt14-en-fr-base", 450.0, []),
+        ("wsj-parsing", 450.0, ["treebank-sample"]),
+    ],
+)
+def test_a_recipe_that_takes_days_has_one_of_its_languages_beside_it_that_does_not(
+    name: str, speed: float, shorter: list[str], tmp_path: Path
+) -> None:
+    found = [each for each in others(name, tmp_path, [speed]) if each["where"] == "here"]
+    assert [each["recipe"] for each in found] == shorter
+    assert all(each["seconds"][1] < command.DAY for each in found)
+
+
+def test_rent_is_the_price_of_the_time_everywhere(tmp_path: Path) -> None:
+    small = [f"--set={change}" for change in (*SMALL_MODEL, "subword.n_merges=64")]
+    arguments = ["plan", "demo", *small, f"--runs-dir={tmp_path}", "--rent=86.4", "--json"]
+    ended = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    training = json.loads(ended.stdout)["training"]
+    for each in training:
+        assert each["rent"] == pytest.approx([seconds / 1_000 for seconds in each["seconds"]])

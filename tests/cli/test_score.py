@@ -26,6 +26,8 @@ TEXTS = {
     "2.de": "Die Katze saß auf der Matte.|Der Hund kam.|Doch|Es regnet heute in Köln!",
     "a.zh": "有人提议将头衔改为议员。|整个政坛担心这会惹来嘲笑。|AM 的人数|是的",
     "1.zh": "有人提议应将头衔改为议员。|整个政坛担心会惹来嘲笑。|AM 的人数|是的",
+    "h.de": "Ja|Es \x1b[31mregnet|Nein|Es \x1b[31mregnet|Da",
+    "r.de": "Ja|Es schneit|Doch!|Es schneit|Ja",
     "2.zh": "有人建议应将头衔改为议员。|政坛担心这会惹来嘲笑。|AM 人数|是",
 }
 
@@ -132,26 +134,19 @@ def test_a_set_of_the_catalog_is_the_reference() -> None:
 
 
 def test_worst_lines_have_the_lowest_chrf_of_a_sentence_and_of_ties_the_first() -> None:
-    hyps = ["Ja", "Es \x1b[31mregnet", "Nein", "Es \x1b[31mregnet", "Da"]
-    refs = ["Ja", "Es schneit", "Doch!", "Es schneit", "Ja"]
-    for name, lines in (("h.de", hyps), ("r.de", refs)):
-        Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-    expected = sorted(
-        (CHRF().sentence_score(hyp, [ref]).score, number)
-        for number, (hyp, ref) in enumerate(zip(hyps, refs, strict=True), 1)
-    )
-    for n in (2, 3, 99):
+    texts = (TEXTS[name].split("|") for name in ("h.de", "r.de"))
+    expected = [CHRF().sentence_score(hyp, [ref]).score for hyp, ref in zip(*texts, strict=True)]
+    for n in (2, 99):
         scores = score("h.de", "r.de", "--lang", "de", "--worst", str(n))
-        worst = scores["h.de"]["worst"]
-        assert [(*each["scores"], each["line"]) for each in worst["lines"]] == expected[:n]
-        assert all(each["hyps"] == [hyps[each["line"] - 1]] for each in worst["lines"])
-    assert [line for _, line in expected[1:3]] == [2, 4]
-    assert worst["signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|")
+        found = [(*each["scores"], each["line"]) for each in scores["h.de"]["worst"]["lines"]]
+        assert found == sorted(zip(expected, range(1, 6), strict=True))[:n]
     *_, grid, signature = score_parts(scores)
     assert isinstance(grid, Grid)
-    assert as_csv(grid).split("\n")[1:3] == ["3,reference,Doch!,", "3,translation,Nein,0.0"]
-    assert "2,translation,Es <U+001B>[31mregnet," in as_csv(grid)
-    assert worst["signature"] in str(signature)
+    assert as_csv(grid).split("\n")[1:4] == [
+        *("3,reference,Doch!,", "3,translation,Nein,0.0", "2,reference,Es schneit,"),
+    ]
+    assert as_csv(grid).count("translation,Es <U+001B>[31mregnet,") == 2
+    assert "|eff:yes|nc:6|nw:0|" in str(signature)
 
 
 ALL = "a.de 1.de --lang de"

@@ -103,6 +103,18 @@ def test_pairs_left_out_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "leaves out" not in " ".join(said_by("train", capsys))
 
 
+@pytest.mark.usefixtures("busy_cores")
+def test_cores_that_others_keep_busy_are_told_once_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain = tiny_chain(tmp_path)
+    prepare.run(chain)
+    for notes in (["train: other programs keep"], []):  # the second time, nothing is trained
+        train.run(chain)
+        said = said_by("train", capsys)
+        assert [line[:26] for line in said if "other programs" in line] == notes
+
+
 def test_manifest_records_the_precision_and_the_fingerprint_does_not(tmp_path: Path) -> None:
     found = []
     for runs, dtype in (("1", Precision.AUTO), ("2", Precision.BFLOAT16), ("3", Precision.FLOAT32)):

@@ -99,11 +99,7 @@ def test_nothing_slow_is_imported_that_is_not_needed(
         "finally: print(*sorted(sys.modules), file=sys.stderr)\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        cwd=workplace,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], check=True, cwd=workplace, capture_output=True, text=True
     )
     modules = ended.stderr.split()
     assert "typer" in modules

@@ -118,16 +118,7 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
         assert f"{last['dev_perplexity']:.2f}" in ended.out
         assert f"{scores['test']['compound_split_bleu']['score']:.2f}" in ended.out
     assert "19.0 (-1.5)" in ended.out
-    assert "compound-split BLEU of test: " in ended.out
-
-
-def test_overrides_of_the_command_come_before_those_of_a_row(place: Path) -> None:
-    run = runs_of(place, "model.n_heads=4", "training.max_steps=7")["A-h1"].run
-    assert "max_steps=7" in run
-    assert run.index("n_heads=4") < run.index("n_heads=1")
-    wider, rows = (table(*loaded(place, *o)).rows for o in (["model.n_heads=4"], []))
-    assert wider[1].n_parameters == rows[1].n_parameters
-    assert wider[0].n_parameters > rows[0].n_parameters
+    assert "compound-split BLEU: get_ende_bleu.sh" in ended.out
 
 
 @pytest.mark.usefixtures("in_process")
@@ -205,7 +196,7 @@ def test_seeds_of_a_row_are_runs_whose_mean_and_deviation_are_of_the_finished_on
         kept = [found[name].dev_perplexity or 0 for name in names if name not in lost]
         deviation = f" ± {np.std(kept, ddof=1):.2f}" if n > 1 else ""
         shown = done(nmtkit(place, "report", STUDY, "--table", "csv")).out
-        assert f"base,,{np.mean(kept):.2f}{deviation} (n={n})," in shown
+        assert f",{np.mean(kept):.2f}{deviation} (n={n})," in shown
         row = table(*loaded(place)).rows[0]
         assert row.state == (f"{n} finished, {3 - n} stopped" if lost else "finished")
     assert run(place, "base") == []
@@ -228,7 +219,7 @@ def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
     process.send_signal(signal.SIGTERM)
     ended = outcome(process)
     assert ended.code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM; finished rows are kept" in sentence(ended)
+    assert "stopped by SIGTERM; finished runs are kept" in sentence(ended)
     assert run(place, None, longer) == []
     assert set(states(place, longer).values()) == {"finished"}
     assert_kept(place, before)
@@ -253,7 +244,7 @@ def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
         (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
-        ("set =", "seeds = [2, 1, 2]\nset =", "seeds has 2 2 times; name it once"),
+        ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 is named 2 times in seeds; name it once"),
         ("set =", "seeds = []\nset =", "seeds = []: "),
         ("set =", "seeds = [1, -2]\nset =", "seeds[1] = -2: "),
         ("set =", "seeds = [true]\nset =", "seeds[0] = true: "),
