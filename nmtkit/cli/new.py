@@ -195,7 +195,7 @@ def show_cost(path: Path) -> None:
     machine = Machine(RUNS, accelerate="none")
     with join(machine.torch_device()) as group:
         planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
-    show(Form(), planned, parts_of(planned)[-1:])
+    show(Form(), planned, parts_of(planned)[-2:])
 
 
 @dataclass
