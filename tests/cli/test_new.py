@@ -191,6 +191,7 @@ def mixed(text: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
         for lang, column in zip(("en", "de"), zip(*part, strict=True), strict=True):
             write(f"{name}.{lang}", [*column])
     c[0] = (c[0][0], 'er "so"\tund')
+    write("c", ["is not c:1.tsv, whose name has a colon"])
     with Path("c:1.tsv").open("w", encoding="utf-8", newline="") as file:
         rows_of_c = [("id", "url", "text_de", "text_en"), *(("1", "x", de, en) for en, de in c)]
         csv.writer(file, delimiter="\t").writerows(rows_of_c)
