@@ -158,7 +158,7 @@ decoding.max_extra_tokens=1000000000 -> max_extra_tokens = 1000000000: Input sho
 training.patience=2 -> [training]: patience = 2 needs a checkpoint at each evaluation, but dev_every
 training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at each
 averaging.which=best -> averaging.which = "best" needs training.patience_metric, such as
-corpus.train=[{corpus="demo-train", weight=0}] -> [corpus] train[0].weight = 0: Input should be
+corpus.train=[{src="a", tgt="b", weight=0}] -> [corpus] train[0].weight = 0: Input should be
 corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0; only what [corpus] train
 test.sets=[{src="a", weight=2}] -> a has weight = 2.0; only what [corpus] train names has one
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
