@@ -11,7 +11,7 @@ from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
 from nmtkit.schema import MAX_INT, Count, Section
 from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import AnySource, name_of
+from nmtkit.sources.kinds import AnySource, Named, name_of
 
 # Deviation: the paper names none; this is that of its published code (tensor2tensor at 3d9c62f2).
 LAYER_NORM_EPSILON = 1e-6
@@ -68,6 +68,11 @@ class CorpusConfig(Section):
     drop_held_out: Annotated[tuple[AnySource, ...], Field(strict=False)] = ()
     # Parsing (section 6.3): the target is trees, with the words' tags or XX (Vinyals et al. 2015).
     linearization: Literal["tags", "xx"] | None = None
+
+    @property
+    def weights(self) -> list[float]:
+        """How often an epoch draws each training corpus: 2.0 is each pair twice, 0.5 a half."""
+        return [1.0 if isinstance(source, str) else source.weight for source in self.train]
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -169,13 +174,18 @@ class TrainingConfig(Section):
     dev_every_steps: CountOrZero  # evaluation on dev; 0: only at the end
     # Early stopping: after as many evaluations without a new best one, which averaging ends with.
     patience: Count | None = None
+    # What tells the best: perplexity on dev, also if left out, or a score of the whole of dev
+    # translated by greedy search, since [decoding] may change after training. If it is given, the
+    # best checkpoints are kept too, for [averaging] which = "best".
+    patience_metric: Literal["perplexity", "sacrebleu", "chrf"] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         every, evaluated = self.checkpoint_every_steps, self.dev_every_steps
-        if self.patience and (not evaluated or evaluated % every):
+        if (self.patience or self.patience_metric) and (not evaluated or evaluated % every):
+            key = "patience" if self.patience else "patience_metric"
             raise ValueError(
-                f"patience = {self.patience} needs a checkpoint at each evaluation, but "
+                f"{key} = {getattr(self, key)!r} needs a checkpoint at each evaluation, but "
                 f"dev_every_steps = {evaluated} is no multiple of checkpoint_every_steps = {every}"
             )
         return self
@@ -184,18 +194,27 @@ class TrainingConfig(Section):
         every = self.dev_every_steps
         return step == self.max_steps or (every > 0 and step % every == 0)
 
+    def is_judged(self, step: int) -> bool:
+        """Return whether the evaluation after `step` may be the best one."""
+        judges = self.patience is not None or self.patience_metric is not None
+        return judges and step % self.dev_every_steps == 0
+
     def is_scheduled(self, step: int) -> bool:
         """Return whether averaging may need the checkpoint of `step`, and so may early stopping."""
         every, n_left = self.checkpoint_every_steps, self.max_steps - step
         n_later = -(-n_left // every)
-        is_kept = self.patience is not None or n_later < self.keep_checkpoints
+        may_be_best = self.patience is not None or self.is_judged(step)
+        is_kept = may_be_best or n_later < self.keep_checkpoints
         return is_kept and (n_left == 0 or step % every == 0)
 
 
 class AveragingConfig(Section):
-    """Averaging of the last checkpoints (section 6.1)."""
+    """Averaging of checkpoints (section 6.1)."""
 
     n_checkpoints: Count
+    # "last": those before the end or, with patience, up to the best one. "best": those that were
+    # best by [training] patience_metric, wherever they lie.
+    which: Literal["last", "best"] = "last"
 
 
 class DecodingConfig(Section):
@@ -261,10 +280,17 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        corpus = self.corpus
+        corpus, metric = self.corpus, self.training.patience_metric
         training = (*corpus.train, corpus.dev, *corpus.drop_held_out)
         for source in (*training, *self.test.sets):
             if isinstance(source, str):
+                continue
+            if source.weight != 1 and source not in corpus.train:
+                raise ValueError(
+                    f"{name_of(source)} has weight = {source.weight}; only what [corpus] train "
+                    "names has one"
+                )
+            if isinstance(source, Named):
                 continue
             source.check(corpus.src_lang, corpus.tgt_lang)
             if (corpus.linearization is not None) not in source.trees:
@@ -279,6 +305,17 @@ class Recipe(Section):
             raise ValueError(
                 f'[scoring] metric = "{self.scoring.metric}" does not fit the target; trees are '
                 'scored by "bracket_f1", and translations by "bleu"'
+            )
+        if corpus.linearization and metric in ("sacrebleu", "chrf"):
+            raise ValueError(
+                f'training.patience_metric = "{metric}" is of translations; a parser needs '
+                '"perplexity"'
+            )
+        every, max_steps = self.training.dev_every_steps, self.training.max_steps
+        if self.averaging.which == "best" and (not metric or every > max_steps):
+            raise ValueError(
+                'averaging.which = "best" needs training.patience_metric, such as "perplexity", '
+                f"and an evaluation: dev_every_steps = {every}, max_steps = {max_steps}"
             )
         if self.averaging.n_checkpoints > self.training.keep_checkpoints:
             raise ValueError(

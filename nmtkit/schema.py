@@ -9,6 +9,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MAX_INT = 2**63 - 1  # as in TOML
 Count = Annotated[int, Field(ge=1, le=MAX_INT)]
+# How often an epoch of training draws a corpus.
+Weight = Annotated[float, Field(ge=0.01, le=100)]
 # Names the folder of a test set's translations.
 SET_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 

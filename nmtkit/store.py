@@ -60,6 +60,8 @@ class Manifest(Record):
     fingerprint: str | None = None  # the hash of everything it depends on; checkpoints have none
     depends_on: dict[str, Any] = Field(default={})
     made_by: dict[str, str]  # versions and, of a training, its precision or precisions
+    # Addresses and hashes of the archives that it was made from; which they are depends on hosts.
+    downloads: dict[str, str] = Field(default={})
     # Of each stage up to this one, the hashes of the rooms of nmtkit that its result depends on.
     code: dict[str, dict[str, str]] = Field(default={})
     sha256: str  # of all this
@@ -180,6 +182,7 @@ class Store:
         measurements: Facts,
         code: Mapping[str, Mapping[str, str]] = {},
         made_by: Mapping[str, str] = {},
+        downloads: Mapping[str, str] = {},
         measured: Sequence[str] = (),
     ) -> Artifact:
         """Publish the draft of the artifact; its manifest does not name the files `measured`."""
@@ -189,7 +192,7 @@ class Store:
         told = {**measurements, **where, **when, "measured": _entries(draft, measured)}
         files.write_json(draft / MEASUREMENTS, files.sealed(told))
         what = {"kind": kind, "fingerprint": fingerprint, "depends_on": depends_on}
-        manifest = {**what, "code": code, "made_by": made_by}
+        manifest = {**what, "code": code, "made_by": made_by, "downloads": downloads}
         write_manifest(draft, manifest, [MEASUREMENTS, *measured])
         # Or else a loss of power could leave neither it nor what is temporary.
         files.sync(draft / MANIFEST)

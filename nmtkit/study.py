@@ -1,6 +1,7 @@
 """A study: variants of one recipe, one a row of a table, beside figures that are published."""
 
 import os
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -8,11 +9,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from nmtkit.errors import UserError
-from nmtkit.recipe import NAME, Positive
+from nmtkit.recipe import NAME, CountOrZero, Positive
 from nmtkit.recipe_file import checked, find_file, read_toml, recipes_dir
 from nmtkit.schema import Section, did_you_mean
 
 Overrides = Annotated[tuple[str, ...], Field(strict=False)]  # each as behind `--set`
+Seeds = Annotated[tuple[CountOrZero, ...], Field(min_length=1, strict=False)]
+SEED = "training.seed"
 
 
 class Published(Section):
@@ -25,11 +28,15 @@ class Row(Section):
     name: Annotated[str, Field(pattern=NAME)]
     recipe: str | None = None  # in place of the study's
     set: Overrides = ()
+    seeds: Seeds = ()  # in place of the study's
     published: Published = Published()
 
 
 class Study(Section):
-    """The recipe, what all rows have in common, and the rows; the first one is the base."""
+    """The recipe, what all rows have in common, and the rows; the first one is the base.
+
+    Each row runs once with each of its seeds, or once with that of the recipe.
+    """
 
     name: Annotated[str, Field(pattern=NAME)]
     description: str
@@ -41,6 +48,7 @@ class Study(Section):
         "compound_split_bleu.score_quotes_replaced",
     ]
     set: Overrides = ()
+    seeds: Seeds = ()
     rows: Annotated[tuple[Row, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="after")
@@ -49,7 +57,24 @@ class Study(Section):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"{names.count(name)} rows are called {name}; rename one")
+        for seeds in (self.seeds, *(row.seeds for row in self.rows)):
+            for seed in seeds:
+                if (n := seeds.count(seed)) > 1:
+                    raise ValueError(f"seed {seed} is named {n} times in seeds; name it once")
         return self
+
+    def runs_of(self, row: Row, overrides: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return all overrides of each run of a row, by its name; `overrides` are of `--set`."""
+        together, seeds = (*self.set, *overrides, *row.set), row.seeds or self.seeds
+        for override in together if seeds else ():
+            if override.partition("=")[0].strip() == SEED:
+                raise UserError(
+                    f"row {row.name} of study {self.name} runs with seeds = {[*seeds]}, and "
+                    f"{override!r} would make all of them one; leave out one of the two"
+                )
+        names = [f"{row.name} seed={seed}" for seed in seeds] if len(seeds) > 1 else [row.name]
+        of_seeds = [(*together, f"{SEED}={seed}") for seed in seeds] or [together]
+        return dict(zip(names, of_seeds, strict=True))
 
     def chosen(self, patterns: str | None) -> list[Row]:
         """Return the rows that comma-separated names, or patterns such as 'A-*', choose."""

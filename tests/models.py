@@ -66,6 +66,16 @@ def random_transformer(
     return model
 
 
+def next_log_probs(model: Transformer, source: list[int], prefixes: list[list[int]]) -> Tensor:
+    """Log-probabilities (W, V) of what follows each prefix of one sentence, decoded as a whole."""
+    n = len(prefixes)
+    src = PackedLayout.of_lengths([len(source)] * n)
+    tgt = PackedLayout.of_lengths([len(prefix) for prefix in prefixes])
+    packed = torch.tensor([token for prefix in prefixes for token in prefix])
+    hidden = model(torch.tensor(source * n), src, packed, tgt)
+    return model.logits(hidden[tgt.cu_seqlens[1:] - 1]).log_softmax(-1)
+
+
 class Uncached:
     """Models that run their whole decoders on every prefix of one sentence's translation.
 
@@ -81,17 +91,11 @@ class Uncached:
         newest = tokens[0].tolist()
         pairs = zip(self.prefixes, newest, strict=True)
         self.prefixes = [[*prefix, token] for prefix, token in pairs]
-        log_probs = torch.stack(list(map(self._probs, self.models))).mean(0).log()
+        of_models = (next_log_probs(each, self.source, self.prefixes) for each in self.models)
+        probs = torch.stack([each[:, : self.n_tokens].exp() for each in of_models])
+        log_probs = probs.mean(0).log()
         log_probs[:, [PAD_ID, BOS_ID, UNK_ID]] = -torch.inf
         return iter([log_probs[None]])
-
-    def _probs(self, model: Transformer) -> Tensor:
-        n = len(self.prefixes)
-        src = PackedLayout.of_lengths([len(self.source)] * n)
-        tgt = PackedLayout.of_lengths([len(prefix) for prefix in self.prefixes])
-        packed = torch.tensor([token for prefix in self.prefixes for token in prefix])
-        hidden = model(torch.tensor(self.source * n), src, packed, tgt)
-        return model.logits(hidden[tgt.cu_seqlens[1:] - 1]).softmax(-1)[:, : self.n_tokens]
 
     def reorder(self, sentences: Tensor, beams: Tensor) -> None:
         """Keep the beams of the only sentence."""

@@ -209,8 +209,8 @@ def test_a_value_that_is_refused_is_told_by_its_option_and_not_by_what_is_behind
         ("force {text} {text} --bundle x", False),
         ("average x", True),
         ("average x x -o {folder}/mean", False),
-        ("new mine --tmx {text} --src-lang en --tgt-lang de", False),
-        ("import x {folder}/b --codes x --langpair en-de", False),
+        ("new mine --src {text} --tgt {text} --src-lang en --tgt-lang de", False),
+        ("import x {folder}/b --codes x --lang en-de", False),
         ("status x", False),
     ],
 )
@@ -244,31 +244,20 @@ def test_finished_work_is_said_to_be_kept_only_where_it_is(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["status", "demo", "--runs-dir"], ["run", "demo", "--mirror"]]
-)
-def test_file_in_the_place_of_a_folder_is_refused(arguments: list[str], tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    ended = CliRunner().invoke(cli.app, [*arguments, str(file)])
-    assert isinstance(ended.exception, UserError)
-    assert str(ended.exception) == f"{arguments[-1]} {file} is not a folder; name another one"
-
-
-@pytest.mark.parametrize(
-    "arguments",
+    ("typed", "place", "why"),
     [
-        ["inspect", "demo", "--html"],
-        ["attention", "Hello.", "--bundle", "any", "--html"],
-        ["attention", "Hello.", "--bundle", "any", "--svg"],
+        ("status demo --runs-dir", "file", "is not a folder"),
+        ("run demo --mirror", "file", "is not a folder"),
+        ("inspect demo --html", "", "is a folder; name a file"),
+        ("inspect demo --html", "none/page", "would be in"),
+        ("attention Hello. --bundle any --svg", "none/page", "would be in"),
     ],
 )
-def test_page_that_cannot_be_written_is_refused_first(arguments: list[str], tmp_path: Path) -> None:
-    in_none = tmp_path / "none" / "page"
-    for path, why in [
-        (tmp_path, "is a folder; name a file"),
-        (in_none, f"would be in {in_none.parent}, which is not a folder; name a file in a folder"),
-    ]:
-        ended = CliRunner().invoke(cli.app, [*arguments, str(path)])
-        assert isinstance(ended.exception, UserError)
-        assert str(ended.exception).startswith(f"{arguments[-1]} {path} {why}")
-    assert list(tmp_path.iterdir()) == []
+def test_a_place_of_the_wrong_kind_is_refused_first(
+    typed: str, place: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    arguments, path = typed.split(), tmp_path / place
+    with pytest.raises(UserError, match=f"^{arguments[-1]} {path} {why}"):
+        cli.app([*arguments, str(path)], standalone_mode=False)
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]

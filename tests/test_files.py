@@ -22,7 +22,6 @@ from nmtkit.files import (
     file_of,
     holder_of,
     locked,
-    move,
     read_sealed,
     sealed,
     whole_file,
@@ -31,36 +30,11 @@ from nmtkit.files import (
     write_whole,
 )
 
-# Moved
 
-
-@pytest.mark.parametrize("is_folder", [False, True])
-def test_what_is_moved_gets_its_name_after_it_is_synced_and_the_folder_after(
-    is_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("power_fails", [False, True])
+def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(
+    tmp_path: Path, power_fails: bool
 ) -> None:
-    new, place = tmp_path / "new", tmp_path / "place"
-    if is_folder:
-        (new / "deep").mkdir(parents=True)
-        (new / "deep" / "file").write_bytes(b"content")
-    else:
-        new.write_bytes(b"content")
-    synced: list[tuple[str, bool]] = []
-    sync = os.fsync
-
-    def recording(descriptor: int) -> None:
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        synced.append((path.name, place.exists()))
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", recording)
-    move(new, place)
-    names = ["deep", "file", "new"] if is_folder else ["new"]
-    assert sorted(synced[:-1]) == [(name, False) for name in names]
-    assert synced[-1] == (tmp_path.name, True)
-    assert (place / "deep" / "file" if is_folder else place).read_bytes() == b"content"
-
-
-def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         write_whole(folder / "note.json", "new")
 
@@ -68,7 +42,7 @@ def test_a_file_is_the_old_one_or_the_new_one_after_any_kill(tmp_path: Path) -> 
         folder = tmp_path / str(number)
         folder.mkdir()
         write_whole(folder / "note.json", "old")
-        is_killed = attempt(write, folder, "sorted", BeforeOperation(number)).killed
+        is_killed = attempt(write, folder, "sorted", BeforeOperation(number, power_fails)).killed
         assert (folder / "note.json").read_text(encoding="utf-8") in ("old", "new")
         if not is_killed:
             break

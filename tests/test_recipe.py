@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 
 from nmtkit.errors import UserError
 from nmtkit.recipe import Recipe
-from nmtkit.recipe_file import (
-    MAX_BYTES,
-    bundled_recipes,
-    load_recipe,
-    recipes_dir,
-)
+from nmtkit.recipe_file import MAX_BYTES, bundled_recipes, load_recipe, recipes_dir
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import name_of
 from nmtkit.sources.xml import Tmx
@@ -152,6 +147,7 @@ corpus.dev={src="a"} -> a has no tgt; only a test set needs none
 corpus.tgt_lang=German -> [corpus] tgt_lang = "German": 'German' is not the code of a language; give
 corpus.src_lang="../../x" -> is not the code of a language; give
 corpus.src_lang=tree -> 'tree' is not the code of a language; give
+corpus.linearization=tags -> a parser has tgt_lang = "tree" and a linearization
 corpus.min_tokens=251 -> [corpus]: min_tokens = 251 is more than max_tokens = 250
 corpus.tgt_lang=en -> [corpus]: src_lang and tgt_lang are both en
 subword.method=bpee -> [subword]: Input tag 'bpee' found using 'method' does not match any of
@@ -160,6 +156,11 @@ model.dropout=0,3 -> [model] dropout = "0,3": Input should be a valid number
 model.d_model=15 -> [model]: d_model = 15 is odd, but positions = "sinusoid" needs an even number
 decoding.max_extra_tokens=1000000000 -> max_extra_tokens = 1000000000: Input should be less than
 training.patience=2 -> [training]: patience = 2 needs a checkpoint at each evaluation, but dev_every
+training.patience_metric=chrf -> [training]: patience_metric = 'chrf' needs a checkpoint at each
+averaging.which=best -> averaging.which = "best" needs training.patience_metric, such as
+corpus.train=[{corpus="demo-train", weight=0}] -> [corpus] train[0].weight = 0: Input should be
+corpus.dev={corpus="demo-dev", weight=2} -> demo-dev has weight = 2.0; only what [corpus] train
+test.sets=[{src="a", weight=2}] -> a has weight = 2.0; only what [corpus] train names has one
 averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkpoints = 4
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; give it another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; give it another
@@ -189,6 +190,20 @@ def test_a_wrong_value_is_one_sentence_with_its_place(
     message = str(caught.value)
     assert said in message
     assert message.startswith((f"{working} --set {override[:190]}", "--set "))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("corpus.tgt_lang=de", "a parser has"),
+        ("corpus.tokenizer=moses", "the words of trees"),
+        ('corpus.dev={src="a", tgt="b"}', "a parser needs trees"),
+        ("scoring.metric=bleu", "does not fit"),
+    ],
+)
+def test_a_parser_that_does_not_fit_its_trees_is_refused(override: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        load_recipe("trees-demo", [override])
 
 
 @pytest.mark.parametrize(

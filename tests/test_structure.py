@@ -275,7 +275,7 @@ RULES: dict[Rule, list[tuple[str, str]]] = {
         ("nmtkit/corpus/a.py", "import sys\nsys.stderr.write('')"),
     ],
     only_two_files_name_rank_variables: [
-        ("nmtkit/training/loop.py", "import os\nos.environ['RANK']"),
+        ("nmtkit/training/loop.py", "import os\nos.environ['RANK']")
     ],
     nothing_dangerous_is_called: [
         ("nmtkit/training/a.py", "torch.load(path)"),
@@ -320,27 +320,6 @@ def test_nmtkit_keeps_the_rule(rule: Rule) -> None:
 @pytest.mark.parametrize(("rule", "path", "source"), BREACHES)
 def test_a_breach_of_the_rule_is_seen(rule: Rule, path: str, source: str) -> None:
     assert list(rule(Module(path, ast.parse(source))))
-
-
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        (
-            "nmtkit/corpus/a.py",
-            '"A"\nfrom nmtkit.corpus.subword import Subword\nfrom nmtkit import errors',
-        ),
-        ("nmtkit/training/a.py", '"A"\nfrom nmtkit.recipe import TrainingConfig\nimport torch'),
-        ("nmtkit/stages/train.py", '"A"\nfrom nmtkit.stages.chain import Chain'),
-        ("nmtkit/training/distributed.py", '"A"\nimport os\nos.environ["RANK"]'),
-        ("nmtkit/progress.py", '"A"\nfrom rich.console import Console'),
-        ("nmtkit/corpus/a.py", '"A"\nnp.load(path, allow_pickle=False)\npath.open("rb")'),
-        ("nmtkit/corpus/a.py", '"A"\nopen(path, encoding="utf-8")\ngzip.open(path)\nIds.open(a)'),
-        ("nmtkit/corpus/a.py", '"A"\npath.open(mode="wb")\nos.open(path, 1)'),
-    ],
-)
-def test_what_the_rules_allow_is_no_breach(path: str, source: str) -> None:
-    module = Module(path, ast.parse(source))
-    assert [violation for rule in RULES for violation in rule(module)] == []
 
 
 # How large the house may be, in lines of code, templates and styles. What is added is taken away.

@@ -3,10 +3,11 @@
 import pytest
 
 from nmtkit.cli.study import chains_of, table
+from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages.chain import Chain
-from nmtkit.study import Study, bundled_studies, load_study
+from nmtkit.study import Row, Study, bundled_studies, load_study
 
 # What Table 3 prints of each row: perplexity, BLEU, parameters.
 TABLE_3 = """
@@ -23,7 +24,12 @@ def study(request: pytest.FixtureRequest) -> Study:
 
 @pytest.fixture
 def chains(study: Study, machine: Machine) -> dict[str, Chain]:
-    return chains_of(study, machine)
+    return runs_of(study, machine)
+
+
+def runs_of(study: Study, machine: Machine, *overrides: str) -> dict[str, Chain]:
+    chains = chains_of(study, machine, overrides).values()
+    return {name: chain for of_row in chains for name, chain in of_row.items()}
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
 
 def test_published_figures_are_those_of_table_3(study: Study) -> None:
     printed = [[float(figure) for figure in row.split()] for row in TABLE_3.split("|")]
-    rows = [row.published for row in study.rows if not row.name.startswith("base-seed")]
+    rows = [row.published for row in study.rows]
     found = [[row.perplexity, row.bleu, row.parameters] for row in rows]
     if study.name == "table-3":
         assert [[each for each in row if each is not None] for row in found] == printed
@@ -62,20 +68,28 @@ def test_rows_differ_from_each_other_and_share_the_text(chains: dict[str, Chain]
 
 
 def test_base_and_big_of_table_3_are_trained_once_for_table_2_too(machine: Machine) -> None:
-    chains = chains_of(load_study("table-3"), machine)
+    chains = runs_of(load_study("table-3"), machine)
     for name, recipe in (("base", "wmt14-en-de-base"), ("big", "wmt14-en-de-big")):
         own = Chain(load_recipe(recipe), machine, recipe)
         assert chains[name].fingerprint("train") == own.fingerprint("train")
 
 
-def test_seeds_of_base_are_known_as_such(machine: Machine) -> None:
-    for name, bases in (
-        ("table-3", ["base"]),
-        ("table-3-multi30k", ["base", "base-seed2", "base-seed3"]),
-    ):
-        study = load_study(name)
-        rows = table(study, chains_of(study, machine)).rows
-        assert [row.name for row in rows if row.variant == rows[0].name] == bases
+def test_a_row_runs_with_each_seed_of_the_study_or_its_own_and_its_overrides_come_last(
+    machine: Machine,
+) -> None:
+    assert [*runs_of(load_study("table-3-multi30k"), machine)][:4] == [
+        *("base seed=1", "base seed=2", "base seed=3", "A-h1"),
+    ]
+    rows = [Row(name="own", seeds=(0,), set=("model.dropout=0.5",)), Row(name="all")]
+    study = load_study("table-3-multi30k").model_copy(update={"seeds": (7, 5), "rows": (*rows,)})
+    runs = runs_of(study, machine, "model.dropout=0.4")
+    found = {name: (c.recipe.training.seed, c.recipe.model.dropout) for name, c in runs.items()}
+    assert found == {"own": (0, 0.5), "all seed=7": (7, 0.4), "all seed=5": (5, 0.4)}
+    mine = " training.seed = 5"
+    own = study.model_copy(update={"rows": (Row(name="own", set=(mine,)),)})
+    for changed, overrides in ((study, [mine]), (own, [])):
+        with pytest.raises(UserError, match=rf"seeds = \[.*\], and '{mine}' would make all"):
+            runs_of(changed, machine, *overrides)
 
 
 def test_rows_are_chosen_by_name_and_by_pattern() -> None:

@@ -26,7 +26,6 @@ _is_kept = False  # whether the command that runs can be resumed
 
 
 def keep_finished_work(*, kept: bool = True) -> None:
-    """Set whether messages may say that finished work is kept."""
     global _is_kept  # noqa: PLW0603
     _is_kept = kept
 

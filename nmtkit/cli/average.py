@@ -39,8 +39,8 @@ def _tell_what_is_there(chain: Chain) -> None:
     told = f"the training of {chain.command} {state} at {training}, with"
     if not checkpoints(folder):
         raise UserError(f"{told} no checkpoint yet; `{chain.command_of('train')}` ends it")
-    n = chain.recipe.averaging.n_checkpoints
-    last = to_average(folder, chain.recipe.training, n) or checkpoints(folder)[-n:]
+    n, which = chain.recipe.averaging.n_checkpoints, chain.recipe.averaging.which
+    last = to_average(folder, chain.recipe.training, n, which) or checkpoints(folder)[-n:]
     typed = shlex.join(["nmtkit", "average", *map(str, last), "--output", "mean"])
     names = ", ".join(path.name for path in last)
     raise UserError(f"{told} checkpoints of {names}; end it first, or average these: `{typed}`")

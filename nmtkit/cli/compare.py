@@ -1,9 +1,7 @@
 """nmtkit compare: scores of systems on one test set, significance, and where they differ most."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import SequenceMatcher
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +12,8 @@ from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import TestSet, check_length, own_test_set, score_lines
+from nmtkit.cli.score import check_length, named_test_set, own_test_set, score_lines
+from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
 from nmtkit.evaluation.seed import seed
@@ -29,7 +28,7 @@ from nmtkit.reporting.grid import Grid, Row
 from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
-from nmtkit.sources.kinds import read_plain
+from nmtkit.sources.kinds import name_of, read_plain
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.stages.score import describe
@@ -42,17 +41,16 @@ SIGNIFICANT = 0.05  # a p-value below it
 
 @dataclass(frozen=True)
 class _System:
-    """A system's translations, and the test set and its source if they are a run's."""
+    """A system's translations, and the test set if they are a run's."""
 
     name: str
     hyps: list[str]
     test_set: TestSet | None = None
-    src: list[str] | None = None
     lowercase: bool = False
     other_code: OtherCode = field(default_factory=dict)
 
 
-@command("nmtkit compare demo 'demo --set decoding.beam_size=1'")
+@command("nmtkit compare demo 'demo --set decoding.beam_size=1'", "mirror")
 def compare(
     names: Annotated[
         list[str],
@@ -71,11 +69,11 @@ def compare(
     html: Html = None,
 ) -> None:
     systems, common = _systems(names, machine, test_set, references or [], lang)
-    lines = next((system.src for system in systems if system.src), None)
     if src is not None:
         lines = list(read_plain(src))
         check_length(src, lines, common.name, common.references[0])
-    comparison = _compare(systems, common, lines)
+        common = replace(common, src=lines)
+    comparison = _compare(systems, common)
     scores, notes = _results(comparison)
     if html is not None:
         stacked = _differences_grid(comparison, N_DIFFERENCES)
@@ -110,9 +108,13 @@ def _systems(
     systems = [_read(name, machine, test_set) for name in names]
     common = next((system.test_set for system in systems if system.test_set), None)
     if references and lang:
-        common = own_test_set(references, lang)
+        common = replace(own_test_set(references, lang), src=common.src if common else None)
+    elif common is None and test_set:
+        common = named_test_set(test_set, lang, machine)
     if common is None:
-        raise UserError("name the reference of these files: add --ref FILE and --lang")
+        raise UserError(
+            "name the reference of these files: add --ref FILE and --lang, or --test-set and --lang"
+        )
     for system in systems:
         own = system.test_set
         if own and not any(reference in common.references for reference in own.references):
@@ -131,6 +133,7 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
         return _System(name, list(read_plain(path)))
     chain: Chain = chain_of(*split_overrides(name), machine)
     translated = chain.need("translate")
+    test_set = test_set and name_of(test_set)
     sets = {each.name: each for each in translated_sets(translated) if each.references}
     if not sets or test_set not in (None, *sets):
         has = ", ".join(sets) or "none with a reference"
@@ -144,16 +147,13 @@ def _read(name: str, machine: Machine, test_set: str | None) -> _System:
     return _System(
         name,
         hyps,
-        TestSet(chosen.name, lang, references),
-        src,
+        TestSet(chosen.name, lang, references, src),
         chain.recipe.scoring.lowercase,
         other_code(translated.manifest),
     )
 
 
-def _compare(
-    systems: Sequence[_System], common: TestSet, src: Sequence[str] | None
-) -> dict[str, Any]:
+def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
     """Return what `--json` prints, of which tables and pages are made."""
     lowercase = systems[0].lowercase
     hyps, references = [system.hyps for system in systems], common.references
@@ -177,37 +177,14 @@ def _compare(
         results = paired_test(test, hyps, *references, metrics=metrics)
         for system_found, result in zip(found, results, strict=True):
             system_found["tests"][test] = result
+    telling = telling_lines(hyps, common, N_DIFFERENCES, lowercase=lowercase)
     return {
         "test_set": describe(common.name, *references),
         "seed": seed(),  # of the paired tests
-        "sentence_metric": "bracket F1" if common.lang == TREE else "chrF2",
+        "sentence_metric": telling["metric"],
         "systems": found,
-        "differences": _differences(hyps, references, src, metrics[-1]),
+        "differences": telling["lines"],
     }
-
-
-def _differences(
-    systems: Sequence[Sequence[str]],
-    references: Sequence[Sequence[str]],
-    src: Sequence[str] | None,
-    metric: Metric,
-) -> list[dict[str, Any]]:
-    """Return the lines, from 1, with the largest range of a sentence-level metric."""
-    found: list[dict[str, Any]] = []
-    for index, hyps in enumerate(zip(*systems, strict=True)):
-        if len(set(hyps)) > 1:
-            refs = [reference[index] for reference in references]
-            found.append(
-                {
-                    "line": index + 1,
-                    "src": None if src is None else src[index],
-                    "references": refs,
-                    "hyps": list(hyps),
-                    "scores": [float(metric.sentence_score(hyp, refs).score) for hyp in hyps],
-                }
-            )
-    found.sort(key=lambda each: min(each["scores"]) - max(each["scores"]))
-    return found[:N_DIFFERENCES]
 
 
 # What is shown
@@ -256,19 +233,9 @@ def _verdict(system: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
 
 
 def _differences_grid(comparison: Mapping[str, Any], n: int) -> Grid | None:
-    """Return lines with brackets round what the baseline has otherwise, or in it all others."""
-    groups: list[list[Row]] = []
     names = [system["name"] for system in comparison["systems"]]
-    for each in comparison["differences"][:n]:
-        baseline, *others = each["hyps"]
-        texts = [marked(baseline, others), *(marked(other, [baseline]) for other in others)]
-        group: list[Row] = [] if each["src"] is None else [("source", each["src"], "")]
-        group += [("reference", reference, "") for reference in each["references"]]
-        scores = (f"{score:.1f}" for score in each["scores"])
-        group += zip(names, texts, scores, strict=True)
-        groups.append([(f"{each['line']:,}", *row) for row in group])
-    columns = ("line", "", "where they differ most, [in other words]")
-    return Grid("", (*columns, comparison["sentence_metric"]), 3, groups) if groups else None
+    found, head = comparison["differences"][:n], "where they differ most, [in other words]"
+    return lines_grid(found, names, head, comparison["sentence_metric"]) if found else None
 
 
 def _side_by_side(stacked: Grid) -> Grid:
@@ -283,19 +250,3 @@ def _side_by_side(stacked: Grid) -> Grid:
         rows.append((group[0][0], *cells.values()))
     title = f"{stacked.columns[2]}, each after its {stacked.columns[3]}"
     return Grid.of(title, ("line", *names), rows, 1 + len(names))
-
-
-def marked(hyp: str, others: Sequence[str]) -> str:
-    """Return a line with brackets round the words that others do not have there."""
-    words = hyp.split(" ")
-    is_other = [False] * len(words)
-    for other in others:
-        matcher = SequenceMatcher(None, words, other.split(" "))
-        for what, begin, end, *_ in matcher.get_opcodes():
-            if what != "equal":
-                is_other[begin:end] = [True] * (end - begin)
-    pieces = []
-    for key, group in groupby(zip(words, is_other, strict=True), key=lambda each: each[1]):
-        text = " ".join(word for word, _ in group)
-        pieces.append(f"[{text}]" if key else text)
-    return " ".join(pieces)

@@ -3,6 +3,7 @@
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rich.filesize import decimal
 
@@ -14,7 +15,7 @@ from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile, load_catalog
 
 Facts = dict[str, Any]
-COLUMNS = ("corpus", "pairs", "size", "state", "hash")
+COLUMNS = ("corpus", "pairs", "size", "hosts", "state")
 
 
 @command("nmtkit corpora", "mirror")
@@ -32,7 +33,7 @@ def _row(corpus: Facts) -> tuple[str, ...]:
     columns = (
         [f"{langs} {'?' if n is None else f'{n:,}'}" for langs, n in corpus["n_pairs"].items()],
         ["?" if file["n_bytes"] is None else decimal(file["n_bytes"]) for file in files],
-        *([file[key] for file in files] for key in COLUMNS[3:]),
+        *([str(file[key]) for file in files] for key in COLUMNS[3:]),
     )
     return (corpus["name"], *map("\n".join, columns))
 
@@ -55,8 +56,9 @@ def entry(name: str, machine: Machine) -> Facts:
 
 def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
     if isinstance(file, Path):
-        own = {"url": None, "sha256": None, "md5": None, "hash": "part of nmtkit", "state": "here"}
+        own = {"urls": [], "hosts": 0, "state": "part of nmtkit"}
         return {**own, "path": str(file), "n_bytes": file.stat().st_size}
+    hosts = {urlsplit(url).netloc for archive in file.archives for url in archive.urls}
     path = download.find(file, machine.downloads_dir, machine.mirror)
     n_bytes = download.known_bytes(file, machine.downloads_dir)
     state = "to download"
@@ -66,12 +68,5 @@ def _file(file: RemoteFile | Path, machine: Machine) -> Facts:
     elif arrived := download.part_bytes(file, machine.downloads_dir):
         share = f"{arrived * 100 // n_bytes} %" if n_bytes else f"{arrived:,} bytes"
         state = f"part: {share}"
-    return {
-        "url": file.url,
-        "path": path and str(path),
-        "n_bytes": n_bytes,
-        "sha256": file.sha256,
-        "md5": file.md5,
-        "hash": "md5 published" if file.sha256 is None else "sha256 published",
-        "state": state,
-    }
+    facts = {"n_bytes": n_bytes, "hosts": len(hosts), "path": path and str(path), "state": state}
+    return {**file.model_dump(), **facts}

@@ -87,8 +87,6 @@ class _Command(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """Commands whose modules are imported when they are typed."""
-
     def __init__(self, *, groups: Groups = GROUPS, prefix: str = "", **given: Any) -> None:
         super().__init__(**given)
         self.groups, self.prefix = groups, prefix  # of the names of modules
@@ -97,7 +95,6 @@ class _Group(TyperGroup):
         }
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Import a command; None if there is none of this name."""
         if (text := self.commands.get(cmd_name)) is None:
             return None
         if cmd_name == "bench":

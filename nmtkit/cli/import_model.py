@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from nmtkit.cli.options import SET, Langpair, Lowercase, command, saying, tell
+from nmtkit.cli.options import LANG, SET, Lowercase, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import check_room, sha256_of, whole_folder
 from nmtkit.languages import Language
@@ -27,14 +27,14 @@ class _Recipe(Section):
     corpus: _Corpus = _Corpus()
 
 
-@command("nmtkit import model.pt bundle --codes bpecodes --langpair en-de")
+@command("nmtkit import model.pt bundle --codes bpecodes --lang en-de")
 def import_model(
     checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A fairseq checkpoint.")],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     codes: Annotated[
         Path, typer.Option(metavar="FILE", help="The BPE codes of subword-nmt or fastBPE.")
     ],
-    langpair: Langpair = None,
+    lang: Annotated[str, saying(LANG, "The languages, such as en-de.")],
     data: Annotated[
         Path | None,
         typer.Option(
@@ -57,9 +57,7 @@ def import_model(
     from nmtkit.decoding.bundle import write_bundle
     from nmtkit.interchange.fairseq import read_dictionary, read_merges, read_model
 
-    if langpair is None:
-        raise UserError("--langpair SRC-TGT is missing, such as --langpair en-de")
-    langs = Language.pair_of(langpair)
+    langs = Language.pair_of(lang)
     how = checked(_Recipe, {}, overrides or []).corpus
     with whole_folder(folder) as draft:
         dictionaries = [(data or checkpoint.parent) / f"dict.{lang}.txt" for lang in langs]

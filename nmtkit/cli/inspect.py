@@ -29,8 +29,7 @@ Facts = dict[str, Any]  # plain values, as --json prints them
 Values = npt.NDArray[Any]
 
 QUANTILES = {"median": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
-LENGTH_BINS = 40
-RATIO_EDGES = 2.0 ** (np.arange(-16.5, 17) / 8)  # of bins from 1/4 to 4, one of them around 1
+N_BINS = 40
 RARE = {"never": 1, "fewer than 10 times": 10, "fewer than 100 times": 100}
 N_WORDS = 20
 MAX_CHARACTERS = 300  # of a text that is shown
@@ -68,6 +67,7 @@ def facts_of(recipe: Recipe, prepared: PreparedCorpus) -> Facts:
         "other_code": other_code(prepared.artifact.manifest),
         "names": names,
         "corpora": prepared.counts().model_dump()["train"],
+        "weights": recipe.corpus.weights,
         "max_positions": recipe.model.max_positions,
         "n_too_long": int(np.count_nonzero(longer > recipe.model.max_positions)),
         "lengths": _lengths(of, {place: int(each[UNK_ID]) for place, each in counts.items()}),
@@ -109,19 +109,16 @@ def _lengths(
 def _histograms(of: Mapping[tuple[str, str], Values]) -> Facts:
     """Return the middles of bins and the percentage of each split in them; the last are open."""
     found: Facts = {}
-    for side in (*SIDES, "ratio"):
-        if side == "ratio":
-            edges, middles = RATIO_EDGES, np.sqrt(RATIO_EDGES[1:] * RATIO_EDGES[:-1])
-        else:  # bins for 99.9 % of the lengths, and one more
-            typical = int(np.quantile(of["train", side], 0.999))
-            width = 1 + typical // LENGTH_BINS
-            edges = np.arange(width / 2, typical + 2 * width, width)
-            middles = edges[:-1] + edges[0]
+    for side, unit in (("src", 1), ("tgt", 1), ("ratio", 1 / 16)):
+        typical = np.quantile(of["train", side], 0.999)  # what is longer has one more bin
+        width = unit * (1 + typical // (N_BINS * unit))
+        edges = np.arange(width / 2, typical + 2 * width, width)
         found[side] = {}
         for split in SPLITS:
-            bins = np.searchsorted(edges[1:-1], of[split, side], "right")
-            shares = 100 * np.bincount(bins, minlength=len(middles)) / len(bins)
-            found[side][split] = [*zip(middles.tolist(), shares.tolist(), strict=True)]
+            values = of[split, side].clip(edges[0], edges[-1])
+            shares = 100 * np.histogram(values, edges)[0] / len(values)
+            middles = (edges[:-1] + width / 2).tolist()
+            found[side][split] = [*zip(middles, shares.tolist(), strict=True)]
     return found
 
 
@@ -165,7 +162,6 @@ def _cut(text: str) -> str:
 
 
 def notes(facts: Facts) -> list[str]:
-    """Return what training leaves out, what Moses loses of dev, and words that are unknown."""
     found = [
         f"Kept pairs with a side longer than max_positions = {facts['max_positions']:,} tokens, "
         f"which training leaves out: {facts['n_too_long']:,}"
@@ -186,7 +182,7 @@ def notes(facts: Facts) -> list[str]:
 
 def document(facts: Facts) -> Part:
     """Return all of it; only the first pair of each corpus, and of each reason, is not folded."""
-    corpora, lengths = _corpora_grid(facts["corpora"]), _lengths_grid(facts)
+    corpora, lengths = _corpora_grid(facts), _lengths_grid(facts)
     vocabulary = _vocabulary_grid(facts["vocabulary"], facts["words"])
     dropped = _pair_parts(facts, "dropped", "reason")
     none = "" if dropped else "Cleaning dropped no pair."
@@ -211,13 +207,15 @@ def grids(facts: Facts) -> list[Grid]:
     return [each.table for each in parts if each.table and not each.is_folded]
 
 
-def _corpora_grid(corpora: Sequence[Facts]) -> Grid:
+def _corpora_grid(facts: Facts) -> Grid:
     groups = []
-    for each in corpora:
+    for each, weight in zip(facts["corpora"], facts["weights"], strict=True):
         dropped = {
             f"dropped: {reason.replace('_', ' ')}": n for reason, n in each["dropped"].items()
         }
         numbers = {"read": each["pairs"], "kept": each["kept"], **dropped}
+        if weight != 1:
+            numbers[f"drawn in an epoch, about (weight {weight:g})"] = round(weight * each["kept"])
         shares = ((what, f"{n:,}", _share(n, each["pairs"])) for what, n in numbers.items())
         groups.append([(each["corpus"], *share) for share in shares])
     return Grid("training corpora", ("corpus", "", "pairs", "share"), 2, groups)
@@ -281,6 +279,5 @@ def charts(facts: Facts) -> list[Chart]:
     for side, name in facts["names"].items():
         series = [Series(split, each) for split, each in facts["histograms"][side].items()]
         title = f"{'Ratio' if side == 'ratio' else 'Length'}, {name}: percent of the pairs"
-        x, y = Axis(is_log=side == "ratio"), Axis(low=0)
-        found.append(Chart(f"histogram-{side}", title, series, x, y))
+        found.append(Chart(f"histogram-{side}", title, series, y=Axis(low=0)))
     return found

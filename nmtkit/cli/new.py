@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,20 +13,26 @@ import typer
 from jinja2 import FileSystemLoader
 
 from nmtkit import progress
-from nmtkit.cli.options import Src, Tgt, command
+from nmtkit.cli.given import Given, Langs, languages_of
+from nmtkit.cli.options import SRC, chain_of, command
+from nmtkit.cli.plan import parts_of, work_out
 from nmtkit.corpus.cleaning import Cleaning
 from nmtkit.corpus.held_out import Chosen, sample
+from nmtkit.decoding.bundle import Bundle, open_bundle
 from nmtkit.errors import UserError
-from nmtkit.files import whole_file, whole_folder, write_lines
-from nmtkit.languages import Language
+from nmtkit.files import whole_file
+from nmtkit.machine import RUNS, Machine
+from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
 from nmtkit.reporting import page
+from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.file_pair import FilePair
 from nmtkit.sources.kinds import KINDS
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
+from nmtkit.stages.parent import open_parent
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
 SHARE_HELD_OUT = 20  # one pair in so many, for each of dev and test,
@@ -37,15 +44,17 @@ N_BYTES = 256  # pieces for the bytes of rare characters
 PIECES_ROUND = 100  # to a multiple of this
 N_CHECKPOINTS = 20  # of a training, the last of which are averaged
 
+TRIAL_SECONDS = 2.0  # of training, to tell what all of it takes
+
 # Of plain text, in this folder.
 TEMPLATES = page.TEMPLATES.overlay(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=False, finalize=None
 )
 
-Langs = tuple[Language, Language]
 # Subwords of plain text, of any language; or of Moses tokens, as in the paper: the text of many
 # languages can't be restored from these.
 Vocabulary = Literal["sentencepiece", "bpe"]
+Files = list[str] | None
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ SIZES = (
         *(20_000_000, "wmt14-en-de-base", 30, 16_000, 10_000),
         "Between the recipes multi30k-en-de and wmt14-en-de-base: half as wide as the latter.",
         [
+            *("model.attention_bias=false", "model.vocabulary_multiple=8"),
             *("model.d_model=256", "model.d_ff=1024", "model.n_heads=4", "model.dropout=0.2"),
             "training.src_tokens_per_update=8192",
         ],
@@ -85,105 +95,107 @@ SIZES = (
     Size(
         *(float("inf"), "wmt14-en-de-base", 17, 32_000, 20_000),
         "Model and updates are those of the paper's base model (wmt14-en-de-base), for a GPU.",
+        ["model.attention_bias=false", "model.vocabulary_multiple=8"],
     ),
 )
 
 
-def _file(text: str) -> Any:
+FINE_TUNING = Size(
+    *(float("inf"), "multi30k-en-de", 10, 0, 400),
+    "A bundle is trained further: fewer passes, a low learning rate, early stopping.",
+    [
+        *("training.src_tokens_per_update=2048", "training.warmup_steps=100"),
+        "training.learning_rate_scale=0.03",
+    ],
+)
+
+
+def _files(text: str) -> Any:
     return typer.Option(metavar="FILE", help=text)
 
 
-@command("nmtkit new mine --src train.en --tgt train.de")
+def _set(what: str) -> Any:
+    return typer.Option(metavar="SRC TGT", help=f"{what} set; by default held out of the text.")
+
+
+def _lang(whose: str) -> Any:
+    return typer.Option(metavar="LANG", help=f"Language of the {whose}, if no text tells it.")
+
+
+@command("nmtkit new mine --src train.en --tgt train.de --tmx memory.tmx")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the recipe is called.")],
-    src: Src = None,
-    tgt: Tgt = None,
-    tsv: Annotated[Path | None, _file("Text and translation in tab-separated columns.")] = None,
-    csv: Annotated[Path | None, _file("Text and translation in columns of CSV.")] = None,
-    jsonl: Annotated[Path | None, _file("Text and translation in an object a line.")] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Names of all columns of TSV and CSV, as in id,en,de; of the two to read of JSON "
-            "and datasets.",
-        ),
-    ] = None,
-    tmx: Annotated[Path | None, _file("A translation memory.")] = None,
-    opus_zip: Annotated[Path | None, _file("An archive of OPUS, in Moses format.")] = None,
-    dataset: Annotated[
-        Path | None,
-        typer.Option(metavar="PLACE", help="A folder that `datasets` saved, or Parquet."),
-    ] = None,
-    src_lang: Annotated[
-        str | None,
-        typer.Option(metavar="LANG", help="Language of the text; by default the suffix of --src."),
-    ] = None,
-    tgt_lang: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LANG", help="Language of its translation; by default the suffix of --tgt."
-        ),
-    ] = None,
-    dev: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="SRC TGT", help="Development set; by default held out of the text."),
-    ] = None,
-    test: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="SRC TGT", help="Test set; by default held out of the text."),
-    ] = None,
+    src: Annotated[Files, SRC] = None,
+    tgt: Annotated[Files, _files("Its translation, line by line.")] = None,
+    tsv: Annotated[Files, _files("Tab-separated columns; FILE:id,en,de names them.")] = None,
+    csv: Annotated[Files, _files("Columns of CSV, likewise.")] = None,
+    jsonl: Annotated[Files, _files("An object a line; FILE:source,target names the two.")] = None,
+    tmx: Annotated[Files, _files("A translation memory.")] = None,
+    opus_zip: Annotated[Files, _files("An archive of OPUS, in Moses format.")] = None,
+    dataset: Annotated[Files, _files("Parquet, or a folder that `datasets` saved.")] = None,
+    src_lang: Annotated[str | None, _lang("source")] = None,
+    tgt_lang: Annotated[str | None, _lang("target")] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Translate from the target to the source.")
+    ] = False,
+    dev: Annotated[tuple[str, str] | None, _set("Development")] = None,
+    test: Annotated[tuple[str, str] | None, _set("Test")] = None,
     vocabulary: Annotated[
-        Vocabulary,
+        Vocabulary | None,
         typer.Option(
-            metavar="KIND", help="sentencepiece of plain text, or bpe of Moses tokens, the paper's."
+            metavar="KIND",
+            help="sentencepiece of plain text, the default, or bpe of Moses tokens, the paper's.",
         ),
-    ] = "sentencepiece",
+    ] = None,
+    parent: Annotated[
+        Path | None, typer.Option("--from", metavar="DIR", help="Fine-tune this bundle.")
+    ] = None,
 ) -> None:
     files = {"tsv": tsv, "csv": csv, "jsonl": jsonl, "tmx": tmx}
     files |= {"opus_zip": opus_zip, "dataset": dataset}
-    train, langs = training_text(src, tgt, files, columns, src_lang, tgt_lang)
-    sets = {
-        kind: FilePair(name=kind, src=given[0], tgt=given[1])
-        for kind, given in {"dev": dev, "test": test}.items()
-        if given
-    }
-    path = write_recipe(name.removesuffix(".toml"), train, langs, vocabulary, sets)
+    texts = texts_of(src or [], tgt or [], files)
+    pairs = {"dev": dev, "test": test}
+    sets = [Given(FilePair, paths, name=kind) for kind, paths in pairs.items() if paths]
+    bundle = open_bundle(parent) if parent else None
+    if bundle and (vocabulary or reverse):
+        extra = "--vocabulary" if vocabulary else "--reverse"
+        raise UserError(f"the bundle {parent} has a vocabulary and a direction; leave out {extra}")
+    langs = languages_of([*texts, *sets], (src_lang, tgt_lang), bundle)
+    train = [text.source(langs, reverse=reverse) for text in texts]
+    others = {str(each.name): each.source(langs, reverse=reverse) for each in sets}
+    langs = langs[::-1] if reverse else langs
+    name, vocabulary = name.removesuffix(".toml"), vocabulary or "sentencepiece"
+    path = write_recipe(name, train, langs, vocabulary, others, bundle)
+    typer.echo(f"Wrote {path}, which translates from {langs[0]} to {langs[1]}.")
+    show_cost(path)
     typer.echo(
-        f"Wrote {path}. Next:\n"
-        f"  nmtkit plan ./{path}    how long it takes on this machine\n"
-        f"  nmtkit run ./{path}     train, translate the test set and score it"
+        f"This is by a short trial; `nmtkit plan ./{path}` knows better. Next:\n"
+        f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
 
 
-def training_text(
-    src: Path | None,
-    tgt: Path | None,
-    files: Mapping[str, Path | None],
-    columns: str | None,
-    src_lang: str | None,
-    tgt_lang: str | None,
-) -> tuple[Source, Langs]:
-    """Return the text that the options name, `files` by the keys of kinds, and its languages."""
-    given = {key: path for key, path in files.items() if path}
-    if bool(src) != bool(tgt) or len(given) + bool(src) != 1:
+def texts_of(src: Sequence[str], tgt: Sequence[str], files: Mapping[str, Files]) -> list[Given]:
+    """Return the texts that the options name, `files` by the keys of kinds."""
+    kinds = {kind.key: kind for kind in KINDS}
+    pairs = [Given(FilePair, paths) for paths in zip(src, tgt, strict=False)]
+    texts = [Given.typed(kinds[key], text) for key, some in files.items() for text in some or []]
+    if len(src) != len(tgt) or not pairs + texts:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in files)
-        raise UserError(f"name one text: by --src and --tgt together, or by one of {options}")
-    by_name = (FilePair.languages(src, tgt) if src and tgt else None) or (None, None)
-    src_lang, tgt_lang = src_lang or by_name[0], tgt_lang or by_name[1]
-    if src_lang is None or tgt_lang is None:
         raise UserError(
-            "the names of the files do not tell the languages; add --src-lang and --tgt-lang, "
-            "such as --src-lang en --tgt-lang de"
+            f"name one text or more: by as many --src as --tgt (seen: {len(src)} and {len(tgt)}), "
+            f"or by {options}"
         )
-    langs = Language.of(src_lang), Language.of(tgt_lang)
-    if src and tgt:
-        if columns is not None:
-            raise UserError("--columns is for a file of columns; leave it out, or use --tsv")
-        return FilePair(src=str(src), tgt=str(tgt)), langs
-    [(key, path)] = given.items()
-    [kind] = (kind for kind in KINDS if kind.key == key)
-    return kind.of_file(str(path), *langs, columns.split(",") if columns is not None else []), langs
+    return pairs + texts
+
+
+def show_cost(path: Path) -> None:
+    """Show what `plan` would say that a recipe takes here, after a trial that compiles nothing."""
+    from nmtkit.training.distributed import join
+
+    machine = Machine(RUNS, accelerate="none")
+    with join(machine.torch_device()) as group:
+        planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
+    show(Form(), planned, parts_of(planned)[-2:])
 
 
 @dataclass
@@ -195,10 +207,18 @@ class Survey:
 
 
 def write_recipe(
-    name: str, train: Source, langs: Langs, vocabulary: Vocabulary, sets: Mapping[str, Source]
+    name: str,
+    train: Sequence[Source],
+    langs: Langs,
+    vocabulary: Vocabulary,
+    sets: Mapping[str, Source],
+    bundle: Bundle | None,
 ) -> Path:
-    """Write NAME.toml here, and those of dev and test not in `sets`, held out of the text."""
-    path, folder = Path(f"{name}.toml"), Path(name)
+    """Write those of dev and test not in `sets`, held out of the text, and NAME.toml here.
+
+    Files that are there with the same content, of a run that was stopped or not, are kept.
+    """
+    path = Path(f"{name}.toml")
     missing = {
         kind: FilePair(name=kind, src=f"{name}/{kind}.{langs[0]}", tgt=f"{name}/{kind}.{langs[1]}")
         for kind in ("dev", "test")
@@ -213,22 +233,29 @@ def write_recipe(
             f"--vocabulary bpe needs spaces between words, and {odd[0]} is written without; leave "
             "it out"
         )
-    for place in (path, *([folder] if missing else [])):
-        if place.exists():
-            raise UserError(f"{place} exists already; choose another name, or move it away")
-    text = partial(_toml_of, name, langs, vocabulary, {"train": train, **sets, **missing})
-    parse_recipe(text(Survey(n_pairs=1)), path)  # what is refused is refused at once
+    text = partial(_toml_of, name, langs, vocabulary, bundle, train, {**sets, **missing})
+    recipe = parse_recipe(text(Survey(n_pairs=1)), path)  # what is refused is refused at once
+    if bundle:
+        open_parent(str(bundle.artifact.path), recipe)
     survey = _surveyed(train, langs)
     if survey.n_pairs < MIN_PAIRS:
         raise UserError(f"the text has {survey.n_pairs:,} pairs; at least {MIN_PAIRS} are needed")
-    if missing:
-        _hold_out(survey, missing, folder)
-    with whole_file(path) as draft:
-        draft.write_text(text(survey), encoding="utf-8", newline="\n")
+    files = {**(_held_out(survey, missing) if missing else {}), path: text(survey)}
+    for file, content in files.items():
+        if file.exists() and file.read_bytes() != content.encode():
+            raise UserError(
+                f"{file} exists already, and this text gives another; choose another name, or move "
+                "it away"
+            )
+    for file, content in files.items():
+        if not file.exists():
+            file.parent.mkdir(exist_ok=True)
+            with whole_file(file) as draft:
+                draft.write_text(content, encoding="utf-8", newline="\n")
     return path
 
 
-def _surveyed(train: Source, langs: Langs) -> Survey:
+def _surveyed(train: Sequence[Source], langs: Langs) -> Survey:
     survey = Survey()
     cleaning = Cleaning(1, 250, _max_ratio(langs))
 
@@ -243,18 +270,22 @@ def _surveyed(train: Source, langs: Langs) -> Survey:
                 yield src, tgt
 
     with progress.task("new: read the text", unit="pairs") as task:
-        pairs = find_corpus(train, *langs).pairs(
-            _no_download, lambda note: progress.say(f"new: {note}")
-        )
-        survey.candidates = sample(usable(pairs), 2 * MAX_HELD_OUT)
+        corpora = (find_corpus(source, *langs) for source in train)
+        pairs = (corpus.pairs(_no_download, _tell) for corpus in corpora)
+        survey.candidates = sample(usable(chain.from_iterable(pairs)), 2 * MAX_HELD_OUT)
     return survey
+
+
+def _tell(note: str) -> None:
+    progress.say(f"new: {note}")
 
 
 def _no_download(file: RemoteFile) -> Path:
     raise AssertionError(file)
 
 
-def _hold_out(survey: Survey, sets: Mapping[str, FilePair], folder: Path) -> None:
+def _held_out(survey: Survey, sets: Mapping[str, FilePair]) -> dict[Path, str]:
+    """Return the content of the files of these sets."""
     chosen, kinds = survey.candidates, [*sets]
     n_each = min(survey.n_pairs // SHARE_HELD_OUT, MAX_HELD_OUT, len(chosen) // len(kinds))
     if n_each < survey.n_pairs // SHARE_HELD_OUT < MAX_HELD_OUT:
@@ -262,12 +293,13 @@ def _hold_out(survey: Survey, sets: Mapping[str, FilePair], folder: Path) -> Non
             f"nearly all sentences of the text occur more than once, so that no {kinds[0]} set can "
             "be held out of it; give one with --dev and --test"
         )
-    progress.say(f"new: held {n_each:,} pairs out of the text for each of {' and '.join(kinds)}")
-    with whole_folder(folder) as draft:
-        for i, pair in enumerate(sets.values()):
-            some = sorted(chosen[i * n_each : (i + 1) * n_each], key=lambda one: one.line)
-            for side, file in enumerate(pair.files()):
-                write_lines(draft / file.path.name, (one.pair[side] for one in some))
+    _tell(f"held {n_each:,} pairs out of the text for each of {' and '.join(kinds)}")
+    files = {}
+    for i, pair in enumerate(sets.values()):
+        some = sorted(chosen[i * n_each : (i + 1) * n_each], key=lambda one: one.line)
+        for side, file in enumerate(pair.files()):
+            files[file.path] = "".join(f"{one.pair[side]}\n" for one in some)
+    return files
 
 
 def _max_ratio(langs: Langs) -> float:
@@ -276,9 +308,16 @@ def _max_ratio(langs: Langs) -> float:
 
 
 def _toml_of(
-    name: str, langs: Langs, vocabulary: Vocabulary, sources: Mapping[str, Source], survey: Survey
+    name: str,
+    langs: Langs,
+    vocabulary: Vocabulary,
+    bundle: Bundle | None,
+    train: Sequence[Source],
+    sets: Mapping[str, Source],
+    survey: Survey,
 ) -> str:
-    size = next(size for size in SIZES if survey.n_words <= size.max_words)
+    fitting = next(size for size in SIZES if survey.n_words <= size.max_words)
+    size = FINE_TUNING if bundle else fitting
     like = load_recipe(size.like, size.overrides)
     n_tgt_tokens = TOKENS_PER_WORD * survey.n_words + survey.n_pairs  # and as many end symbols
     updates_per_epoch = n_tgt_tokens / like.training.src_tokens_per_update
@@ -286,35 +325,32 @@ def _toml_of(
     every = 10 * round(n_steps / N_CHECKPOINTS / 10)
     n_pieces = size.n_pieces + N_BYTES + len(survey.characters)  # a small text has fewer
     text = TEMPLATES.get_template("new.toml.j2").render(
-        sources,
+        sets,
         toml=_toml,
         name=name,
+        train=train,
         src_lang=str(langs[0]),
         tgt_lang=str(langs[1]),
         vocabulary=vocabulary,
+        bundle=bundle,
         n_tokens=-(-n_pieces // PIECES_ROUND) * PIECES_ROUND,
         max_ratio=_max_ratio(langs),
         n_pairs=survey.n_pairs,
         size=size,
-        model=like.model,
+        model=bundle.description.config if bundle else like.model,
         training=like.training,
+        decoding=bundle.decoding if bundle else PAPERS_DECODING,
         every=every,
         max_steps=N_CHECKPOINTS * every,
         n_epochs=round(N_CHECKPOINTS * every / updates_per_epoch),
     )
+    if odd := next((line for line in text.split("\n") if not line.isprintable()), None):
+        raise UserError(f"{odd!r} cannot stand in a recipe, which is plain text; rename it")
     return re.sub(r"^(\w+ = \S*) # ", lambda line: f"{line[1]:<34} # ", text, flags=re.MULTILINE)
 
 
-def _toml(value: str | int | Source) -> str:
-    if isinstance(value, int):
-        return f"{value:_}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    inside = value.model_dump(exclude_defaults=True)
-    for each in inside.values():
-        for part in each if isinstance(each, tuple) else [each]:
-            if not str(part).isprintable():
-                raise UserError(
-                    f"{part!r} cannot stand in a recipe, which is plain text; rename it"
-                )
-    return f"{{ {', '.join(f'{key} = {json.dumps(each)}' for key, each in inside.items())} }}"
+def _toml(value: object) -> str:
+    if isinstance(value, Source):
+        inside = dict.fromkeys(value.path_keys) | value.model_dump(exclude_defaults=True)
+        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in inside.items())} }}"
+    return f"{value:_}" if type(value) is int else json.dumps(value, ensure_ascii=False)

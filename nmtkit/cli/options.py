@@ -68,8 +68,7 @@ RecipeName = Annotated[
 SET = typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override a value of the recipe.")
 Overrides = Annotated[list[str] | None, SET]
 Remake = Annotated[
-    bool,
-    typer.Option("--remake", help="Make again what other code of nmtkit made, beside it."),
+    bool, typer.Option("--remake", help="Make again what other code of nmtkit made, beside it.")
 ]
 
 # Of the machine
@@ -146,29 +145,22 @@ Input = Annotated[
     typer.Option("--input", "-i", metavar="FILE", help="The text; by default standard input."),
 ]
 Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="PLACE", help="Where to write."),
+    Path | None, typer.Option("--output", "-o", metavar="PLACE", help="Where to write.")
 ]
 References = Annotated[
     list[Path] | None,
     typer.Option("--ref", metavar="FILE", help="A reference; there may be several."),
 ]
-Src = Annotated[
-    Path | None, typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
-]
-Tgt = Annotated[
-    Path | None, typer.Option("--tgt", metavar="FILE", help="Its translation, line by line.")
-]
-Lang = Annotated[
-    str | None, typer.Option(metavar="LANG", help="The language of the files, such as de.")
-]
-Langpair = Annotated[
-    str | None, typer.Option(metavar="SRC-TGT", help="The languages, such as en-de.")
-]
+SRC = typer.Option("--src", metavar="FILE", help="Source text, one sentence a line.")
+Src = Annotated[Path | None, SRC]
+LANG = typer.Option(
+    metavar="LANG", help="Language of the files, such as de; of a --test-set both, such as en-de."
+)
+Lang = Annotated[str | None, LANG]
 Lowercase = Annotated[
     bool, typer.Option("--lowercase", help="The text is, or shall be, lower-cased.")
 ]
-TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, by name.")]
+TestSet = Annotated[str | None, typer.Option(metavar="NAME", help="A test set, such as wmt22.")]
 ENGINE = typer.Option(
     metavar="ENGINE",
     help="torch (a line's translation does not depend on the lines beside it), ctranslate2 "

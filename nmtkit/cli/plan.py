@@ -62,10 +62,10 @@ def plan(
         for each in planned["training"]:
             each["rent"] = None if rent is None else [rent * s / DAY for s in each["seconds"]]
         if group.is_first:
-            show(form, planned, _parts(planned))
+            show(form, planned, parts_of(planned))
 
 
-def work_out(chain: Chain, group: "Group") -> Facts:
+def work_out(chain: Chain, group: "Group", trial_seconds: float = TRIAL_SECONDS) -> Facts:
     """Work out what `nmtkit run` would do, as one of the processes that would train."""
     from nmtkit.cli.trial import measure_speed, text_of
     from nmtkit.stages.train import setup_of
@@ -80,12 +80,12 @@ def work_out(chain: Chain, group: "Group") -> Facts:
     devices = f"{group.size} processes, each " if group.size > 1 else ""
     devices += group.device.type
     progress.say(
-        f"plan: measuring the speed of training on {devices}, for about {TRIAL_SECONDS:.0f} s "
+        f"plan: measuring the speed of training on {devices}, for about {trial_seconds:.0f} s "
         "after a first step"
     )
     setup = setup_of(chain, group)
     with enough_memory(group.device, setup.max_tokens):
-        speeds = measure_speed(setup.trainer(text.pairs, n_rows), TRIAL_SECONDS)
+        speeds = measure_speed(setup.trainer(text.pairs, n_rows), trial_seconds)
     disk_bytes = 4 * n_parameters  # of the bundle
     corpora = [corpus for corpora in chain.corpora.values() for corpus in corpora]
     if chain.find("prepare") is None:
@@ -162,7 +162,7 @@ def _others(chain: Chain, here: Facts) -> list[Facts]:
     return [*elsewhere, *sorted(shorter, key=lambda each: max(each["seconds"]))[-1:]]
 
 
-def _parts(plan: Facts) -> list[Grid | str]:
+def parts_of(plan: Facts) -> list[Grid | str]:
     stages = [
         (each.stage, "no" if each.state == "fresh" else "yes", each.why) for each in plan["stages"]
     ]
@@ -183,7 +183,7 @@ def _parts(plan: Facts) -> list[Grid | str]:
             *(each[key] for key in ("recipe", "where", "known_from")),
             f"{median(each['speeds']):,.0f}",
             " to ".join(dict.fromkeys(map(duration, each["seconds"]))),
-            " to ".join(dict.fromkeys(map("{:,.2f}".format, each["rent"] or []))),
+            " to ".join(dict.fromkeys(map("{:,.2f}".format, each.get("rent") or []))),
         )
         for each in plan["training"]
     ]

@@ -27,18 +27,17 @@ from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost
 from nmtkit.reporting.document import files_for_paper, markdown_of, page_of
 from nmtkit.reporting.page import replace_page
-from nmtkit.reporting.report import Report, RunFacts, document
-from nmtkit.reporting.show import Form
-from nmtkit.reporting.study import StudyTable
-from nmtkit.stages.chain import INPUTS, STAGES
+from nmtkit.reporting.report import Report, RunFacts, document, runs_grid
+from nmtkit.reporting.show import Form, show
+from nmtkit.reporting.study import StudyTable, study_parts
+from nmtkit.stages.chain import STAGES
 from nmtkit.stages.code import other_code
 from nmtkit.store import Artifact, Store, open_directory, versions
 from nmtkit.study import bundled_studies, load_study
-from nmtkit.training.metrics import METRICS, read_metrics
+from nmtkit.training.metrics import METRICS, OF_DEV, read_metrics
 
 OF_PAPER = r"^(tables|charts)/[^/\\]+\.(md|tex|csv|svg)$"  # names of files
 MAX_REPORT_BYTES = 2**26  # of a report.json that is read again
-OF_DEV = ("step", "dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")
 
 
 @command("nmtkit report demo table-3")
@@ -62,8 +61,6 @@ def report(
     if results:
         show_results(form)
         return
-    if form != Form():
-        raise UserError("--json and --table are for `nmtkit report --results`; leave them out")
     folder = output or Path("report")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder} is not a folder; name another one")
@@ -78,10 +75,12 @@ def report(
         older = read_record(folder / "report.json", _Written, MAX_REPORT_BYTES)
         for name in older.files.difference(files):
             (folder / name).unlink(missing_ok=True)
+    studies = [part for each in found.studies if names for part in study_parts(each, form)]
+    show(form, about, studies or ([runs_grid(found)] if form.table else []))
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         replace_page(folder / name, text)
-        if name.startswith("report."):
+        if name.startswith("report.") and form == Form():
             tell(folder / name)
 
 
@@ -103,10 +102,10 @@ def gather(machine: Machine, names: Sequence[str] = ()) -> Report:
         if "rows" in read_toml(path):
             study = load_study(bare)
             studies.append(table(study, chains_of(study, machine, overrides)))
-            wanted |= {row.scored for row in studies[-1].rows}
+            wanted |= {run.scored for run in studies[-1].runs()}
         else:
             wanted.add(chain_of(bare, overrides, machine).need("score").path.name)
-    rows = {row.scored: f"{study.name}: {row.name}" for study in studies for row in study.rows}
+    rows = {run.scored: f"{study.name}: {run.name}" for study in studies for run in study.runs()}
     runs = []
     for artifact in store.all("score"):
         if not names or artifact.path.name in wanted:
@@ -171,7 +170,7 @@ def _stage(stage: str, path: Path) -> dict[str, Any]:
         "made_by": manifest.made_by,
         "code": manifest.code.get(stage, {}),
         "recipe": {name: manifest.depends_on[name] for name in STAGES[stage]},
-        "texts": manifest.depends_on.get("inputs", {}) if stage in INPUTS else {},
+        "texts": manifest.depends_on.get("inputs", {}),
     }
 
 
@@ -188,7 +187,9 @@ def _training(path: Path) -> dict[str, Any]:
         "steps": lines[-1]["step"] if lines else None,
         "cost": _cost_of(trained, model),
         "dev": [
-            {key: line.get(key) for key in OF_DEV} for line in lines if line.get("dev_perplexity")
+            {key: line.get(key) for key in ("step", *OF_DEV)}
+            for line in lines
+            if line.get("dev_perplexity")
         ],
     }
 

@@ -34,8 +34,6 @@ STATES = {DRAFT: "stopped", ASIDE: "set aside", DISCARDED: "being freed"}
 
 @dataclass(frozen=True)
 class Made:
-    """A folder of an artifact, finished or not."""
-
     run: str | None  # what to type behind `nmtkit run`; None: it does not say
     stage: str
     fingerprint: str

@@ -1,7 +1,7 @@
 """nmtkit score."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from nmtkit import progress
-from nmtkit.cli.options import Lang, Langpair, Lowercase, References, command, either
+from nmtkit.cli.options import Lang, Lowercase, References, command, either
 from nmtkit.cli.options import TestSet as TestSetName
+from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.languages import TREE, Language
 from nmtkit.machine import Machine
@@ -22,6 +23,11 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import read_plain
 from nmtkit.sources.parallel import find_corpus
 from nmtkit.stages.chain import Chain, fetch
+
+Worst = Annotated[
+    int | None,
+    typer.Option("--worst", metavar="N", min=1, help="Also show the N worst lines, by chrF or F1."),
+]
 
 
 class Metric(StrEnum):
@@ -34,13 +40,21 @@ class Metric(StrEnum):
 
 
 @command("nmtkit score demo", remake=["score"])
-def _of_recipe(chain: Chain, form: Form) -> None:
-    from nmtkit.evaluation.translations import read_scores
+def _of_recipe(chain: Chain, form: Form, worst: Worst = None) -> None:
+    from nmtkit.evaluation.translations import read_scores, translated_sets
     from nmtkit.stages import score as stage
     from nmtkit.stages.code import other_code
 
     scored = stage.run(chain)
     scores, other = read_scores(scored), other_code(scored.manifest)
+    if worst is not None:
+        lang, lowercase = chain.recipe.corpus.tgt_lang, chain.recipe.scoring.lowercase
+        for each in translated_sets(chain.need("translate")):
+            src, hyps, refs = each.read()
+            if refs:
+                of_set = TestSet(each.name, lang, refs, src)
+                telling = telling_lines([hyps], of_set, worst, lowercase=lowercase)
+                scores[each.name]["worst"] = telling
     show(form, scores, score_parts(scores, other))
 
 
@@ -52,7 +66,6 @@ def _of_files(
     references: References = None,
     lang: Lang = None,
     test_set: TestSetName = None,
-    langpair: Langpair = None,
     lowercase: Lowercase = False,
     metrics: Annotated[
         list[Metric] | None,
@@ -62,6 +75,7 @@ def _of_files(
             help="Of files: bleu, the default, chrf, ter, or bracket-f1 of trees; repeatable.",
         ),
     ] = None,
+    worst: Worst = None,
 ) -> None:
     metrics = metrics or [Metric.BLEU]
     of_trees = Metric.BRACKET_F1 in metrics
@@ -71,17 +85,10 @@ def _of_files(
             "other --metric"
         )
     if test_set is not None:
-        if references or lang or langpair is None:
-            raise UserError(
-                "--test-set names the reference and needs --langpair SRC-TGT, such as en-de; leave "
-                "out --ref and --lang"
-            )
-        langs = Language.pair_of(langpair)
-        pairs = find_corpus(test_set, *langs).pairs(partial(fetch, machine=machine))
-        reference = TestSet(test_set, langs[1], [[reference for _, reference in pairs]])
+        if references:
+            raise UserError("--test-set names the reference; leave out --ref")
+        reference = named_test_set(test_set, lang, machine)
     else:
-        if langpair:
-            raise UserError("--langpair is for --test-set; leave it out, or name the set")
         if not references and len(names) == 2:
             references = [Path(names.pop())]
         if not references:
@@ -89,7 +96,7 @@ def _of_files(
         if not (lang or of_trees):
             raise UserError("the language of the files is not known; add --lang, such as --lang de")
         reference = own_test_set(references, TREE.tag if of_trees else lang or "")
-    scores = score_files(names, reference, metrics, lowercase=lowercase)
+    scores = score_files(names, reference, metrics, lowercase=lowercase, worst=worst or 0)
     show(form, scores, score_parts(scores))
 
 
@@ -108,16 +115,22 @@ score = either(
 )
 
 
-@dataclass(frozen=True)
-class TestSet:
-    """What translations are compared with: one or more references in one language."""
-
-    name: str
-    lang: Language  # of parse trees: TREE, and bracket F1 compares them
-    references: Sequence[Sequence[str]]
+def named_test_set(name: str, lang: str | None, machine: Machine) -> TestSet:
+    """Return a test set of the catalog or of sacreBLEU."""
+    if lang is None:
+        raise UserError(f"--test-set {name} needs its languages; add --lang, such as --lang en-de")
+    src_lang, tgt_lang = Language.pair_of(lang)
+    rows = find_corpus(name, src_lang, tgt_lang).rows(partial(fetch, machine=machine))
+    src, *references = map(list, zip(*rows, strict=True))
+    return TestSet(name, tgt_lang, references, src)
 
 
 def own_test_set(paths: Sequence[Path], lang: str) -> TestSet:
+    if re.fullmatch("[a-z]{2,3}-[a-z]{2,3}", lang):
+        raise UserError(
+            f"--lang {lang} looks like two languages; name that of the files alone, or write a "
+            "region in capitals, such as --lang pt-BR"
+        )
     language = TREE if lang == TREE.tag else Language.of(lang)
     if language == TREE and len(paths) > 1:
         raise UserError(f"bracket F1 has one reference, and {len(paths)} are named; name one")
@@ -144,6 +157,7 @@ def score_files(
     metrics: Sequence[Metric] = (Metric.BLEU,),
     *,
     lowercase: bool = False,
+    worst: int = 0,
 ) -> dict[str, Any]:
     """Return the scores of each system, by its file, or "-", in the format of `scores.json`."""
     from nmtkit.stages.score import describe
@@ -161,13 +175,16 @@ def score_files(
         path = Path("/dev/stdin" if system == "-" else system)
         read[system] = list(read_plain(path))
         check_length(path, read[system], name, refs[0])
-    return {
+    found = {
         system: {
             "test_set": describe(name, *refs),
             **score_lines(f"score: {system}", hyps, test_set, metrics, lowercase=lowercase),
         }
         for system, hyps in read.items()
     }
+    for system, hyps in read.items() if worst else ():
+        found[system]["worst"] = telling_lines([hyps], test_set, worst, lowercase=lowercase)
+    return found
 
 
 def score_lines(
@@ -213,4 +230,11 @@ def score_parts(scores: Mapping[str, Any], *others: OtherCode) -> list[Grid | st
         test_set = each["test_set"]
         of_set = "" if name == test_set["name"] else f"{test_set['name']}, "
         columns.append(marked(f"{name}\n{of_set}{test_set['lines']:,} lines", *others))
-    return [Grid.of("", ["score", *columns], rows, 1), *hows(of_sets), *code_notes(*others)]
+    parts: list[Grid | str] = [Grid.of("", ["score", *columns], rows, 1)]
+    parts += [*hows(of_sets), *code_notes(*others)]
+    for name, each in scores.items():
+        if worst := each.get("worst"):
+            head = f"the worst of {name}"
+            parts.append(lines_grid(worst["lines"], ["translation"], head, worst["metric"]))
+            parts.append(f"{worst['metric']} of each line alone: {worst['signature']}")
+    return parts

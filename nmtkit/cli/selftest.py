@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.filesize import decimal
 
 from nmtkit import __version__, progress
 from nmtkit.cli.options import command
@@ -32,14 +33,13 @@ MAX_SEEN = 200  # characters of an error
 
 Figures = Mapping[str, float]
 Seen = tuple[str, Figures]
+State = Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
-
     what: str
-    state: Literal["held", "noted", "skipped", "failed"]  # noted: works, but is worth knowing
+    state: State
     seen: str
     figures: Figures = field(default_factory=dict)  # in `seen`, for machines
 
@@ -72,16 +72,15 @@ def selftest(
 
 
 def checks(machine: Machine) -> Iterator[Check]:
-    """Yield each check as soon as it is made."""
     yield from environment(machine)
     with tempfile.TemporaryDirectory(prefix="nmtkit-selftest-") as name:
         yield demo(Path(name))
 
 
-def attempt(what: str, look: Callable[[], Seen]) -> Check:
+def attempt(what: str, look: Callable[..., Seen], *of: Any) -> Check:
     """Make a check; one that raises has failed."""
     try:
-        return Check(what, "held", *look())
+        return Check(what, "held", *look(*of))
     except Exception as error:  # noqa: BLE001 - whatever it is
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         return Check(what, "failed", shortened(kind + str(error).split("\n")[0], MAX_SEEN))
@@ -99,29 +98,26 @@ def environment(machine: Machine) -> Iterator[Check]:
             version = metadata.version(name)
             if version.split("+")[0] != pinned:  # torch's own builds end in +cpu, +cu130, ...
                 others.append(f"{name} {version} (tested: {pinned})")
-    not_pinned = f"not those that nmtkit is tested with: {', '.join(others)}"
-    seen = not_pinned if others else f"those of {CONSTRAINTS}"
-    yield Check("versions", "noted" if others else "held", seen)
-    n_cores = machine.n_workers()
-    yield Check("CPU", "held", f"{n_cores} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if others:
+        yield Check("versions", "noted", f"not those of {CONSTRAINTS}: {', '.join(others)}")
+    else:
+        yield Check("versions", "held", f"those of {CONSTRAINTS}")
+    capability = torch.backends.cpu.get_cpu_capability()
+    yield Check("CPU", "held", f"{machine.n_workers()} cores, {capability}")
     if not torch.cuda.is_available():
         yield Check("GPU", "skipped", "torch sees none")
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
         precision = "bfloat16" if found.major >= 8 else "float32"
-        seen = f"{found.name}, {_gigabytes(found.total_memory)}, computes in {precision}"
+        seen = f"{found.name}, {decimal(found.total_memory)}, computes in {precision}"
         yield Check(f"GPU {index}", "held", seen)
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    yield Check("memory", "held", _gigabytes(total))
+    yield Check("memory", "held", decimal(total))
     runs = machine.runs_dir
     there = next(path for path in (runs, *runs.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free
-    seen = f"{_gigabytes(free)} free in {there}"
-    yield Check("disk", "held" if free >= LEAST_FREE else "noted", seen)
-
-
-def _gigabytes(n_bytes: float) -> str:
-    return f"{n_bytes / 1e9:,.1f} GB"
+    state: State = "held" if free >= LEAST_FREE else "noted"
+    yield Check("disk", state, f"{decimal(free)} free in {there}")
 
 
 def pins() -> dict[str, str]:

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import product
@@ -22,15 +21,13 @@ from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.benchmark import Timer
 
 from nmtkit.cli import selftest
 from nmtkit.cli.selftest import LOSSES, Check, Figures, Seen, attempt
-from nmtkit.cli.trial import text_of
 from nmtkit.corpus.chunks import call_apart, map_chunks
 from nmtkit.errors import UserError
-from nmtkit.fast.bins import Bins, attend_in_bins
 from nmtkit.fast.gpu import flash_attention
 from nmtkit.fast.packing import PackedLayout, PackedMask
 from nmtkit.fast.peak import measured_peak
@@ -38,20 +35,16 @@ from nmtkit.fast.rectangles import attend_in_rectangles
 from nmtkit.machine import Machine
 from nmtkit.model.attention import window_of
 from nmtkit.recipe_file import load_recipe
-from nmtkit.stages.chain import Chain
 from nmtkit.training.acceleration import Acceleration
-from nmtkit.training.distributed import Group
 from nmtkit.training.metrics import CHECKPOINTS, METRICS, read_metrics
-from nmtkit.training.setup import Setup
 
 # Relative errors that are rounding. Products in TensorFloat-32 would be off by 1e-3.
 OF_PRODUCTS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
-OF_ATTENTION = OF_TECHNIQUES = 2e-2
+OF_ATTENTION = 2e-2
 OF_LOSSES, OF_BFLOAT16 = 1e-4, 2e-3
 # Sentences of odd lengths, and an update of the paper's: 25,000 tokens in sentences of WMT14.
 TEXTS = ([1, 2, 31, 256, 1, 70], 800 * [31])
 HEADS, WIDTH = 8, 64  # of the base model
-MAX_TOKENS, DROPOUT = 2_048, 0.3  # of a training, per side of a micro-batch
 PEAK_SECONDS, N_TIMED = 0.5, 5
 SUMMED = {"cuda": 2**28, "cpu": 2**24}  # bytes; as many as gradients of the base model, or fewer
 N_STEPS, EARLY = 50, max(LOSSES)  # until when differences of losses are rounding alone
@@ -79,11 +72,10 @@ def gpu_checks(machine: Machine) -> Iterator[Check]:
     with TemporaryDirectory(prefix="nmtkit-selftest-", ignore_cleanup_errors=True) as name:
         yield from trainings(Path(name), n_devices, device, several)
         if Path(CHILDREN.format(os.getpid())).exists():  # on Linux
-            lost = partial(lost_process, Path(name), _on(device, several[-1]))
-            yield attempt(f"kill -9, {several[-1]} x {device}", lost)
+            n = several[-1]
+            yield attempt(f"kill -9, {n} x {device}", lost_process, Path(name), _on(device, n))
         for recipe, n in product(SPEEDS, counts):
-            timed = partial(speed, Path(name), recipe, n, peak)
-            yield attempt(f"{recipe}, {n} x cuda", timed)
+            yield attempt(f"{recipe}, {n} x cuda", speed, Path(name), recipe, n, peak)
 
 
 def connections() -> Seen:
@@ -106,17 +98,13 @@ def device_checks(index: int) -> Iterator[Check]:
     device = torch.device("cuda", index)
     dtype = Machine(Path()).torch_dtype(device)
     how = Acceleration.of(load_recipe("demo").model, device, dtype, deterministic=False)
-    yield Check(str(device), "held", f"trains with {how}")
     looks: dict[str, Callable[[torch.device], Seen]] = {"products": partial(products, dtype=dtype)}
     if how.static:
         looks["attention"] = attention
-    if how.compiled:
-        looks["compile"] = partial(technique, how=replace(how, captured=False), dropout=0.0)
-    if how.captured:
-        looks["capture"] = partial(technique, how=replace(how, compiled=False), dropout=DROPOUT)
     for what, look in looks.items():
         there = partial(call_apart, partial(_on_current, look), if_killed="its process was killed")
-        yield attempt(f"{device} {what}", partial(there, device))
+        yield attempt(f"{device} {what}", there, device)
+    yield attempt(f"{device} training", rehearsal, device, how)
 
 
 def _on_current(look: Callable[[torch.device], Seen], device: torch.device) -> Seen:
@@ -152,14 +140,9 @@ def attention(device: torch.device) -> Seen:
         both = partial(_both_passes, flash_attention, qkv.to(torch.bfloat16), mask)
         for found, expected in zip(both(), exact, strict=True):
             _check_near(found, expected, OF_ATTENTION)
-    on_cpu = PackedLayout.of_lengths(lengths)
-    placed = Bins.of(PackedMask(on_cpu, on_cpu, mask.window))
-    placed = Bins(*(each.to(device) for each in (placed.queries, placed.keys, placed.mask)))
-    in_bins = partial(_both_passes, lambda q, k, v, _: attend_in_bins(q, k, v, placed))
-    ways = {"varlen_ms": both, "bins_ms": partial(in_bins, qkv.to(torch.bfloat16), mask)}
-    ms = {k: 1e3 * Timer("f()", globals={"f": f}).timeit(N_TIMED).mean for k, f in ways.items()}
-    said = ", ".join(f"{name} {value:.2f}" for name, value in ms.items())
-    return f"as in rectangles; both passes of {sum(lengths):,} tokens: {said}", ms
+    ms = 1e3 * Timer("both()", globals={"both": both}).timeit(N_TIMED).mean
+    said = f"as in rectangles; both passes of {sum(lengths):,} tokens: {ms:.2f} ms"
+    return said, {"varlen_ms": ms}
 
 
 def _both_passes(attend: Callable[..., Tensor], qkv: Tensor, mask: PackedMask) -> Sequence[Tensor]:
@@ -169,36 +152,18 @@ def _both_passes(attend: Callable[..., Tensor], qkv: Tensor, mask: PackedMask) -
     return [out.detach(), *torch.autograd.grad(out.float().square().sum(), (q, k, v))]
 
 
-def technique(device: torch.device, how: Acceleration, dropout: float) -> Seen:
-    """Compare with the same rows, neither compiled nor captured, and one seed with another."""
-    plain = replace(how, compiled=False, captured=False)
-    ours, theirs = (_of_seeds(device, each, dropout) for each in (how, plain))
-    _check_near(ours, theirs, OF_TECHNIQUES)
-    first, again, other = ours[:, 0].tolist()
-    if first != again or (first == other) is (dropout > 0.0):
-        raise UserError(f"losses of seeds 1, 1 and 2 are {first}, {again} and {other}")
-    return "losses and gradients as without it, dropout by seed", {}
+def rehearsal(device: torch.device, how: Acceleration) -> Seen:
+    """Train with dropout, which must do without none of its techniques.
 
-
-def _of_seeds(device: torch.device, how: Acceleration, dropout: float) -> Tensor:
-    """Return the loss and the norm of the gradient for the seeds 1, 1 and 2 (3, 2)."""
-    recipe = load_recipe("demo", [f"model.dropout={dropout}"])
-    text = text_of(Chain(recipe, Machine(Path()), "demo", []))
-    setup = Setup(recipe.model, recipe.training, Group(0, 1, device), how, MAX_TOKENS, shared=False)
-    trainer = setup.trainer(text.pairs, recipe.model.rows_for(text.n_tokens))
-    said: list[str] = []
-    trainer.rehearse(1, say=said.append)
-    if said:  # that it does without something
-        raise UserError(said[0])
-    (work,) = trainer.coming(1)
-    found = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        trainer.optimizer.zero_grad(set_to_none=False)
-        loss = trainer.backward.add(work.batches[0][1], 1.0)[0]
-        gradients = [each.grad for each in trainer.model.parameters() if each.grad is not None]
-        found.append([float(loss), float(nn.utils.get_total_norm(gradients))])
-    return torch.tensor(found, dtype=torch.float64)
+    Training compares the graphs with what they were captured from, under one seed; losses of the
+    demo are compared below.
+    """
+    command = ("bench", "train", "demo", f"--device={device}", "--set=model.dropout=0.3")
+    (found,) = json.loads(_printed(*_nmtkit(*command, "--seconds=1", "--json")))
+    if found["way"] != str(how):
+        why = f"`nmtkit {' '.join(command)}` says why"
+        raise UserError(f"trains with {found['way']} in place of {how}; {why}")
+    return f"trains with {how}", {}
 
 
 # Several processes
@@ -237,7 +202,7 @@ def trainings(folder: Path, n_devices: int, device: str, several: list[int]) -> 
     expected: Figures = {f"loss_{step}": loss for step, loss in LOSSES.items()}
     for name, options in ways.items():
         most = OF_BFLOAT16 if name.endswith("cuda") else OF_LOSSES
-        check = attempt(f"demo, {name}", partial(train_demo, folder, options, expected, most))
+        check = attempt(f"demo, {name}", train_demo, folder, options, expected, most)
         yield check
         expected = {**check.figures, **expected}
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from nmtkit.model.weights import count_parameters
 from nmtkit.provenance import run_of
 from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.show import Form, show
-from nmtkit.reporting.study import CHANGE, StudyRow, StudyTable, study_grid, study_notes
+from nmtkit.reporting.study import Spread, StudyRow, StudyRun, StudyTable, score_of, study_parts
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
 from nmtkit.store import fingerprint_of
@@ -32,7 +33,7 @@ from nmtkit.training.metrics import METRICS, read_metrics
 from nmtkit.training.signals import AGENT, on_stop_signal
 
 CLAIMS = "study"  # the folder of locks, beside those of the stages
-# What a row is called whose first such stage is in one of these states.
+# What a run is called whose first such stage is in one of these states.
 STATES = {
     "damaged": "damaged",
     "unknown": "not run",  # such as for a test set whose hash nobody knows yet
@@ -61,49 +62,52 @@ def study(
         str | None,
         typer.Option(metavar="ROW,...", help="Run these rows: names, or patterns such as 'A-*'."),
     ] = None,
-    only_show: Annotated[
-        bool, typer.Option("--show", help="Run nothing; print the table of what is finished.")
-    ] = False,
     overrides: Overrides = None,
 ) -> None:
     keep_finished_work()
     loaded = load_study(name)
     chains = chains_of(loaded, machine, overrides or [])
-    chosen = loaded.chosen(rows)
-    failed = [] if only_show else run_rows(chosen, chains)
+    failed = run_rows(loaded.chosen(rows), chains)
     reached = table(loaded, chains)
-    grid = study_grid(reached)
-    grid = grid if form.table else grid.without(CHANGE)
-    show(form, reached, [reached.description, grid, *study_notes(reached)])
+    show(form, reached, study_parts(reached, form))
     if failed:
         raise UserError(
             f"of study {name}, {', '.join(failed)} failed, as said above; run the same command "
-            "again: finished rows are kept"
+            "again: finished runs are kept"
         )
 
 
-def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> dict[str, Chain]:
-    chains = {}
+Chains = Mapping[str, Mapping[str, Chain]]  # by row, and by the name of a run
+
+
+def chains_of(study: Study, machine: Machine, overrides: Sequence[str] = ()) -> Chains:
+    chains: dict[str, dict[str, Chain]] = {row.name: {} for row in study.rows}
     for row in study.rows:
-        recipe, of_row = row.recipe or study.recipe, (*study.set, *overrides, *row.set)
-        try:
-            chains[row.name] = Chain(load_recipe(recipe, of_row), machine, recipe, of_row)
-        except UserError as error:
-            raise UserError(f"row {row.name} of study {study.name}: {error}") from None
+        recipe = row.recipe or study.recipe
+        for name, of_run in study.runs_of(row, overrides).items():
+            try:
+                loaded = load_recipe(recipe, of_run)
+            except UserError as error:
+                raise UserError(f"row {row.name} of study {study.name}: {error}") from None
+            chains[row.name][name] = Chain(loaded, machine, recipe, of_run)
     return chains
 
 
 # Running
 
 
-def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
-    """Run the rows that are not done, each in its own process, and return those that fail."""
+def run_rows(rows: Sequence[Row], chains: Chains) -> list[str]:
+    """Run what is not done, each in its own process, and return the names of those that fail.
+
+    All rows run with their first seed before any runs with its second: the table fills early.
+    """
     for row in rows:
-        _prepare(chains[row.name])
+        _prepare(next(iter(chains[row.name].values())))  # no seed changes it
+    by_seed = zip_longest(*(chains[row.name].items() for row in rows))
+    runs = [run for of_seed in by_seed for run in of_seed if run]
     failed = []
-    for number, row in enumerate(rows, 1):
-        chain = chains[row.name]
-        of_all = f"study: {row.name} ({number:,} of {len(rows):,})"
+    for number, (name, chain) in enumerate(runs, 1):
+        of_all = f"study: {name} ({number:,} of {len(runs):,})"
         try:
             with chain.store.lock(CLAIMS, _claim(chain), note={}):
                 state, why = _state(chain)
@@ -112,9 +116,9 @@ def run_rows(rows: Sequence[Row], chains: Mapping[str, Chain]) -> list[str]:
                     _nmtkit("run", chain, chain.machine.options())
                     state, why = _state(chain)
                 if state not in ("finished", "diverged"):
-                    failed.append(row.name)
+                    failed.append(name)
                 progress.say(f"{of_all}: {state}{f', {why}' if why else ''}")
-        except BusyError as error:  # another process runs the row
+        except BusyError as error:  # another process makes it
             progress.say(f"{of_all}: {error}")
     return failed
 
@@ -130,12 +134,12 @@ def _prepare(chain: Chain) -> None:
 
 
 def _claim(chain: Chain) -> str:
-    """Return what names a row among those that processes claim."""
+    """Return what names a run among those that processes claim."""
     return fingerprint_of(CLAIMS, chain.recipe.model_dump(mode="json"))
 
 
 def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
-    """Run a command on a row's recipe in a process of its own, and return its exit code."""
+    """Run a command on a recipe in a process of its own, and return its exit code."""
     quiet = ["--quiet"] if progress.console.quiet else []
     overrides = [f"--set={override}" for override in chain.overrides]
     words = [*quiet, command, *options, *overrides, "--", chain.command]
@@ -157,7 +161,7 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
         code = process.wait()
     if signals:
         raise Stopped(
-            f"stopped by {signals[0].name}; finished rows are kept, and the same command resumes",
+            f"stopped by {signals[0].name}; finished runs are kept, and the same command resumes",
             exit_code=128 + signals[0],
         )
     return code
@@ -166,16 +170,32 @@ def _nmtkit(command: str, chain: Chain, options: Sequence[str]) -> int:
 # The table
 
 
-def table(study: Study, chains: Mapping[str, Chain]) -> StudyTable:
-    rows: list[StudyRow] = []
-    variants: dict[str, str] = {}  # the first row of each, by its recipe
-    for row in study.rows:
-        recipe = chains[row.name].recipe.model_dump_json(exclude={"training": {"seed"}})
-        rows.append(_row(row, chains[row.name], variants.setdefault(recipe, row.name)))
-    return StudyTable.of(study.name, study.description, study.bleu, rows)
+def table(study: Study, chains: Chains) -> StudyTable:
+    rows = [_row(row, chains, study.bleu) for row in study.rows]
+    return StudyTable(study.name, study.description, study.bleu, rows)
 
 
-def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
+def _row(row: Row, chains: Chains, bleu: str) -> StudyRow:
+    first, *_ = chains[row.name].values()
+    n_tokens = first.expected_vocabulary()
+    with suppress(UserError):
+        if prepared := first.find("prepare"):
+            n_tokens = PreparedCorpus(prepared).counts().vocabulary
+    model = first.recipe.model
+    changes = [override.partition(".")[2] for override in row.set]
+    runs = [_run(name, chain) for name, chain in chains[row.name].items()]
+    return StudyRow(
+        name=row.name,
+        change=", ".join([row.recipe, *changes] if row.recipe else changes),
+        n_parameters=count_parameters(model, model.rows_for(n_tokens)).total,
+        published=row.published.model_dump(exclude_none=True),
+        dev_perplexity=Spread.of([run.dev_perplexity for run in runs]),
+        score=Spread.of([score_of(run, bleu) for run in runs]),
+        runs=runs,
+    )
+
+
+def _run(name: str, chain: Chain) -> StudyRun:
     state, why = _state(chain)
     if state != "finished" and (holder := chain.store.holder(CLAIMS, _claim(chain))):
         state, why = "being made", f"by {holder}"
@@ -185,23 +205,8 @@ def _row(row: Row, chain: Chain, variant: str) -> StudyRow:
             reached = _reached(chain)
         except UserError as error:
             state, why = "damaged", str(error)
-    n_tokens = chain.expected_vocabulary()
-    with suppress(UserError):
-        if prepared := chain.find("prepare"):
-            n_tokens = PreparedCorpus(prepared).counts().vocabulary
-    model = chain.recipe.model
-    changes = [override.partition(".")[2] for override in row.set]
-    return StudyRow(
-        name=row.name,
-        variant=variant,
-        change=", ".join([row.recipe, *changes] if row.recipe else changes),
-        run=run_of(chain.command, chain.overrides),
-        state=state,
-        why=why,
-        n_parameters=count_parameters(model, model.rows_for(n_tokens)).total,
-        published=row.published.model_dump(exclude_none=True),
-        **reached,
-    )
+    seed, command = chain.recipe.training.seed, run_of(chain.command, chain.overrides)
+    return StudyRun(name, seed, command, state, why, **reached)
 
 
 def _state(chain: Chain) -> tuple[str, str]:

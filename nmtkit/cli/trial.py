@@ -34,7 +34,8 @@ def text_of(chain: Chain) -> TrialText:
     """Return the recipe's own text if it is prepared here, and otherwise a made-up one."""
     if prepared := chain.find("prepare"):
         corpus = PreparedCorpus(prepared)
-        return TrialText(open_pairs(corpus, "train"), corpus.counts().vocabulary, is_made_up=False)
+        pairs = open_pairs(corpus, "train", chain.recipe.corpus.weights)
+        return TrialText(pairs, corpus.counts().vocabulary, is_made_up=False)
     n_tokens = chain.expected_vocabulary()
     generator = np.random.default_rng(0)
     sizes = generator.gamma(LENGTH_SPREAD**-2, LENGTH_SPREAD**2, (N_PAIRS, 1))

@@ -1,8 +1,8 @@
 """What makes a model fast on a GPU: flash attention over packed rows, and CUDA graphs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -43,26 +43,14 @@ def flash_attention(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) -> Tensor
     return attended
 
 
-@dataclass(frozen=True)
-class Graph(Generic[Result]):
-    """A computation on a CUDA device, captured once and replayed many times."""
+def capture(computations: Sequence[Callable[[], Result]]) -> list[Callable[[], Result]]:
+    """Capture each computation in a CUDA graph, and return what replays each.
 
-    captured: torch.cuda.CUDAGraph
-    result: Result
-
-    def replay(self) -> Result:
-        """Compute again; the result is at the same addresses as before."""
-        self.captured.replay()
-        return self.result
-
-
-def capture(computations: Sequence[Callable[[], Result]]) -> list[Graph[Result]]:
-    """Capture each computation. They share memory: a replay spoils the results of the others.
-
-    What they read must keep its place in memory and its shape. They must not ask the device for a
-    value. Random generators stay as they are.
+    A result keeps its addresses. The graphs share memory: a replay spoils the results of the
+    others. What they read must keep its place in memory and its shape. They must not ask the device
+    for a value. Random generators stay as they are.
     """
-    graphs: list[Graph[Result]] = []
+    graphs: list[tuple[torch.cuda.CUDAGraph, Result]] = []
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     # cuBLAS has a workspace for each stream, so the warm-up takes that of the captures. It comes
@@ -72,10 +60,14 @@ def capture(computations: Sequence[Callable[[], Result]]) -> list[Graph[Result]]
             compute()
         for compute in computations:
             graph = torch.cuda.CUDAGraph()
-            pool = graphs[0].captured.pool() if graphs else None
+            pool = graphs[0][0].pool() if graphs else None
             # Other threads may copy batches, or a checkpoint, at the same time.
             with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
-                result = compute()
-            graphs.append(Graph(graph, result))
+                graphs.append((graph, compute()))
     torch.cuda.current_stream().wait_stream(stream)
-    return graphs
+    return [partial(_replay, *each) for each in graphs]
+
+
+def _replay(graph: torch.cuda.CUDAGraph, result: Result) -> Result:
+    graph.replay()
+    return result

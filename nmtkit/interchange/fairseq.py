@@ -117,7 +117,7 @@ def _check_settings(path: Path, settings: Mapping[str, Any], langs: Sequence[str
     if None not in trained and trained != list(langs):
         raise UserError(
             f"{path} translates {shown(trained[0])} to {shown(trained[1])}, not {langs[0]} to "
-            f"{langs[1]}; change --langpair"
+            f"{langs[1]}; change --lang"
         )
 
 

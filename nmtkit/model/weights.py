@@ -3,7 +3,7 @@
 Nothing but `load_weights` imports torch.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -89,26 +89,8 @@ def check_header(path: Path, config: ModelConfig, n_rows: int) -> None:
     Only the header is read. The memory used is bounded, whatever it and `config` say.
     """
     found = read_header(path)
-    expected = islice(shapes(config, n_rows), len(found) + 1)
-    check_same(path, found, {name: ("F32", *shape) for name, shape in expected})
-
-
-def load_weights(model: "nn.Module", path: Path) -> None:
-    """Load the weights of a safetensors file into `model`, if they are those of such a model."""
-    weights, parameters = load_tensors(path), dict(model.named_parameters())
-    found, expected = (
-        {name: tuple(tensor.shape) for name, tensor in side.items()}
-        for side in (weights, parameters)
-    )
-    check_same(path, found, expected)
-    for name, parameter in parameters.items():
-        parameter.data.copy_(weights[name])
-
-
-def check_same(
-    path: Path, found: Mapping[str, tuple[object, ...]], expected: Mapping[str, tuple[object, ...]]
-) -> None:
-    """Raise a UserError unless the file at `path` holds under each name what a model has."""
+    listed = islice(shapes(config, n_rows), len(found) + 1)
+    expected: dict[str, tuple[str | int, ...]] = {name: ("F32", *shape) for name, shape in listed}
     names = sorted(found.keys() | expected.keys())
     name = next((name for name in names if found.get(name) != expected.get(name)), None)
     if name is not None:
@@ -117,3 +99,10 @@ def check_same(
             f"{found.get(name, 'missing')}, expected {expected.get(name, 'none')}; delete its "
             "folder and create it again"
         )
+
+
+def load_weights(model: "nn.Module", path: Path) -> None:
+    """Load the weights of a safetensors file, whose hash or header was checked, into `model`."""
+    weights = load_tensors(path)
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(weights[name])

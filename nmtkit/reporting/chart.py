@@ -35,8 +35,6 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together: places on the horizontal axis and values."""
-
     name: str  # in the legend
     points: Sequence[Point]
     kind: Literal["line", "dots", "line and dots"] = "line"  # a line has a dot at its end
@@ -148,8 +146,6 @@ class Chart:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where the values of an axis are in the drawing."""
-
     low: float
     high: float
     start: float

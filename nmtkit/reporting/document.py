@@ -13,8 +13,6 @@ ENDINGS = {"markdown": "md", "latex": "tex", "csv": "csv"}
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a document, with parts of its own."""
-
     key: str  # its id, of letters, digits and hyphens, and the name of the files of its table
     title: str
     text: str = ""  # a paragraph; of a whole document, one in each line

@@ -22,14 +22,11 @@ from nmtkit.reporting.scores import (
     shown,
 )
 from nmtkit.reporting.study import NOT_VERIFIED, StudyTable, study_chart, study_grid, study_notes
+from nmtkit.reporting.training import DEV_SCORES
 
-FORMAT = 3  # of report.json; README.md describes it
+FORMAT = 4  # of report.json; README.md describes it
 TABLE_2_SET = "newstest2014"
-OF_DEV = {
-    "dev_sacrebleu": "sacreBLEU",
-    "dev_bracket_f1": "bracket F1",
-    "dev_perplexity": "perplexity per subword",
-}
+OF_DEV = {**DEV_SCORES, "dev_perplexity": "perplexity per subword"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def document(report: Report) -> Part:
 
 
 def _runs_part(report: Report) -> Part:
-    of_studies = {row.scored for study in report.studies for row in study.rows}
+    of_studies = {run.scored for study in report.studies for run in study.runs()}
     others = [run for run in report.runs if run.id not in of_studies]
     of_sets = (each for run in report.runs for each in run.scores.values())
     return Part(
@@ -164,8 +161,9 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
 
 
 def _dev_notes(runs: Sequence[RunFacts]) -> list[str]:
-    counted = dict.fromkeys(each.get("dev_sacrebleu_how") for run in runs for each in run.dev)
-    notes = [f"sacreBLEU of dev: {how}" for how in counted if how]
+    of_dev = [each for run in runs for each in run.dev]
+    hows = dict.fromkeys((key, each.get(f"{key}_how")) for each in of_dev for key in OF_DEV)
+    notes = [f"{OF_DEV[key]} of dev: {how}" for key, how in hows if how]
     return [*notes, f"figures of dev: {NOT_VERIFIED}"] if any(run.dev for run in runs) else []
 
 
@@ -173,11 +171,12 @@ def _study_part(report: Report, number: int) -> Part:
     study = report.studies[number]
     n_before = sum(each.name == study.name for each in report.studies[:number])
     key = f"study-{study.name}" + (f"-{n_before + 1}" if n_before else "")
-    rows = {row.scored: row.name for row in study.rows}
-    runs = [replace(run, label=rows[run.id]) for run in report.runs if run.id in rows]
+    names = {run.scored: run.name for run in study.runs()}
+    runs = [replace(run, label=names[run.id]) for run in report.runs if run.id in names]
+    begun = [row for row in study.rows if row.state != "not run"]
+    rest = [row for row in study.rows if row.state == "not run"]
     links = {run.label: _link(run) for run in runs}
-    begun = [each for each in study.variants if each.state != "not run"]
-    rest = [each for each in study.variants if each.state == "not run"]
+    links |= {row.name: Link(row.name, "runs") for row in begun if len(row.runs) > 1}
     grid, chart = study_grid(study, begun or rest), study_chart(study, key)
     groups = [[(links.get(name, name), *cells) for name, *cells in group] for group in grid.groups]
     not_run = Part(

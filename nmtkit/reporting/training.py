@@ -17,6 +17,7 @@ from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.document import Part, page_of
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.page import replace_page
+from nmtkit.reporting.scores import SCORE_NAMES
 
 MAX_POINTS = 400  # of a curve; each is the mean of several steps when there are more
 MAX_SAMPLES = 5
@@ -24,6 +25,8 @@ EVERY_S = 10.0  # minimum time between two versions of the page, except after ev
 DECAY = 0.95  # of speed: weight of a step relative to the next; an average of about 20 steps
 MEASURED = ("nll", "learning_rate", "gradient_norm", "tgt_tokens", "seconds")
 
+# Of a translation of dev; the last one that an evaluation has is drawn.
+DEV_SCORES = {f"dev_{key}": SCORE_NAMES[key] for key in ("sacrebleu", "chrf", "bracket_f1")}
 State = Literal["running", "stopped", "finished"]
 OF_SAMPLE = ("source", "reference", "translation")
 Sample = tuple[str, str, str]  # of these
@@ -51,12 +54,11 @@ class Curves:
         self._steps.append(metrics["step"])
         for name, values in self._values.items():
             values.append(_number(metrics.get(name)))
-        perplexity, bleu, f1 = (
-            _number(metrics.get(f"dev_{key}")) for key in ("perplexity", "sacrebleu", "bracket_f1")
-        )
-        score = bleu if math.isnan(f1) else f1
-        if perplexity > 0 and not math.isnan(score):
-            self._score_name = "sacreBLEU" if math.isnan(f1) else "bracket F1"
+        perplexity = _number(metrics.get("dev_perplexity"))
+        scores = [(name, _number(metrics.get(key))) for key, name in DEV_SCORES.items()]
+        scores = [each for each in scores if not math.isnan(each[1])]
+        if perplexity > 0 and scores:
+            self._score_name, score = scores[-1]
             self._dev.append((metrics["step"], perplexity, score))
 
     def write_sometimes(self) -> None:

@@ -67,6 +67,15 @@ def list_zip(path: Path) -> list[str]:
         raise UserError(f"{path} {error}") from None
 
 
+def is_whole_zip(path: Path) -> bool:
+    """Return whether a file is a zip archive whose members all have their checksums."""
+    try:
+        with path.open("rb") as stored, _zip(stored) as archive:
+            return archive.testzip() is None
+    except PackedError:
+        return False
+
+
 def text_suffix(name: str) -> str:
     """Return the suffix without that of the compression: ".sgm" of "a.sgm.gz" and of "a.SGM"."""
     path = Path(name)

@@ -15,15 +15,30 @@ from nmtkit.schema import did_you_mean
 class RemoteFile(Record):
     """A download, and what was published about its bytes: one hash, and perhaps the length."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")]
+    # Each serves the same bytes.
+    urls: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^https?://[^/]+/.*[^/]$")], ...],
+        Field(min_length=1, strict=False),
+    ]
     n_bytes: Annotated[int, Field(gt=0)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    # Other archives of the same texts, for when no url has this one.
+    others: Annotated[tuple["RemoteFile", ...], Field(strict=False)] = ()
+
+    @property
+    def url(self) -> str:
+        """The first address, which names the file."""
+        return self.urls[0]
 
     @property
     def digest(self) -> str:
-        """The published hash, which identifies the file."""
-        return self.sha256 or self.md5 or ""
+        """What identifies the file: the published hash, or the address if there is none."""
+        return self.sha256 or self.md5 or self.url
+
+    @property
+    def archives(self) -> tuple["RemoteFile", ...]:
+        return (self, *self.others)
 
 
 class _Text(Record):
@@ -68,8 +83,13 @@ class Catalog(Record):
 
     def corpus(self, name: str, src: Language, tgt: Language) -> CatalogCorpus:
         if name not in self.corpora:
-            hint = did_you_mean(name, self.corpora) or f" (it has {', '.join(self.corpora)})"
-            raise UserError(f"the catalog has no corpus {name!r}{hint}")
+            hint = (
+                did_you_mean(name, self.corpora) or f" (the catalog has {', '.join(self.corpora)})"
+            )
+            raise UserError(
+                f"neither the catalog nor sacreBLEU has {name!r}{hint}; a corpus of OPUS is called "
+                "as in opus:TED2020/v1"
+            )
         entry = self.corpora[name]
         for pair in (f"{src.canonical}-{tgt.canonical}", f"{tgt.canonical}-{src.canonical}"):
             if src != TREE and (sides := entry.texts.get(pair)):

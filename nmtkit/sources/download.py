@@ -1,27 +1,37 @@
-"""Downloads: resumed after an interruption, and never used before their bytes are verified."""
+"""Downloads: from any address that works, resumed, and never used before they are verified."""
 
 import hashlib
 import http.client
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from nmtkit.errors import Advance, Say, UserError, shortened
-from nmtkit.files import check_room, locked, move
+from nmtkit.files import check_room, locked, move, sha256_of, write_whole
+from nmtkit.sources.archives import is_whole_zip
 from nmtkit.sources.catalog import RemoteFile
 
 BLOCK = 2**20
-TIMEOUT_S = 30.0  # without a byte
-MAX_ATTEMPTS = 5  # in a row that receive no byte
+TIMEOUT_S = 10.0  # without a byte
+MAX_ATTEMPTS = 5  # of all addresses, in a row that receive no byte
 FIRST_PAUSE_S = 1.0  # doubled each time
 TRANSIENT = {408, 416, 429, 500, 502, 503, 504}  # HTTP statuses that a retry may cure
 
 
-class _TransientError(Exception):
-    """A failure that a retry may cure; every other one is a UserError."""
+class _AddressError(Exception):
+    """What an address did, for which it is left for the next one."""
+
+
+class _TransientError(_AddressError):
+    """A failure that a retry may cure."""
+
+
+class _NoConnectionError(_TransientError):
+    """A host was not reached."""
 
 
 def obtain(
@@ -31,183 +41,247 @@ def obtain(
     progress: Advance = lambda _: None,
     say: Say = lambda _: None,
 ) -> Path:
-    """Return the path of the verified file, which is downloaded unless it is here already.
+    """Return the path of the verified file, or of another archive of its texts.
 
-    The folder `mirror`, in place of the network, holds files as HOST/PATH of their URLs. `progress`
-    counts the bytes that are present or arrive, and down those that are discarded.
+    It is downloaded unless it is here already. The folder `mirror`, in place of the network, holds
+    files as HOST/PATH of any of their URLs. `progress` counts the bytes that are present or arrive,
+    and down those that are discarded.
     """
     path = find(file, downloads_dir, mirror)
     if path is None and mirror is not None:
         raise UserError(
-            f"the mirror has no {Path(mirror, *_host_and_path(file))}; save {file.url} there, or "
-            "leave out --mirror to download it"
+            f"the mirror has no {Path(mirror, *_host_and_path(file.url))}; save {file.url} there, "
+            "or leave out --mirror to download it"
         )
     if path is None:
-        path = _place(file, downloads_dir)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(f"{path.name}.lock")
+        place = _place(file.url, downloads_dir)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = place.with_name(f"{place.name}.lock")
         with locked(lock, f"{file.url} is being downloaded", note={}, say=say):
-            if not path.exists():
-                _download(file, path, progress, say)
-                return path
-    if wrong := _difference(path, file):
-        raise UserError(f"{path} has {wrong}, as {file.url} has; remove it")
+            path = find(file, downloads_dir)
+            if path is None:
+                return _download(file, downloads_dir, progress, say)
+    archive = archive_of(file, path)
+    expected = _with_hash(archive, downloads_dir)
+    if wrong := _difference(path, expected):
+        when = " has" if expected is archive else " had when it was first read"
+        raise UserError(f"{path} has {wrong}, as {archive.url}{when}; remove it")
+    _with_hash(archive, downloads_dir, path)
     progress(_size(path))
     return path
 
 
 def find(file: RemoteFile, downloads_dir: Path, mirror: Path | None = None) -> Path | None:
     """Return the path that `obtain` would verify and return without the network, if any."""
-    mirrored = [Path(mirror, *_host_and_path(file))] if mirror else []
-    places = [*mirrored, _place(file, downloads_dir)]
+    urls = [url for archive in file.archives for url in archive.urls]
+    mirrored = [Path(mirror, *_host_and_path(url)) for url in urls] if mirror else []
+    places = [*mirrored, *(_place(url, downloads_dir) for url in urls)]
     return next((path for path in places if path.is_file()), None)
+
+
+def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
+    """Return which of the archives of the texts is at a path that `find` returned, by its name."""
+    names = {_host_and_path(url)[-1]: other for other in file.others for url in other.urls}
+    return names.get(path.name, file)
+
+
+def read_hash(file: RemoteFile, downloads_dir: Path, mirror: Path | None) -> dict[str, str]:
+    """Return the address of the archive that was obtained, and the hash that was verified."""
+    if (path := find(file, downloads_dir, mirror)) is None:
+        return {}
+    archive = _with_hash(archive_of(file, path), downloads_dir)
+    return {archive.url: f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"}
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
     """Return how many bytes of an unfinished download have arrived."""
-    path = _place(file, downloads_dir)
-    return _size(path.with_name(f"{path.name}.part"))
+    return max(_size(_part(archive, downloads_dir)) for archive in file.archives)
 
 
 def known_bytes(file: RemoteFile, downloads_dir: Path) -> int | None:
     """Return the published length, or else that of the download, if it is here."""
-    return file.n_bytes or _size(_place(file, downloads_dir)) or None
+    path = find(file, downloads_dir)
+    return file.n_bytes or (_size(path) if path else None)
 
 
-def _place(file: RemoteFile, downloads_dir: Path) -> Path:
-    folder = hashlib.sha256(file.url.encode("utf-8")).hexdigest()[:16]
-    return downloads_dir / folder / _host_and_path(file)[-1]
+def _place(url: str, downloads_dir: Path) -> Path:
+    folder = hashlib.sha256(url.encode("utf-8")).hexdigest()[:16]
+    return downloads_dir / folder / _host_and_path(url)[-1]
+
+
+def _part(archive: RemoteFile, downloads_dir: Path) -> Path:
+    """Return where the bytes of an archive arrive, from whichever of its addresses."""
+    place = _place(archive.url, downloads_dir)
+    return place.with_name(f"{place.name}.part")
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _host_and_path(file: RemoteFile) -> list[str]:
-    """Return the host and path of the URL as names of folders and of the file."""
-    url = urlsplit(file.url)
+def _host_and_path(address: str) -> list[str]:
+    """Return the host and path of a URL as names of folders and of the file."""
+    url = urlsplit(address)
     names = [url.netloc, *url.path.strip("/").split("/")]
-    assert not {"", ".", ".."} & set(names), file.url
+    assert not {"", ".", ".."} & set(names), address
     return names
+
+
+def _with_hash(archive: RemoteFile, downloads_dir: Path, path: Path | None = None) -> RemoteFile:
+    """Return the archive with a hash: if none is published, that of its first use, by `path`."""
+    place = _place(archive.url, downloads_dir)
+    record = place.with_name(f"{place.name}.sha256")
+    if not (archive.sha256 or archive.md5):
+        if path is not None and not record.exists():
+            record.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(record, sha256_of(path))
+        if record.exists():
+            return archive.model_copy(update={"sha256": record.read_text(encoding="utf-8")})
+    return archive
 
 
 def _difference(path: Path, file: RemoteFile) -> str | None:
     n_bytes = path.stat().st_size
     if file.n_bytes not in (None, n_bytes):
         return f"{n_bytes:,} bytes instead of {file.n_bytes:,}"
+    if not (file.sha256 or file.md5):
+        return None if is_whole_zip(path) else f"{n_bytes:,} bytes, which are no whole zip archive"
     name = "md5" if file.sha256 is None else "sha256"
     with path.open("rb") as stream:
         seen = hashlib.file_digest(stream, name).hexdigest()
     return None if seen == file.digest else f"{name} {seen} instead of {file.digest}"
 
 
-def _download(file: RemoteFile, path: Path, progress: Advance, say: Say) -> None:
-    """Fetch the file, verify it, and only then move it to `path`."""
-    part = path.with_name(f"{path.name}.part")
-    progress(_size(part))
+def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say) -> Path:
+    """Fetch one of the archives, verify it, and only then move it to its place."""
+    name = _host_and_path(file.url)[-1]
+    archives = {_part(each, downloads_dir): each for each in file.archives}
+    furthest = {part: _size(part) for part in archives}  # bytes
+    sources = [
+        _Source(url, _with_hash(each, downloads_dir), part, progress)
+        for part, each in archives.items()
+        for url in each.urls
+    ]
+    said: dict[str, _AddressError] = {}
     failures = 0
-    while True:
-        before = _size(part)
-        try:
-            _complete(file, part, progress)
-            break
-        except _TransientError as reason:
-            failures = 0 if _size(part) > before else failures + 1
-            if failures == MAX_ATTEMPTS:
-                raise UserError(
-                    f"cannot download {file.url} ({reason}); try again later, or {_by_hand(file)}"
-                ) from None
+    while sources and failures < MAX_ATTEMPTS:
+        if failures:
             pause = FIRST_PAUSE_S * 2**failures
-            attempt = f"attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s"
-            say(f"download {file.url}: {reason}; {attempt}")
+            say(f"download {name}: attempt {failures + 1} of {MAX_ATTEMPTS} in {pause:.0f} s")
             sleep(pause)
-    move(part, path)
-
-
-def _by_hand(file: RemoteFile) -> str:
-    return f"save it as DIR/{'/'.join(_host_and_path(file))} and give --mirror DIR"
-
-
-def _complete(file: RemoteFile, part: Path, progress: Advance) -> None:
-    in_one = _size(part) != file.n_bytes and _fetch(file, part, progress)
-    if wrong := _difference(part, file):
-        _discard(part, progress)
-        if not in_one:
-            raise _TransientError("the parts of the download do not fit together")
-        raise UserError(
-            f"{file.url} sends other bytes than expected: {wrong}; they were deleted: check what "
-            "the address serves now"
-        )
-
-
-def _fetch(file: RemoteFile, part: Path, progress: Advance) -> bool:
-    """Request what is missing once, keep what arrives, and return whether it is the whole file."""
-    with _ask(file, part, progress) as response:
-        resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-        n_total = _announced(response, file, part, progress)
-        if n_total is None and not response.chunked:
-            raise UserError(
-                f"{file.url} comes without its length, which was not published either, so that it "
-                f"may never end; {_by_hand(file)}"
-            )
-        if not resumed:
-            _discard(part, progress)
-        check_room(part.parent, (n_total or 0) - _size(part), file.url)
-        with part.open("ab") as stream:
-            for block in _blocks(response):
-                stream.write(block)
-                progress(len(block))
-                if n_total is not None and stream.tell() > n_total:
+        failures += 1
+        for source in sorted(sources, key=lambda each: -_size(each.part)):
+            url, part = source.url, source.part
+            progress(_size(part))
+            try:
+                source.complete()
+            except _AddressError as error:
+                progress(-_size(part))
+                say(f"download {url}: {error}")
+                said[url] = error
+                sources.remove(source)
+                if isinstance(error, _TransientError):
+                    sources.append(source)
+                if _size(part) > furthest[part]:
+                    furthest[part], failures = _size(part), 0
                     break
-    if _size(part) < (n_total or 1):
-        of_total = f" of {n_total:,}" if n_total else ""
-        raise _TransientError(f"cut off after {_size(part):,}{of_total} bytes")
-    return not resumed
+            else:
+                _with_hash(archives[part], downloads_dir, part)
+                move(part, part.with_suffix(""))
+                for other in archives:
+                    other.unlink(missing_ok=True)
+                return part.with_suffix("")
+        if all(isinstance(error, _NoConnectionError) for error in said.values()):
+            break
+    told = (f"{'://'.join(urlsplit(url)[:2])} ({error})" for url, error in said.items())
+    raise UserError(
+        f"cannot download {name}: {'; '.join(told)}; try again later, or save {file.url} as "
+        f"DIR/{'/'.join(_host_and_path(file.url))} and give --mirror DIR"
+    )
 
 
-def _discard(part: Path, progress: Advance) -> None:
-    progress(-_size(part))
-    part.unlink(missing_ok=True)
+@dataclass(frozen=True)
+class _Source:
+    """An address, and what has arrived from it or from others that have the same bytes."""
 
+    url: str
+    file: RemoteFile
+    part: Path
+    progress: Advance
 
-def _announced(
-    response: http.client.HTTPResponse, file: RemoteFile, part: Path, progress: Advance
-) -> int | None:
-    """Return the length of the whole file, if it was published or the server tells it."""
-    resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
-    told = response.headers["Content-Range" if resumed else "Content-Length"] or ""
-    start, _, n_bytes = told.rpartition("/")
-    announced = int(n_bytes) if n_bytes.isdecimal() else file.n_bytes
-    is_known = file.n_bytes in (None, announced)
-    if announced == 0:
-        raise _TransientError("an empty response")
-    if is_known and (not resumed or start.startswith(f"bytes {_size(part)}-")):
-        return announced
-    _discard(part, progress)
-    if resumed:
-        raise _TransientError("the server sent another range than was requested")
-    raise UserError(f"{file.url} sends {announced:,} bytes, not the expected {file.n_bytes:,}")
+    def complete(self) -> None:
+        self.part.parent.mkdir(parents=True, exist_ok=True)
+        in_one = _size(self.part) != self.file.n_bytes and self._fetch()
+        if wrong := _difference(self.part, self.file):
+            self._discard()
+            if in_one:
+                raise _AddressError(f"sends other bytes than expected: {wrong}")
+            self.complete()  # what came from elsewhere, or earlier, does not fit
 
+    def _discard(self) -> None:
+        self.progress(-_size(self.part))
+        self.part.unlink(missing_ok=True)
 
-def _ask(file: RemoteFile, part: Path, progress: Advance) -> http.client.HTTPResponse:
-    """Request what is missing; only the hash tells whether it fits what is already here."""
-    headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
-    if n_bytes := _size(part):
-        headers["Range"] = f"bytes={n_bytes}-"
-    request = Request(file.url, headers=headers)  # noqa: S310 - a catalog has only http and https
-    try:
-        response: http.client.HTTPResponse = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
-    except HTTPError as error:
-        error.close()
-        reason = f"HTTP {error.code} {_reason(error)}"
-        if error.code not in TRANSIENT:
-            raise UserError(f"{file.url} is not available: {reason}; {_by_hand(file)}") from None
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _discard(part, progress)  # the server has no such range: it has another file
-        raise _TransientError(reason) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise _TransientError(_reason(error)) from None
-    return response
+    def _fetch(self) -> bool:
+        """Request what is missing once, keep what arrives, and return whether it is all."""
+        with self._ask() as response:
+            resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+            has_length = response.length is not None
+            n_total = self._announced(response)
+            if n_total is None and not response.chunked:
+                raise _AddressError("comes without its length, which was not published either")
+            if not resumed:
+                self._discard()
+            start = _size(self.part)
+            check_room(self.part.parent, (n_total or 0) - start, self.url)
+            with self.part.open("ab") as stream:
+                for block in _blocks(response):
+                    stream.write(block)
+                    self.progress(len(block))
+                    if n_total is not None and stream.tell() > n_total:
+                        break
+        if (n_bytes := _size(self.part)) < (n_total or 1):
+            if not has_length:  # it may be all that the server wanted to say
+                self._discard()
+            of_total = f" of {n_total:,}" if n_total else ""
+            raise _TransientError(f"cut off after {n_bytes:,}{of_total} bytes")
+        return start == 0
+
+    def _announced(self, response: http.client.HTTPResponse) -> int | None:
+        """Return the length of the whole file, if it was published or the server tells it."""
+        resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        told = response.headers["Content-Range" if resumed else "Content-Length"] or ""
+        start, _, n_bytes = told.rpartition("/")
+        announced = int(n_bytes) if n_bytes.isdecimal() else self.file.n_bytes
+        is_known = self.file.n_bytes in (None, announced)
+        if announced == 0:
+            raise _TransientError("an empty response")
+        if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
+            return announced
+        if resumed:
+            self._discard()
+            raise _TransientError("sent another range than was requested")
+        raise _AddressError(f"sends {announced:,} bytes, not the expected {self.file.n_bytes:,}")
+
+    def _ask(self) -> http.client.HTTPResponse:
+        """Request what is missing; only the hash tells whether it fits what is already here."""
+        headers = {"User-Agent": "nmtkit", "Accept-Encoding": "identity"}
+        if n_bytes := _size(self.part):
+            headers["Range"] = f"bytes={n_bytes}-"
+        request = Request(self.url, headers=headers)  # noqa: S310 - a catalog has only http and https
+        try:
+            response: http.client.HTTPResponse = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310
+        except HTTPError as error:
+            error.close()
+            if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self._discard()  # the server has no such range: it has another file
+            kind = _TransientError if error.code in TRANSIENT else _AddressError
+            raise kind(f"HTTP {error.code} {_reason(error)}") from None
+        except URLError as error:
+            raise _NoConnectionError(_reason(error)) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise _TransientError(_reason(error)) from None
+        return response
 
 
 def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -221,5 +295,6 @@ def _blocks(response: http.client.HTTPResponse) -> Iterator[bytes]:
 
 def _reason(error: Exception) -> str:
     """Shorten the message of a server or the network to fit into a sentence."""
-    said = " ".join(str(getattr(error, "reason", error)).split())
+    reason = getattr(error, "reason", error)
+    said = " ".join(str(getattr(reason, "strerror", None) or reason).split())
     return shortened(said, 200) or type(error).__name__

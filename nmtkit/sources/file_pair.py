@@ -12,9 +12,10 @@ from pydantic import Field
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.archives import list_zip
+from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile, read_lines
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import Variants, are_exchanged, listed
 
 # What stands in the place of a language in names of files, and is the code of one.
 _NOT_LANGUAGES = frozenset(
@@ -43,15 +44,12 @@ class FilePair(Source):
         return list(hashes)
 
     def check(self, src: Language, tgt: Language) -> None:
-        if isinstance(self.tgt, str):
-            named = self.languages(Path(self.src), Path(self.tgt))
-            first, second = map(Language.of, named) if named else (src, tgt)
-            are_wrong = first.contradicts(src) and second.contradicts(tgt)
-            if are_wrong and not (first.contradicts(tgt) or second.contradicts(src)):
-                raise ValueError(
-                    f"src = {self.src} and tgt = {self.tgt} are called as the languages of the "
-                    f"other side: the recipe translates from {src} to {tgt}; exchange them"
-                )
+        named = self.languages(self.src, self.tgt) if isinstance(self.tgt, str) else []
+        if are_exchanged(named, src, tgt):
+            raise ValueError(
+                f"src = {self.src} and tgt = {self.tgt} are called as the languages of the other "
+                f"side: the recipe translates from {src} to {tgt}; exchange them"
+            )
         paths = [normpath(path) for path in self._paths()]
         if twice := next((path for path in paths if paths.count(path) > 1), None):
             raise ValueError(f"two texts of a source are both {twice}; name each text once")
@@ -60,19 +58,18 @@ class FilePair(Source):
         return read_rows(self.own_name() if self.name is None else self.name, *texts)
 
     @staticmethod
-    def languages(src: Path, tgt: Path) -> tuple[str, str] | None:
-        """Return what differs in the names of two files, if it is two languages.
+    def languages(src: str, tgt: str) -> list[Language]:
+        """Return what differs in the names of two files, if it is two languages, or nothing.
 
         They are en and de of train.en.gz and train.de.gz, pt-BR and zh_TW of a-pt-BR and a-zh_TW.
         """
         for separators in (".", "._", "._-"):
-            parts = [re.split(f"[{separators}]", path.name) for path in (src, tgt)]
+            parts = [re.split(f"[{separators}]", Path(path).name) for path in (src, tgt)]
             differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
-            if len(parts[0]) == len(parts[1]) and len(differing) == 1:
-                first, second = differing[0]
-                if all(map(_is_language, differing[0])):
-                    return first, second
-        return None
+            is_one = len(parts[0]) == len(parts[1]) and len(differing) == 1
+            if is_one and all(map(_is_language, differing[0])):
+                return list(map(Language.of, differing[0]))
+        return []
 
 
 class OpusZip(Source):
@@ -102,7 +99,18 @@ class OpusZip(Source):
         [by_suffix] = texts_of.values()
         src, tgt = variants.choose_names(list(by_suffix), str(archive))
         members_of = (TextFile(archive.path, by_suffix[suffix]) for suffix in (src, tgt))
-        return read_rows(self.own_name(), *members_of)
+        return read_rows(self.name or self.own_name(), *members_of)
+
+
+def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
+    """Return the archive of a corpus, such as TED2020/v1; OPUS has one of both directions.
+
+    Nobody publishes hashes of these archives.
+    """
+    folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
+    first, second = sorted((str(src), str(tgt)))
+    reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
+    return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
 
 
 def _is_language(part: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import PlainValidator, SerializeAsAny
 
 from nmtkit.errors import UserError
+from nmtkit.schema import Section, Weight
 from nmtkit.sources.file_pair import FilePair, OpusZip
 from nmtkit.sources.hub import Dataset, HubSource
 from nmtkit.sources.jsonl import Jsonl
@@ -44,27 +45,37 @@ _MIN_TAGGED = 0.8  # of the lines of XML without a declaration begin with a tag
 _JSON = re.compile(r'\s*(\{\s*"|\[\s*[{"]|[\[{]\s*\n)')
 
 
-def _source(value: object) -> str | Source:
-    if isinstance(value, str | Source):
+class Named(Section):
+    """A corpus of the catalog, in a table that says more than its name."""
+
+    corpus: str
+    weight: Weight = 1.0
+
+
+def _source(value: object) -> str | Named | Source:
+    if isinstance(value, str | Named | Source):
         return value
     if not isinstance(value, dict):
         raise ValueError(
             "Input should be a valid string, or a table such as { src = .., tgt = .. }"
         )
+    if "corpus" in value:
+        return Named.model_validate(value)
     kind = next((kind for kind in KINDS if kind.key in value), FilePair)
     return kind.model_validate(value)
 
 
 # A name in the catalog, or text from elsewhere.
-AnySource = Annotated[SerializeAsAny[str | Source], PlainValidator(_source)]
+AnySource = Annotated[SerializeAsAny[str | Named | Source], PlainValidator(_source)]
 
 
-def name_of(source: str | Source) -> str:
+def name_of(source: str | Named | Source) -> str:
     """What a source is called: in the catalog, by the user, or by its files."""
-    if isinstance(source, str):
-        return source
-    raw = re.sub(r"[^A-Za-z0-9._-]+", "-", source.own_name()).lstrip(".") or "text"
-    return source.name or raw
+    if isinstance(source, Source):
+        own = source.name or source.own_name()
+    else:
+        own = source if isinstance(source, str) else source.corpus
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", own).lstrip(".") or "text"
 
 
 def check_form(text: TextFile, source: Source | None = None, first: bytes | None = None) -> None:

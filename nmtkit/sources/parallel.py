@@ -1,17 +1,19 @@
 """Parallel text: the corpora that a recipe names, from the catalog or from a source."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from nmtkit.errors import Say, UserError
 from nmtkit.files import sha256_of
 from nmtkit.languages import TREE, Language
 from nmtkit.sources.catalog import RemoteFile, load_catalog
-from nmtkit.sources.download import known_bytes
-from nmtkit.sources.file_pair import FilePair
-from nmtkit.sources.kinds import check_form, name_of
+from nmtkit.sources.download import archive_of, known_bytes
+from nmtkit.sources.file_pair import FilePair, OpusZip, opus_file
+from nmtkit.sources.kinds import Named, check_form, name_of
+from nmtkit.sources.sacrebleu_set import find_set
 from nmtkit.sources.source import Pair, Row, Source
 from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank
@@ -19,6 +21,8 @@ from nmtkit.sources.variants import Variants
 
 # Bytes that `prepare` writes for each stored byte, about: the clean text while it works, and ids.
 PREPARED_PER_STORED_BYTE = 2
+
+OPUS = r"opus:([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)"
 
 Fetch = Callable[[RemoteFile], Path]
 
@@ -67,12 +71,17 @@ class Corpus:
     def rows(self, fetch: Fetch, tell: Say = lambda _: None) -> Iterator[Row]:
         """Do what `pairs` does, with all translations of each sentence."""
         texts = [TextFile(fetch(file), member) for file, member in self.remote]
+        fetched = list(zip(self.downloads, texts, strict=True))
         if not texts:
             texts = [replace(text, sha256=self._sha256s[text.path]) for text in self._texts]
         for text in () if self.remote or self.shipped else texts:
             check_form(text, self.source)
         variants = Variants(*self.langs)
-        return self._told(self.source.rows(texts, variants), variants, tell)
+        rows = self.source.rows(texts, variants)
+        others = [text for file, text in fetched if archive_of(file, text.path) != file]
+        if others and self.n_pairs is not None:
+            rows = _counted(rows, others[0], self.n_pairs)
+        return self._told(rows, variants, tell)
 
     def _told(self, rows: Iterator[Row], variants: Variants, tell: Say) -> Iterator[Row]:
         first = next(rows, None)
@@ -99,20 +108,40 @@ class Corpus:
         return {path: sha256_of(path) for path in paths}
 
 
-def find_corpus(source: str | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
+def _counted(rows: Iterator[Row], text: TextFile, n_pairs: int) -> Iterator[Row]:
+    """Check the number of rows of another archive than the one that is published with a count."""
+    n_rows = 0
+    for row in rows:
+        n_rows += 1
+        yield row
+    if n_rows != n_pairs:
+        raise UserError(
+            f"{text} has {n_rows:,} pairs, not the published {n_pairs:,}; remove the archive, so "
+            "that another one is downloaded"
+        )
+
+
+def find_corpus(source: str | Named | Source, src_lang: Language, tgt_lang: Language) -> Corpus:
+    """Find a corpus by its table in a recipe, or by name in OPUS, the catalog or sacreBLEU."""
     langs = src_lang, tgt_lang
     if isinstance(source, Source):
         return Corpus(name=name_of(source), source=source, langs=langs)
-    entry = load_catalog().corpus(source, *langs)
+    named = partial(Corpus, name=name_of(source), langs=langs)
+    name = source if isinstance(source, str) else source.corpus
+    if of_opus := re.fullmatch(OPUS, name):
+        archive = opus_file(of_opus[1], *langs), None
+        return named(source=OpusZip(name=name_of(source), opus_zip=name), remote=(archive,))
+    catalog = load_catalog()
+    if name not in catalog.corpora and (found := find_set(name, *langs)):
+        return named(source=found, remote=tuple((file, None) for file in found.downloads()))
+    entry = catalog.corpus(name, *langs)
     files = list(entry.sides)
     kind: Source = FilePair.model_construct(name=entry.name, src=entry.name, tgt=entry.name)
     if tgt_lang == TREE:
         files.pop()
         kind = Treebank(name=entry.name, treebank="", sections=entry.sections)
-    return Corpus(
-        name=entry.name,
+    return named(
         source=kind,
-        langs=langs,
         remote=tuple((file, each) for file, each in files if isinstance(file, RemoteFile)),
         shipped=tuple(TextFile(file, each) for file, each in files if isinstance(file, Path)),
         n_pairs=entry.n_pairs,

@@ -7,6 +7,7 @@ import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -14,9 +15,9 @@ from pydantic import Field
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
-from nmtkit.schema import SET_NAME, Section
+from nmtkit.schema import SET_NAME, Section, Weight
 from nmtkit.sources.text import TextFile
-from nmtkit.sources.variants import Variants
+from nmtkit.sources.variants import Variants, listed, sides_of, tags_of
 
 Pair = tuple[str, str]
 Row = tuple[str, ...]  # a sentence, and its translation if there is one, or several
@@ -32,13 +33,20 @@ class Source(Section, ABC):
     trees: ClassVar[tuple[bool, ...]] = (False,)  # whether it has trees, or may have them
 
     name: Annotated[str, Field(pattern=SET_NAME)] | None = None
+    weight: Weight = 1.0  # of training text
 
     @classmethod
     def of_file(cls, path: str, _src: Language, _tgt: Language, columns: Sequence[str]) -> "Source":
         """Return the source that a user's file is, with the columns that the user named."""
         if columns:
-            raise UserError(f"{path} has no columns; leave out --columns")
+            raise UserError(f"{path} has no columns; leave out :{','.join(columns)}")
         return cls.model_validate({cls.key: path})
+
+    @classmethod
+    def names_in(cls, path: str) -> Sequence[str]:
+        """Return what the texts in a user's file are called, which may tell their languages."""
+        source = cls.model_validate({cls.key: path})
+        return tags_of(partial(source.rows, source.files()))
 
     @classmethod
     def recognizes(cls, _head: str) -> bool:
@@ -79,12 +87,16 @@ class OfColumns(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> "Source":
-        if len(columns) not in (0, 2):
+        names = cls.names_in(path)
+        if not columns and {src, tgt} <= {Language.named(name) for name in names}:
+            return cls.model_validate({cls.key: path})
+        sides = sides_of(names, columns, src, tgt)
+        if len(sides) != 2:
             raise UserError(
-                f"--columns names {len(columns)} columns of {path}; name that of {src} and that of "
-                f"{tgt}"
+                f"{path} has {listed(names)}; write the names of the text in {src} and of that in "
+                f"{tgt} behind it, as in {path}:source,target"
             )
-        return cls.model_validate({cls.key: path, "columns": tuple(columns) or None})
+        return cls.model_validate({cls.key: path, "columns": tuple(sides)})
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(self.columns or ())]

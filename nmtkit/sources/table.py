@@ -4,19 +4,20 @@ import csv
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from itertools import islice
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nmtkit.errors import UserError, shortened
+from nmtkit.errors import UserError, shortened, shown
 from nmtkit.languages import Language
 from nmtkit.sources.source import Row, Source, own_path
 from nmtkit.sources.text import MAX_LINE_BYTES, TextFile, read_lines
-from nmtkit.sources.variants import Variants, listed
+from nmtkit.sources.variants import SIDES, Variants, listed, sides_of
 
-# Names of columns that tell sides instead of languages.
-_SIDES = ({"source", "src"}, {"target", "tgt", "trg", "reference", "ref", "translation"})
 _FEWEST_LINES = 5  # that show whether a text is a table
+_GUESSED_LINES = 1_000
+_ESCAPED = re.compile(r'(^|\t)"([^"]|"")*""([^"]|"")+"(\t|$)')  # a cell such as "a ""word"" of it"
 _QUOTED = re.compile(r'"([^"]|"")*"([,;]"([^"]|"")*")+')
 
 
@@ -27,22 +28,30 @@ class _Table(Source):
 
     @classmethod
     def of_file(cls, path: str, src: Language, tgt: Language, columns: Sequence[str]) -> Source:
-        keys = {cls.key: path, **cls._guessed(path)}
-        unnamed = cls.model_validate({**keys, "columns": ("", "")})
-        first = next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
-        is_header = _names(first, src, tgt) or first == list(columns)
-        named = columns or (_as_languages(first, src, tgt) if is_header else [str(src), str(tgt)])
+        first, ours = cls.names_in(path), (str(src), str(tgt))
+        of_two = len(columns) == 2 and set(columns) <= set(first)  # named as in the header
+        both = zip(columns, first, strict=False)
+        is_named = of_two or any(column.lower() == cell.lower() for column, cell in both)
+        is_header = is_named or _names(first, src, tgt)
+        named = columns or ours
+        if is_header and (of_two or not columns):
+            sides = sides_of(first, columns, src, tgt)
+            known = dict(zip(sides, ours, strict=True)) if len(sides) == 2 else {}
+            named = [known.get(cell, cell) for cell in first]
         if len(named) != len(first) or len(named) == 1:
             raise UserError(
-                f"{path} has {len(first):,} columns, and {listed(named)} are named; name all of "
-                f"them, such as --columns id,{src},{tgt}"
+                f"{path} has {len(first):,} columns, in line 1 {listed(map(shown, first))}, and "
+                f"{listed(named)} are named; write behind the file the names of all, as in "
+                f"{path}:id,{src},{tgt}, or of two in line 1"
             )
-        source = cls.model_validate({**keys, "columns": tuple(named), "header": is_header})
-        try:
-            source.check(src, tgt)
-        except ValueError as error:
-            raise UserError(str(error)) from None
-        return source
+        keys = {cls.key: path, **cls._guessed(path), "columns": tuple(named), "header": is_header}
+        return cls.model_validate(keys)
+
+    @classmethod
+    def names_in(cls, path: str) -> Sequence[str]:
+        """Return the cells of the first line."""
+        unnamed = cls.model_validate({cls.key: path, **cls._guessed(path), "columns": ("", "")})
+        return next(unnamed._cells(TextFile(own_path(path))), (0, []))[1]
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         kind = f"{self.key} with header" if self.header else self.key
@@ -96,7 +105,7 @@ class _Table(Source):
         """Yield the cells of each row, and the number of its last line."""
 
     @classmethod
-    def _guessed(cls, _path: str) -> dict[str, str]:
+    def _guessed(cls, _path: str) -> dict[str, Any]:
         """Return keys that follow from the text."""
         return {}
 
@@ -115,14 +124,6 @@ def _quoted(text: TextFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def _as_languages(cells: Sequence[str], src: Language, tgt: Language) -> list[str]:
-    """Return the names of columns, with languages in place of words such as "source"."""
-    if not all({cell.strip().lower() for cell in cells} & side for side in _SIDES):
-        return list(cells)
-    sides = {**dict.fromkeys(_SIDES[0], str(src)), **dict.fromkeys(_SIDES[1], str(tgt))}
-    return [sides.get(cell.strip().lower(), cell) for cell in cells]
-
-
 def _names(cells: Sequence[str], *langs: Language) -> bool:
     """Return whether a first line names columns: the two sides, or two languages, one of `langs`.
 
@@ -135,7 +136,7 @@ def _names(cells: Sequence[str], *langs: Language) -> bool:
     is_named = len(named) > 1 and (not ours or any(each.code in ours for each in named))
     is_hinted = bool(ours) and len(hints) > 1 and ours <= hints
     has_spaces = any(" " in re.sub(r" *\(.*\)", "", cell) for cell in cells)
-    return is_named or (is_hinted and not has_spaces) or all(words & side for side in _SIDES)
+    return is_named or (is_hinted and not has_spaces) or all(words & side for side in SIDES)
 
 
 class Tsv(_Table):
@@ -152,6 +153,11 @@ class Tsv(_Table):
         n_tabs = {line.count("\t") for line in lines if line}
         is_even = len(lines) > _FEWEST_LINES and len(n_tabs) == 1 and 0 not in n_tabs
         return is_even or _names(lines[0].removesuffix("\r").split("\t"))
+
+    @classmethod
+    def _guessed(cls, path: str) -> dict[str, Any]:
+        lines = islice(read_lines(TextFile(own_path(path))), _GUESSED_LINES)
+        return {"quoted": any(map(_ESCAPED.search, lines))}
 
     def identity(self, hashes: Sequence[str]) -> list[str]:
         return [*super().identity(hashes), *(["quoted"] if self.quoted else [])]
@@ -182,7 +188,7 @@ class Csv(_Table):
         )
 
     @classmethod
-    def _guessed(cls, path: str) -> dict[str, str]:
+    def _guessed(cls, path: str) -> dict[str, Any]:
         first = next(read_lines(TextFile(own_path(path))), "")
         return {"delimiter": max(",;", key=first.count)}
 

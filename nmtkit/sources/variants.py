@@ -4,13 +4,19 @@ The tag that the user named comes first. If the user named no variant, any varia
 is taken, unless there are several. No variant serves as both sides, and empty texts are ignored.
 """
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from nmtkit.errors import UserError, shown
-from nmtkit.languages import Language
+from nmtkit.languages import TREE, Language
 
 N_SHOWN = 12
+N_TAGS = 200  # the first, that tell which a text has
+# Names of texts that tell sides instead of languages, some of which are the codes of languages.
+SIDES = ({"source", "src"}, {"target", "tgt", "trg", "reference", "ref", "translation"})
 
 
 class Variants:
@@ -110,6 +116,65 @@ class Variants:
                 "name one of them as the language"
             )
         return found[0] if found else None
+
+
+class _EnoughError(Exception):
+    pass
+
+
+class _Tags(Variants):
+    """Notes the tags of the first units, and chooses none."""
+
+    def choose(self, unit: Sequence[tuple[str, str]], _where: str) -> None:
+        self._tags.update(tag for tag, _ in unit)
+        if self._tags.total() > N_TAGS:
+            raise _EnoughError
+
+    def choose_names(self, names: Sequence[str], _where: str) -> NoReturn:
+        self._tags.update(names)
+        raise _EnoughError
+
+
+def tags_of(read: Callable[[Variants], Iterable[object]]) -> list[str]:
+    """Return the tags or names of the texts that `read` chooses from, in its first units."""
+    tags = _Tags(TREE, TREE)
+    with suppress(_EnoughError):
+        list(read(tags))
+    return list(tags._tags)
+
+
+def told(names: Sequence[str]) -> list[Language]:
+    """Return the languages that names of columns or keys tell: none, or at least two.
+
+    A name with spaces is a sentence. A code of three letters is a word, such as "key", unless there
+    is one of two for the same language; "id" is no language beside two others.
+    """
+    if any(" " in re.sub(r" *\(.*\)", "", name) for name in names):
+        return []
+    hinted = (Language.hinted(name) for name in names if name.lower() not in SIDES[0] | SIDES[1])
+    found = list(dict.fromkeys(each for each in hinted if each and len(each.code) == 2))
+    if len(found) > 2:
+        found = [each for each in found if each.tag.lower() != "id"]
+    return found if len(found) > 1 else []
+
+
+def sides_of(
+    names: Sequence[str], asked: Sequence[str], src: Language, tgt: Language
+) -> Sequence[str]:
+    """Return which of the names are the two sides: those asked for, or as far as they tell."""
+    if asked:
+        return asked[::-1] if are_exchanged(told(asked), src, tgt) else asked
+    words = [(name, name.strip().lower(), Language.hinted(name)) for name in names]
+    sides = zip(SIDES, (src, tgt), strict=True)
+    return [name for side, lang in sides for name, word, of in words if word in side or of == lang]
+
+
+def are_exchanged(found: Sequence[Language], src: Language, tgt: Language) -> bool:
+    """Return whether texts in the languages `found` are not in `src` and `tgt`, but exchanged."""
+    if len(found) != 2:
+        return False
+    are_wrong = found[0].contradicts(src) and found[1].contradicts(tgt)
+    return are_wrong and not (found[0].contradicts(tgt) or found[1].contradicts(src))
 
 
 def listed(names: Iterable[str]) -> str:

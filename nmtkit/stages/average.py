@@ -1,4 +1,4 @@
-"""average: from the last checkpoints to a bundle (section 6.1)."""
+"""average: from the last checkpoints, or the best, to a bundle (section 6.1)."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from nmtkit.model.description import MODEL, Description
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Artifact, open_directory, verify
 from nmtkit.training.averaging import average_weights, to_average
-from nmtkit.training.checkpoint import read_progress
+from nmtkit.training.checkpoint import checkpoints, read_progress
 from nmtkit.training.metrics import CHECKPOINTS
 
 AVERAGED = "averaged.json"
@@ -31,12 +31,19 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     prepared = PreparedCorpus(verify(chain.need("prepare")))
     trained = verify(chain.need("train"), MODEL).path
     model = Description.load(trained)
+    training, averaging = chain.recipe.training, chain.recipe.averaging
     try:
-        n_checkpoints = chain.recipe.averaging.n_checkpoints
-        chosen = to_average(trained / CHECKPOINTS, chain.recipe.training, n_checkpoints)
+        how = averaging.n_checkpoints, averaging.which
+        chosen = to_average(trained / CHECKPOINTS, training, *how)
         steps = [read_progress(path).step for path in chosen]
+        told: dict[str, Any] = {"steps": steps}
+        if averaging.which == "best":
+            ranked = read_progress(checkpoints(trained / CHECKPOINTS)[-1]).ranked or ()
+            score_of = {each.step: each.score for each in ranked}
+            told |= {"metric": training.patience_metric, "scores": [score_of[n] for n in steps]}
         twin = _same_weights(chain)
         shown = ", ".join(f"{step:,}" for step in steps) + (f", as in {twin}" if twin else "")
+        shown += f", best by dev {told['metric']}" if "metric" in told else ""
         progress.say(f"average: checkpoints of steps {shown}")
         files = (model.verified_weights(open_directory(path)) for path in chosen)
         weights = twin or average_weights(list(files))
@@ -48,8 +55,8 @@ def _average(chain: Chain, draft: Path) -> dict[str, Any]:
     if not isinstance(weights, Path):
         check_room(draft, sum(tensor.nbytes for tensor in weights.values()), "average")
     write_bundle(draft, prepared.files_of_a_bundle(), model, chain.recipe.decoding, weights)
-    write_json(draft / AVERAGED, {"steps": steps})
-    return {"averaged_steps": steps}
+    write_json(draft / AVERAGED, told)
+    return {f"averaged_{key}": value for key, value in told.items()}
 
 
 def _same_weights(chain: Chain) -> Path | None:

@@ -15,7 +15,7 @@ from nmtkit.provenance import provenance
 from nmtkit.recipe import BpeConfig, BundleConfig, Recipe
 from nmtkit.reporting.code import code_notes
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import obtain
+from nmtkit.sources.download import obtain, read_hash
 from nmtkit.sources.parallel import Corpus, find_corpus
 from nmtkit.stages.code import other_code, present_code
 from nmtkit.stages.note import read_note
@@ -105,6 +105,8 @@ class Chain:
             depends["test"]["names"] = [corpus.name for corpus in self.corpora["sets"]]
         if stage == "score" and (resampling := seed()) != DEFAULT_SEED:
             depends["seed"] = resampling  # of the confidence intervals
+        if stage == "train" and {*self.recipe.corpus.weights} != {1.0}:
+            depends["inputs"] = {"weights": self.recipe.corpus.weights}
         if upstream := _before(stage):
             depends["upstream"] = {upstream: self.fingerprint(upstream)}
         with_code = {**depends, "code": self.code.get(stage)}
@@ -196,8 +198,16 @@ class Chain:
                 measurements={"seconds": round(time.monotonic() - begin, 3), **measurements},
                 code={**before, stage: noted.code if noted else self.code[stage]},
                 made_by={"precision": noted.precision} if noted else {},
+                downloads=self._downloads(stage),
                 measured=measured,
             )
+
+    def _downloads(self, stage: str) -> dict[str, str]:
+        """Return address and hash of each archive that the stage has read."""
+        corpora = [corpus for key in INPUTS.get(stage, ()) for corpus in self.corpora[key]]
+        files = [file for corpus in corpora for file in corpus.downloads]
+        places = self.machine.downloads_dir, self.machine.mirror
+        return {url: found for file in files for url, found in read_hash(file, *places).items()}
 
 
 def _before(stage: str) -> str | None:
@@ -206,7 +216,7 @@ def _before(stage: str) -> str | None:
 
 
 def fetch(file: RemoteFile, machine: Machine) -> Path:
-    what = f"download {Path(file.url).name} from {file.url}"
+    what = f"download {Path(file.url).name}"
     with progress.task(what, unit="bytes", total=file.n_bytes) as task:
         return obtain(file, machine.downloads_dir, machine.mirror, task.advance, progress.say)
 

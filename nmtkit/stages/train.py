@@ -1,6 +1,7 @@
 """train: from a prepared corpus to checkpoints (section 5)."""
 
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
@@ -16,7 +17,7 @@ from nmtkit.decoding.lines import Text, Translator, max_subwords
 from nmtkit.decoding.torch_engine import TorchEngine
 from nmtkit.errors import AlreadyReported, Stopped, UserError
 from nmtkit.evaluation.bracket_f1 import bracket_f1
-from nmtkit.evaluation.sacre import bleu_metric, sacre_bleu
+from nmtkit.evaluation.sacre import bleu_metric, chrf, sacre_bleu
 from nmtkit.fast.peak import measured_peak
 from nmtkit.files import check_room, move
 from nmtkit.machine import OF_PREPARE, check_has_code
@@ -25,7 +26,7 @@ from nmtkit.model.transformer import Transformer
 from nmtkit.model.weights import count_parameters, load_weights
 from nmtkit.recipe import DecodingConfig, TrainingConfig
 from nmtkit.reporting.cost import device_name
-from nmtkit.reporting.training import Curves, EventWriter, Speed
+from nmtkit.reporting.training import DEV_SCORES, Curves, EventWriter, Speed
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.continuation import continue_shorter, lineage
 from nmtkit.stages.note import read_note, write_note
@@ -86,10 +87,12 @@ def start_processes(chain: Chain, command: Sequence[str]) -> bool:
     return True
 
 
-def open_pairs(prepared: PreparedCorpus, split: Split) -> Pairs:
-    """Open the token ids of a split."""
+def open_pairs(prepared: PreparedCorpus, split: Split, weights: Sequence[float] = ()) -> Pairs:
+    """Open the token ids of a split; `weights` are those of the corpora of train."""
     src, tgt = (prepared.ids(split, side) for side in SIDES)
-    return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets)
+    kept = (each["kept"] for each in prepared.counts().train)
+    corpora = tuple(zip(kept, weights, strict=False))
+    return Pairs(src.ids, src.offsets, tgt.ids, tgt.offsets, corpora)
 
 
 def setup_of(chain: Chain, group: Group) -> Setup:
@@ -126,7 +129,9 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
         deterministic() if machine.deterministic else nullcontext(),
         enough_memory(group.device, setup.max_tokens),
     ):
-        trainer = setup.trainer(open_pairs(prepared, "train"), description.n_rows)
+        trainer = setup.trainer(
+            open_pairs(prepared, "train", recipe.corpus.weights), description.n_rows
+        )
         if parent := chain.bundles.get("train"):
             _load_parent(trainer.model, parent, prepared)
         if group.is_first:
@@ -161,9 +166,10 @@ def _train(chain: Chain, draft: Path, group: Group) -> dict[str, Any]:
             exit_code=128 + number,
         )
     if done.step < recipe.training.max_steps and done.best is not None:
+        name = DEV_SCORES.get(f"dev_{recipe.training.patience_metric}", "perplexity")
         progress.say(
-            f"train: ends {where}: no better dev perplexity in {done.best.n_worse:,} evaluations "
-            f"than {done.best.perplexity:.2f} of step {done.best.step:,}"
+            f"train: ends {where}: no better dev {name} in {done.best.n_worse:,} evaluations than "
+            f"{done.best.score:.2f} of step {done.best.step:,}"
         )
     if not group.is_first:
         return {}
@@ -214,11 +220,13 @@ def _prepare_draft(draft: Path, training: TrainingConfig, model: Description) ->
 
 
 def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | None") -> Evaluate:
-    """Return what scores a model in training: sacreBLEU or bracket F1 of the first dev lines."""
-    corpus = chain.recipe.corpus
-    src, refs = (prepared.dev_lines(side)[:DEV_LINES] for side in SIDES)
+    """Return what scores a model in training: its translation of dev, or of the first lines."""
+    corpus, metric = chain.recipe.corpus, chain.recipe.training.patience_metric
+    is_whole = metric in ("sacrebleu", "chrf")
+    src, refs = (prepared.dev_lines(side)[: None if is_whole else DEV_LINES] for side in SIDES)
 
     def evaluate(model: Transformer) -> dict[str, Any]:
+        begin = time.monotonic()
         text = Text.load(prepared.artifact, len(model.output_matrix))
         engine = TorchEngine([model], text.subword.n_tokens)
         greedy = GREEDY_PARSING if corpus.linearization else GREEDY
@@ -227,13 +235,21 @@ def _evaluation(chain: Chain, prepared: PreparedCorpus, reporter: "_Reporter | N
         hyps = [translation.text for translation in translations]
         if reporter:
             reporter.curves.samples = [*zip(src, refs, hyps, strict=True)]
-        how = f"first {len(refs)} lines of dev, greedy"
+        lines = "whole of dev, {:,} lines" if is_whole else "first {:,} lines of dev"
+        kind = "trees" if corpus.linearization else "plain text"
+        lower = corpus.lowercase
         if corpus.linearization:
-            f1 = bracket_f1(hyps, refs, n_bootstrap=1)["score"]
-            return {"dev_bracket_f1": f1, "dev_sacrebleu_how": how}
-        bleu = sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=corpus.lowercase)
-        how += f", plain text; {bleu['signature']}"
-        return {"dev_sacrebleu": bleu["score"], "dev_sacrebleu_how": how}
+            scores = {"bracket_f1": bracket_f1(hyps, refs, n_bootstrap=1)}
+        else:
+            scores = {"sacrebleu": sacre_bleu(hyps, refs, lang=corpus.tgt_lang, lowercase=lower)}
+        if metric == "chrf":
+            scores[metric] = chrf(hyps, refs, lowercase=lower)
+        found: dict[str, Any] = {"dev_seconds": round(time.monotonic() - begin, 3)}
+        for key, score in scores.items():
+            found[f"dev_{key}"] = score["score"]
+            how = f"{lines.format(len(refs))}, greedy, {kind}; {score['signature']}"
+            found[f"dev_{key}_how"] = how
+        return found
 
     return evaluate
 
@@ -256,7 +272,7 @@ class _Reporter:
             peak_flops=trainer.group.size * peak,
         )
         self._n_done = 0
-        self._how: str | None = None  # the dev sets are scored; said once
+        self._hows: dict[str, str] = {}  # of each score of dev, how it is counted; said once
         self._events: EventWriter | None = None
 
     def __call__(self, metrics: Metrics) -> None:
@@ -302,16 +318,17 @@ class _Reporter:
                 self.curves.add(line)
 
     def _say_dev(self, metrics: Metrics) -> None:
-        is_parser = self._chain.recipe.corpus.linearization is not None
-        name = "bracket F1" if is_parser else "sacreBLEU"
-        score = metrics.dev_bracket_f1 if is_parser else metrics.dev_sacrebleu
-        if metrics.dev_sacrebleu_how != self._how:
-            self._how = metrics.dev_sacrebleu_how
-            progress.say(f"train: dev {name} is of the {self._how}")
-        progress.say(
-            f"train: step {metrics.step:,}: dev perplexity {metrics.dev_perplexity:.2f}, "
-            f"dev {name} {score:.2f}"
-        )
+        found = vars(metrics)
+        shown = [f"dev perplexity {metrics.dev_perplexity:.2f}"]
+        for key, name in DEV_SCORES.items():
+            if found[key] is None:
+                continue
+            shown.append(f"dev {name} {found[key]:.2f}")
+            if self._hows.get(name) != (how := found[f"{key}_how"]):
+                self._hows[name] = how
+                progress.say(f"train: dev {name} is of the {how}")
+        shown.append(f"translated in {found['dev_seconds']:,.1f} s")
+        progress.say(f"train: step {metrics.step:,}: {', '.join(shown)}")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from nmtkit.fast.gpu import Graph, capture, has_flash_attention
+from nmtkit.fast.gpu import capture, has_flash_attention
 from nmtkit.fast.packing import Capacity
 from nmtkit.model.transformer import Transformer
 from nmtkit.recipe import ModelConfig
@@ -81,7 +81,7 @@ class Backward:
         self._model, self._label_smoothing = model, label_smoothing
         self._captured = acceleration.captured
         self._softmax: Softmax = None
-        self._graphs: dict[Capacity | None, tuple[Graph[Tensor], Batch]] = {}
+        self._graphs: dict[Capacity | None, tuple[Callable[[], Tensor], Batch]] = {}
         self._scale: Tensor  # it and the batches are read by each replay of the graphs
         if acceleration.static:
             embeddings = model.src_embedding, model.tgt_embedding
@@ -108,15 +108,15 @@ class Backward:
             gradients = [each.grad for each in self._model.parameters() if each.grad is not None]
             norm = nn.utils.get_total_norm(gradients)
             self._scale.zero_()
-            graphs = capture(calls)
+            replays = capture(calls)
             self._scale.fill_(-1)  # to take back what the calls have added
-            replayed = _seeded([graph.replay for graph in graphs])
+            replayed = _seeded(replays)
             error = nn.utils.get_total_norm(gradients) / norm
             if not (torch.allclose(replayed, called, rtol=1e-3) and error < MAX_ERROR):
                 losses = f"{replayed[:, 0].tolist()} in place of {called[:, 0].tolist()}"
                 raise RuntimeError(f"graphs find losses of {losses}; gradients are {error:.1%} off")
-            for batch, graph in zip(batches, graphs, strict=True):
-                self._graphs[batch.capacity] = graph, batch
+            for batch, replay in zip(batches, replays, strict=True):
+                self._graphs[batch.capacity] = replay, batch
         self._model.zero_grad(set_to_none=False)
 
     def add(self, batch: Batch, scale: float) -> Tensor:
@@ -124,11 +124,11 @@ class Backward:
         if batch.capacity not in self._graphs:
             device = batch.src.device
             return self._compute(batch, torch.full((), scale, dtype=torch.float64, device=device))
-        graph, inputs = self._graphs[batch.capacity]
+        replay, inputs = self._graphs[batch.capacity]
         for kept, new in zip(inputs.tensors, batch.tensors, strict=True):
             kept.copy_(new)
         self._scale.fill_(scale)
-        return graph.replay().clone()
+        return replay().clone()
 
     def _compute(self, batch: Batch, scale: Tensor) -> Tensor:
         losses = batch_losses(self._model, batch, self._label_smoothing, self._softmax)

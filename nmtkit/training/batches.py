@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from operator import add
 
@@ -19,6 +20,8 @@ from nmtkit.training.loss import FILLER
 Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
+EVERY_EPOCH = 2**64 - 1  # in place of one, where an order is that of all epochs
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -28,6 +31,8 @@ class Pairs:
     src_offsets: Ints
     tgt_ids: npt.NDArray[np.unsignedinteger]
     tgt_offsets: Ints
+    # How many pairs each training corpus has, in order, and its weight; none: all weigh 1.
+    corpora: tuple[tuple[int, float], ...] = ()
 
     @cached_property
     def src_lengths(self) -> Lengths:
@@ -42,6 +47,27 @@ class Pairs:
     def are_within(self, max_length: int) -> npt.NDArray[np.bool_]:
         """Return (pairs,): whether both sides have at most `max_length` tokens."""
         return (self.src_lengths <= max_length) & (self.tgt_lengths <= max_length)
+
+    def drawn(self, max_length: int, *, seed: int, epoch: int) -> Ints:
+        """Return the indices of the pairs that an epoch draws, sorted, each as often as it does.
+
+        Pairs are those within `max_length`. An epoch draws `weight` times as many of a corpus as it
+        has, going on round it where the one before stopped: after any number of epochs, a pair was
+        drawn epochs x weight times, rounded up or down.
+        """
+        usable = self.are_within(max_length)
+        times: Ints = usable.astype(np.int64)
+        first = 0
+        for n_pairs, weight in self.corpora:
+            if weight != 1:
+                places = first + np.flatnonzero(usable[first : first + n_pairs])
+                n, exact = len(places), Fraction(str(weight))
+                begin, end = (int(exact * n * epochs) for epochs in (epoch, epoch + 1))
+                order = shuffled(n, seed=seed, epoch=EVERY_EPOCH)
+                # How many of the numbers from `begin` to `end` are those of a pair, in each round.
+                times[places] = (order - begin) // n - (order - end) // n if n else 0
+            first += n_pairs
+        return np.repeat(np.arange(len(times)), times)
 
 
 @dataclass(frozen=True)
@@ -97,22 +123,23 @@ def updates(
     """Yield updates without end, starting with update `index` of `epoch`.
 
     An update has as many pairs as fit into `src_tokens` and `tgt_tokens`, without padding. Each
-    epoch has every pair within `max_length` once, in an order of its own. With `like_lengths`, the
-    pairs of an update have similar lengths (section 5.1): those of the longer side.
+    epoch has what `Pairs.drawn` says, by default every pair within `max_length` once, in an order
+    of its own. With `like_lengths`, the pairs of an update have similar lengths (section 5.1):
+    those of the longer side.
 
     Deviation: the paper's published code (tensor2tensor at 3d9c62f2) counts padded tokens and sorts
     pairs, as they are read, into buckets by length, of which base has two for each power of 2.
     """
     src_lengths, tgt_lengths = pairs.src_lengths, pairs.tgt_lengths
-    usable = np.flatnonzero(pairs.are_within(max_length))
-    if not len(usable):
+    if not pairs.are_within(max_length).any():
         raise UserError(
             f"none of the {len(src_lengths):,} training pairs has both sides within "
             f"[model] max_positions = {max_length} tokens; raise it or cut the text into sentences"
         )
     limits = [(src_lengths, src_tokens), (tgt_lengths, tgt_tokens)]
     while True:
-        order = usable[shuffled(len(usable), seed=seed, epoch=epoch)]
+        order = pairs.drawn(max_length, seed=seed, epoch=epoch)
+        order = order[shuffled(len(order), seed=seed, epoch=epoch)]
         if like_lengths:
             longer = np.maximum(src_lengths[order], tgt_lengths[order])
             order = order[np.argsort(longer, kind="stable")]

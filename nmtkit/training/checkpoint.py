@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 from torch import Tensor, nn
 
 from nmtkit import files
@@ -33,11 +33,17 @@ DELETED = ".deleted"  # suffix of what is not deleted completely
 Number = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-class Best(Record):
-    """The evaluation with the lowest dev perplexity so far, for early stopping."""
+class Evaluation(Record):
+    """What a model scored on dev, by [training] patience_metric."""
 
     step: Number
-    perplexity: Annotated[float, Field(ge=0)]
+    # Former versions wrote it as what it was.
+    score: Annotated[float, Field(ge=0, validation_alias=AliasChoices("score", "perplexity"))]
+
+
+class Best(Evaluation):
+    """The best evaluation so far, for early stopping."""
+
     n_worse: Number = 0  # evaluations since then, none of which was better
 
 
@@ -51,6 +57,7 @@ class Progress(Record):
     skipped: Number = 0  # steps whose loss or gradient was not finite
     skipped_in_a_row: Number = 0  # the last ones of all
     best: Best | None = None  # None: no early stopping, or no evaluation yet
+    ranked: list[Evaluation] | None = None  # the best ones, best first, if averaging may need them
     scheduled: bool | None = None  # of former versions
 
 
@@ -199,7 +206,9 @@ def last_step(directory: Path) -> int:
 
 
 def forget_old(directory: Path, config: TrainingConfig) -> None:
-    """Keep the last scheduled checkpoints, as many up to the best one, and, to resume, the newest.
+    """Keep the last scheduled checkpoints, as many up to the best one and as many of the best.
+
+    To resume, the newest are kept too.
 
     Once training is over, those that are not scheduled go too, so that no clock decides what stays.
     """
@@ -215,6 +224,8 @@ def forget_old(directory: Path, config: TrainingConfig) -> None:
     if newest.best is not None:
         best = newest.best.step
         kept += [path for path in scheduled if step_of(path) <= best][-keep:]
+    best_steps = {each.step for each in newest.ranked or ()}
+    kept += [path for path in scheduled if step_of(path) in best_steps]
     for path in {*existing} - {*kept, *to_resume}:
         files.discard(path, path.with_suffix(DELETED))
     for path in {*kept} - {*scheduled[-N_WITH_MOMENTS:], *to_resume}:
@@ -225,8 +236,9 @@ def forget_old(directory: Path, config: TrainingConfig) -> None:
 
 def checkpoints_bytes(training: TrainingConfig, n_parameters: int) -> int:
     """Return the maximum size of the checkpoints: those kept, plus the one being written."""
-    # With early stopping, these are the last ones, and those up to the best one.
-    n_scheduled = training.keep_checkpoints * (2 if training.patience else 1)
+    # The last ones, those up to the best one, and the best ones.
+    n_kinds = 1 + (training.patience is not None) + (training.patience_metric is not None)
+    n_scheduled = training.keep_checkpoints * n_kinds
     n_most = min(n_scheduled + N_WITH_MOMENTS + 1, training.max_steps)
     n_moments = len(MOMENTS) * min(2 * N_WITH_MOMENTS + 1, n_most)
     return (n_most + n_moments) * 4 * n_parameters  # float32

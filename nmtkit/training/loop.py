@@ -19,7 +19,7 @@ from nmtkit.recipe import TrainingConfig
 from nmtkit.training import checkpoint
 from nmtkit.training.acceleration import batch_losses
 from nmtkit.training.batches import Ints, Pairs, cut, pack
-from nmtkit.training.checkpoint import Best, Origin, Progress, Snapshot, is_over
+from nmtkit.training.checkpoint import Best, Evaluation, Origin, Progress, Snapshot, is_over
 from nmtkit.training.metrics import DIVERGED, METRICS, WHAT_HELPS, Metrics, continue_metrics
 from nmtkit.training.trainer import Trainer, Work
 
@@ -140,13 +140,11 @@ def perplexity(model: Transformer, pairs: Pairs, *, device: torch.device, max_to
 
 
 def _advanced(trainer: Trainer, progress: Progress, work: Work, metrics: Metrics) -> Progress:
-    best, config = progress.best, trainer.config
-    if config.patience and metrics.step % config.dev_every_steps == 0:
-        perplexity = trainer.group.first(metrics.dev_perplexity or 0.0)
-        if best is None or perplexity < best.perplexity:
-            best = Best(step=metrics.step, perplexity=perplexity)
-        else:
-            best = best.model_copy(update={"n_worse": best.n_worse + 1})
+    config = trainer.config
+    judged: dict[str, Any] = {"best": progress.best, "ranked": progress.ranked}
+    if config.is_judged(metrics.step):
+        score = getattr(metrics, f"dev_{config.patience_metric or 'perplexity'}")
+        judged = judge(progress, config, metrics.step, trainer.group.first(score or 0.0))
     return Progress(
         step=metrics.step,
         epoch=work.update.epoch,
@@ -154,8 +152,22 @@ def _advanced(trainer: Trainer, progress: Progress, work: Work, metrics: Metrics
         tgt_tokens=progress.tgt_tokens + metrics.tgt_tokens,
         skipped=progress.skipped + metrics.skipped,
         skipped_in_a_row=progress.skipped_in_a_row + 1 if metrics.skipped else 0,
-        best=best,
+        **judged,
     )
+
+
+def judge(progress: Progress, config: TrainingConfig, step: int, score: float) -> dict[str, Any]:
+    """Return the best evaluations once there is another; of equal scores, the first is better."""
+    found, best, metric = Best(step=step, score=score), progress.best, config.patience_metric
+    sign = 1 if metric in (None, "perplexity") else -1
+    if best and sign * score >= sign * best.score:
+        found = best.model_copy(update={"n_worse": best.n_worse + 1})
+    ranked = [*(progress.ranked or ()), Evaluation(step=step, score=score)]
+    ranked.sort(key=lambda each: sign * each.score)
+    return {
+        "best": found if config.patience else None,
+        "ranked": ranked[: config.keep_checkpoints] if metric else None,
+    }
 
 
 def _publish(new: Snapshot, directory: Path, origin: Origin | None, config: TrainingConfig) -> None:

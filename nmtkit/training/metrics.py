@@ -17,7 +17,6 @@ CHECKPOINTS = "checkpoints"  # their folder in the artifact of `train`
 METRICS = "metrics.jsonl"
 DIVERGED = "diverged.txt"  # what diverged, beside the checkpoints until training is tried again
 WHAT_HELPS = "lower [training] learning_rate_scale or raise warmup_steps"
-OF_DEV = ("dev_perplexity", "dev_sacrebleu", "dev_sacrebleu_how", "dev_bracket_f1")  # often null
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,11 @@ class Metrics:
     dev_perplexity: float | None = None
     dev_sacrebleu: float | None = None
     dev_sacrebleu_how: str | None = None
+    dev_chrf: float | None = None  # if it is the recipe's patience_metric
+    dev_chrf_how: str | None = None
     dev_bracket_f1: float | None = None  # of a parser, in place of sacreBLEU
+    dev_bracket_f1_how: str | None = None
+    dev_seconds: float | None = None  # that translating and scoring dev took
 
     def line(self) -> str:
         """Return the line as JSON; a number that is not finite is null."""
@@ -46,6 +49,9 @@ class Metrics:
             for name, value in vars(self).items()
         }
         return json.dumps(values) + "\n"
+
+
+OF_DEV = tuple(name for name in vars(Metrics)["__annotations__"] if name.startswith("dev_"))
 
 
 class _Line(BaseModel):

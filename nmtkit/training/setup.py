@@ -1,6 +1,5 @@
 """Set up training: the model, its optimizer and its batches on the devices at hand."""
 
-import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,6 @@ from nmtkit.training.batches import Pairs
 from nmtkit.training.distributed import Group
 from nmtkit.training.trainer import Trainer
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of mallopt(3)
-MAX_INT = 2**31 - 1
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -34,11 +30,8 @@ class Setup:
 
     def trainer(self, pairs: Pairs, n_rows: int) -> Trainer:
         """Return a trainer of a new model with `n_rows` rows of embeddings."""
-        device = self.group.device
-        if device.type == "cpu":
-            keep_freed_memory()
         torch.manual_seed(self.training.seed)
-        model = Transformer(self.model, n_rows, self.acceleration.dtype).to(device)
+        model = Transformer(self.model, n_rows, self.acceleration.dtype).to(self.group.device)
         how = self.acceleration, self.max_tokens, self.shared
         return Trainer(model, pairs, self.training, self.group, *how)
 
@@ -64,14 +57,6 @@ def enough_memory(device: torch.device, max_tokens: int) -> Iterator[None]:
             f"tokens per side; use --max-tokens {max_tokens // 2}, which draws other dropout masks "
             "and changes nothing else but rounding, or choose a smaller [model]"
         ) from None
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep what a step frees, in place of pages that the kernel clears in each step."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # glibc alone has it
-        libc.mallopt(M_MMAP_MAX, 0)
-        libc.mallopt(M_TRIM_THRESHOLD, MAX_INT)
 
 
 @contextmanager

@@ -74,8 +74,9 @@ class Trainer:
         )
         self._gradients = GradientSums(model, group)
         self.n_ahead = 0 if group.device.type == "cpu" else 1  # steps that are queued meanwhile
-        usable = pairs.are_within(model.config.max_positions) & (config.batches == "random")
-        self._mean_length = float(pairs.tgt_lengths[usable].mean()) if usable.any() else 0.0
+        drawn = pairs.drawn(model.config.max_positions, seed=config.seed, epoch=0)
+        is_random = config.batches == "random" and len(drawn)
+        self._mean_length = float(pairs.tgt_lengths[drawn].mean()) if is_random else 0.0
         self._compute_by(acceleration, max_tokens)
 
     def _compute_by(self, acceleration: Acceleration, max_tokens: int) -> None:

@@ -13,8 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 from nmtkit import cli
-from nmtkit.cli import bench
-from nmtkit.cli.bench import Facts, apart, training_speed
+from nmtkit.cli.bench import Facts, apart, speed_grid, training_speed
+from nmtkit.cli.bench_train import SPEED
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.model.cost import update_flops
@@ -37,9 +37,12 @@ def speed_of(chain: Chain, seconds: float = 0.1) -> Facts:
     return apart(partial(training_speed, seconds=seconds), chain, if_killed="killed")
 
 
-def test_speed_counts_real_tokens(tmp_path: Path) -> None:
+def test_speed_counts_real_tokens_and_fills_a_row(tmp_path: Path) -> None:
     chain = chain_of(tmp_path)
-    speed = speed_of(chain)
+    options = [f"--runs-dir={tmp_path}", "--device=cpu", "--seconds=0.1", "--json"]
+    overrides = (f"--set={each}" for each in SMALL)
+    ended = CliRunner().invoke(cli.app, ["bench", "train", "demo", *options, *overrides])
+    (speed,) = json.loads(ended.stdout)
     assert not list(tmp_path.iterdir())
     assert (speed["recipe"], speed["text"]) == ("demo", "made up")
     assert speed["steps"] >= 1
@@ -49,6 +52,9 @@ def test_speed_counts_real_tokens(tmp_path: Path) -> None:
     per_token = update_flops(chain.recipe.model, n_rows, 1_000, 1_000, 30) / 1_000
     assert speed["flops"] == pytest.approx(speed["tgt_tokens_per_second"] * per_token, rel=0.3)
     assert 0 < speed["mfu"] < 1
+    grid = speed_grid("training", [{**speed, "peak_bytes": 10**9, "mfu": 0.5}], SPEED)
+    row = dict(zip(grid.columns, grid.groups[0][0], strict=True))
+    assert (row["recipe"], row["MFU"], row["memory"]) == ("demo", "50.0% of float32", "1.0 GB")
 
 
 @pytest.mark.gpu
@@ -84,28 +90,3 @@ def test_what_goes_wrong_is_told_in_one_sentence(tmp_path: Path) -> None:
     nowhere = Chain(chain.recipe, replace(chain.machine, device="cuda:99"), "demo")
     with pytest.raises(UserError, match=r"^--device cuda:99 is not available"):
         speed_of(nowhere)
-
-
-def test_the_command_shows_a_row_for_each_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = {
-        "way": "float32",
-        "text": "made up",
-        "tgt_tokens_per_second": 9_876.5,
-        "flops": 5e10,
-        "mfu": 0.5,
-        "peak_of": "float32",
-        "peak_bytes": 10**9,
-        "steps": 3,
-        "device": "CPU",
-        "threads": 2,
-    }
-    monkeypatch.setattr(
-        bench, "apart", lambda _, chain, **__: {"recipe": chain.recipe.name, **facts}
-    )
-    arguments = ["bench", "train", "demo", "multi30k-en-de"]
-    ended = CliRunner().invoke(cli.app, [*arguments, "--table", "csv"])
-    rows = ended.stdout.split("\n")
-    assert rows[1] == "demo,float32,9876,5.00e+10,50.0% of float32,1.0 GB,3,made up"
-    assert rows[2].startswith("multi30k-en-de,float32,")
-    ended = CliRunner().invoke(cli.app, [*arguments, "--json"])
-    assert [each["recipe"] for each in json.loads(ended.stdout)] == ["demo", "multi30k-en-de"]

@@ -20,12 +20,13 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = dict(commands())
 OF_TYPER = {"--help", "--install-completion", "--show-completion"}
 OPTIONS = """
-    --version --quiet --json --table --html --svg --output --runs-dir --mirror --device --workers
-    --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set --remake
-    --bundle --input --beam --length-penalty --n-best --format --alignment --engine --ref --src
-    --tgt --lang --langpair --test-set --lowercase --metric --tsv --csv --jsonl --columns --tmx
-    --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data
-    --view --rows --show --keep --drafts --yes --seconds --gpu --results --recipe --rent
+    --version --quiet --json --table --html --svg --output --runs-dir --mirror --device
+    --workers --max-tokens --processes --dtype --accelerate --deterministic --tensorboard --set
+    --remake --bundle --input --beam --length-penalty --n-best --format --alignment --engine
+    --ref --src --tgt --lang --test-set --lowercase --metric --tsv --csv --jsonl --tmx
+    --opus-zip --dataset --src-lang --tgt-lang --dev --test --vocabulary --codes --data --view
+    --rows --keep --drafts --yes --seconds --gpu --results --recipe --worst --reverse --from
+    --rent
 """
 
 

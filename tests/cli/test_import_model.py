@@ -22,13 +22,13 @@ CODES = "#version: 0.2\nt h\nth e</w>\nl o\n@ -\n@- @</w>\n"
 def imported(
     checkpoint: Path,
     folder: Path,
-    langpair: str = "en-de",
+    lang: str = "en-de",
     data: Path | None = None,
     codes: str = "bpecodes",
     **options: Any,
 ) -> Path:
     codes_file = checkpoint.with_name(codes)
-    given = {"data": data, "codes": codes_file, "langpair": langpair, **options}
+    given = {"data": data, "codes": codes_file, "lang": lang, **options}
     import_model(checkpoint=checkpoint, folder=folder, **given)
     return folder
 
@@ -126,7 +126,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
 
 def test_command_imports_and_the_bundle_translates(tmp_path: Path) -> None:
     published(tmp_path)
-    options = ["--codes", "bpecodes", "--langpair", "en-de"]
+    options = ["--codes", "bpecodes", "--lang", "en-de"]
     ended = done(nmtkit(tmp_path, "import", "model.pt", "ours", *options))
     assert ended.out == "ours\n"
     said = done(nmtkit(tmp_path, "translate", "--bundle", "ours", stdin=b"The cat.\n\n"))

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reporting.conftest import HOSTILE, hostile_facts
 
-from nmtkit.cli.inspect import LENGTH_BINS, QUANTILES, Facts, facts_of, grids, notes
+from nmtkit.cli.inspect import N_BINS, QUANTILES, Facts, facts_of, grids, notes
 from nmtkit.corpus import prepared, store
 from nmtkit.corpus.moses import Tokenization, Tokenizations
 from nmtkit.corpus.prepared import SIDES, SPLITS, PreparedCorpus
@@ -106,7 +105,7 @@ def corpus(request: pytest.FixtureRequest, bpe_corpus: Corpus) -> Corpus:
 def test_lengths_and_ratios_are_those_of_the_sentences(corpus: Corpus) -> None:
     corpus.text["dev", "tgt"][5] = ["other"] * 200  # far beyond what train has
     facts = corpus.facts()
-    assert len(facts["histograms"]["tgt"]["train"]) <= LENGTH_BINS + 2
+    assert len(facts["histograms"]["tgt"]["train"]) <= N_BINS + 2
     for row in facts["lengths"]:
         split, side = row["split"], row["of"]
         values = corpus.lengths(split, side)
@@ -117,9 +116,7 @@ def test_lengths_and_ratios_are_those_of_the_sentences(corpus: Corpus) -> None:
             assert row[name] == ordered[math.ceil(share * len(values)) - 1]
         assert side == "ratio" or row["tokens"] == values.sum()
         middles, shares = zip(*facts["histograms"][side][split], strict=True)
-        ends = [0, *np.sqrt([a * b for a, b in pairwise(middles)]), 10**9]
-        if side != "ratio":
-            ends[1:-1] = [(a + b) / 2 for a, b in pairwise(middles)]
+        ends = [0, *((a + b) / 2 for a, b in pairwise(middles)), 10**9]
         expected, _ = np.histogram(values, ends)
         assert shares == pytest.approx(100 * expected / len(values))
 
@@ -195,20 +192,22 @@ def test_what_is_told_is_small_however_large_what_the_corpus_holds(bpe_corpus: C
     assert len(json.dumps(facts, ensure_ascii=False)) < 20_000
 
 
-def test_tables_tell_the_facts() -> None:
-    facts = hostile_facts()
+def test_tables_tell_the_facts(bpe_corpus: Corpus) -> None:
+    bpe_corpus.samples["kept"] = [{"corpus": "one", "line": 3, "src": "the", "tgt": "house"}]
+    facts = bpe_corpus.facts()
+    of_src, _, ratios, *_ = facts["lengths"]
+    words, vocabulary = facts["words"][1], facts["vocabulary"]
     shown = "\n".join(notes(facts)) + "".join(map(as_csv, grids(facts)))
     for fact in (
-        "max_positions = 12 tokens, which training leaves out: 700",
-        f"Words of dev, de, with an unknown token: {HOSTILE}",
-        "one,read,3000,",
-        "one,dropped: too long,7,0.23 %",
-        '"train, 4,200 pairs",en,8,13,14,15,10.20,42700,700',
-        '"dev, 66 pairs",de/en,1.00,1.25,1.50,7.50,1.10,,',
-        "rows of the embedding matrix,9736,",
-        "subwords that occur fewer than 10 times in train,3273,33.64 %",
-        "de words of dev that are one subword,617,50.00 %",
-        "subwords per de word of dev,2.00,",
-        "raw,en,",
+        f"max_positions = 24 tokens, which training leaves out: {facts['n_too_long']}",
+        "one,read,300,",
+        "one,dropped: too long,13,4.33 %",
+        f'"train, 301 pairs",en,{of_src["median"]},{of_src["p95"]},{of_src["p99"]},',
+        f"de/en,{ratios['median']:.2f},{ratios['p95']:.2f},",
+        f"rows of the embedding matrix,{vocabulary['rows']},",
+        f"subwords that occur never in train,{vocabulary['rare']['never']},",
+        f"de words of dev that are one subword,{words['whole']},",
+        f"subwords per de word of dev,{words['subwords'] / words['words']:.2f},",
+        "raw,en,the",
     ):
         assert fact in shown

@@ -1,21 +1,31 @@
 """Recipes that `nmtkit new` writes for a user's own text."""
 
+import csv
 import gzip
+import json
 import random
+import shutil
+import zipfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
 import pytest
+from bundles import publish_bundle
+from models import tiny
 from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import new as command
+from nmtkit.cli.given import Given, languages_of
 from nmtkit.corpus.prepared import PreparedCorpus
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.sources.file_pair import FilePair
+from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
@@ -38,6 +48,7 @@ def write(path: str, lines: list[str]) -> None:
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """A text of 400 pairs as train.en.gz and train.de.gz, in the current folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "show_cost", lambda _: None)  # takes seconds
     found = pairs(400)
     write("train.en.gz", [src for src, _ in found])
     write("train.de.gz", [tgt for _, tgt in found])
@@ -78,30 +89,31 @@ def test_a_recipe_and_the_sets_held_out_are_written_and_what_to_type_is_told(
     assert held_out[0] == sorted(held_out[0], key=text.index)
     assert recipe.corpus.drop_held_out == (recipe.corpus.dev, recipe.test.sets[0])
     before = {path: path.read_bytes() for path in (Path("mine.toml"), *Path("mine").iterdir())}
-    for path in before:
-        path.unlink()
-    Path("mine").rmdir()
-    new("mine.toml", *FILES)
-    assert before == {path: path.read_bytes() for path in before}
+    for n_lost in range(len(before) + 1):  # a run that was killed, or ended, goes on to the same
+        for path in [*before][:n_lost]:
+            path.unlink()
+        new("mine.toml", *FILES)
+        assert before == {path: path.read_bytes() for path in before}
 
 
-def test_nothing_is_overwritten() -> None:
+@pytest.mark.parametrize("changed", ["mine.toml", "mine/dev.de"])
+def test_nothing_of_the_users_is_overwritten(changed: str) -> None:
     new("mine", *FILES)
-    before = Path("mine.toml").read_bytes()
-    with pytest.raises(UserError, match=r"mine\.toml exists already"):
+    Path(changed).write_text("mine", encoding="utf-8")
+    Path("mine/test.en").unlink()
+    with pytest.raises(UserError, match=f"^{changed} exists already"):
         new("mine", *FILES)
-    Path("mine.toml").unlink()
-    with pytest.raises(UserError, match=r"^mine exists already"):
-        new("mine", *FILES)
-    Path("mine.toml").write_bytes(before)
-    assert [path.name for path in sorted(Path().iterdir())] == [
-        *("mine", "mine.toml", "train.de.gz", "train.en.gz")
+    assert lines(changed) == ["mine"]
+    assert [path.name for path in sorted(Path().rglob("*"))] == [
+        *("mine", "dev.de", "dev.en", "test.de", "mine.toml", "train.de.gz", "train.en.gz")
     ]
-    Path(".yours.nmtkit").mkdir()
-    Path(".yours.nmtkit/dev.en").touch()
-    with pytest.raises(UserError, match=r"^\.yours\.nmtkit, .* is not nmtkit's; move it away"):
+    Path(".yours.toml.nmtkit").mkdir()
+    Path(".yours.toml.nmtkit/dev.en").touch()
+    with pytest.raises(
+        UserError, match=r"/\.yours\.toml\.nmtkit, .* is not nmtkit's; move it away"
+    ):
         new("yours", *FILES)
-    assert not Path(".yours.nmtkit/dev.en").stat().st_size
+    assert not Path(".yours.toml.nmtkit/dev.en").stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -137,8 +149,7 @@ def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
 ) -> None:
     rows = [f"{number}\t{tgt}\t{src}" for number, (src, tgt) in enumerate(text)]
     write("a.tsv", rows if named else ["id\tde\ten", *rows])
-    columns = ("--columns", "id,de,en") if named else ()
-    new("mine", "--tsv", "a.tsv", *columns, *LANGS)
+    new("mine", "--tsv", f"a.tsv{':id,de,en' * named}", *LANGS)
     path = str(Path("a.tsv").resolve())
     assert load_recipe("./mine.toml").corpus.train == (
         Tsv(tsv=path, columns=("id", "de", "en"), header=not named),
@@ -154,12 +165,102 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     assert (train.columns, train.header) == (("en", "de"), False)
     write("b.tsv", ["1\t2\t3"])
     for columns, says in (
-        ((), r"b\.tsv has 3 columns, and .* --columns id,en,de"),
-        (("--columns", "en"), r"b\.tsv has 3 columns, and en are named; name all of them"),
-        (("--columns", "en,de,\udcff"), r"'\\udcff' cannot stand in a recipe, which"),
+        ("", r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
+        (":en", r"b\.tsv has 3 columns, .* and en are named"),
+        (":en,de,\udcff", r"\\udcff.* cannot stand in a recipe, which"),
     ):
         with pytest.raises(UserError, match=says):
-            new("other", "--tsv", "b.tsv", *columns, *LANGS)
+            new("other", "--tsv", f"b.tsv{columns}", *LANGS)
+
+
+MIXED = (
+    *("--src", "a.en", "--tgt", "a.de", "--src", "b.de", "--tgt", "b.en", "--tsv", "c:1.tsv"),
+    *("--csv", "d.csv:Original,Ziel", "--jsonl", "e.jsonl", "--jsonl", "f.jsonl:x.to,x.of"),
+    *("--tmx", "g.tmx", "--opus-zip", "h.zip", "--dataset", "i"),
+)
+
+
+@pytest.fixture
+def mixed(text: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """Texts in all forms, as an engineer has them, and the pairs of each; the second repeats 10."""
+    a, b, c, d, e, f, g, h, i = parts = [text[10 * n : 10 * n + 40] for n in range(0, 36, 4)]
+    b[:10] = a[:10]
+    for name, part in (("a", a), ("b", b)):
+        for lang, column in zip(("en", "de"), zip(*part, strict=True), strict=True):
+            write(f"{name}.{lang}", [*column])
+    c[0] = (c[0][0], 'er "so"\tund')
+    with Path("c:1.tsv").open("w", encoding="utf-8", newline="") as file:
+        rows_of_c = [("id", "url", "text_de", "text_en"), *(("1", "x", de, en) for en, de in c)]
+        csv.writer(file, delimiter="\t").writerows(rows_of_c)
+    rows = "".join(f'"1, ""2""";"{de}";{en}\r\n' for en, de in d)
+    Path("d.csv").write_bytes(f"\ufeffID;Ziel;Original\r\n{rows}".encode())
+    write("e.jsonl", [json.dumps({"src": en, "id": "7", "tgt": de}) for en, de in e])
+    write("f.jsonl", [json.dumps({"x": {"of": de, "to": en}}) for en, de in f])
+    units = (
+        f'<tu><tuv lang="DE-DE"><seg>{de}</seg></tuv><tuv lang="en-US"><seg>{en}</seg></tuv></tu>'
+        for en, de in g
+    )
+    write("g.tmx", ["<tmx><body>", *units, "</body></tmx>"])
+    with zipfile.ZipFile("h.zip", "w") as archive:
+        for lang, column in zip(("en", "de"), zip(*h, strict=True), strict=True):
+            archive.writestr(f"X.de-en.{lang}", "".join(f"{line}\n" for line in column))
+    rows_of_i = [{"translation": {"de": de, "en": en}} for en, de in i]
+    datasets.Dataset.from_list(rows_of_i).save_to_disk("i")
+    return parts
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_texts_in_all_forms_become_one_recipe(
+    mixed: list[list[tuple[str, str]]], reverse: bool, tmp_path: Path
+) -> None:
+    new("mine", *MIXED, *["--reverse"] * reverse)
+    recipe = load_recipe("./mine.toml")
+    langs = recipe.corpus.src_lang, recipe.corpus.tgt_lang
+    assert langs == Language.pair_of("de-en" if reverse else "en-de")
+    held_out: Counter[int] = Counter()
+    for number, (source, part) in enumerate(zip(recipe.corpus.train, mixed, strict=True)):
+        found = list(find_corpus(source, *langs).pairs(lambda _: Path()))
+        assert found == [pair[::-1] if reverse else pair for pair in part]
+        for name in ("dev", "test"):
+            sides = (lines(f"mine/{name}.{lang}") for lang in langs)
+            held_out[number] += len({*zip(*sides, strict=True)} & {*found})
+    assert min(held_out.values()) > 0
+    assert held_out.total() < 2 * 18 + 10
+    chain = Chain(recipe, Machine(tmp_path / "runs", workers=1), "./mine.toml")
+    counts = PreparedCorpus(prepare.run(chain)).counts().train
+    assert sum(each["dropped"]["held_out"] for each in counts) == held_out.total()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return publish_bundle(tmp_path_factory.mktemp("bundle"), tiny(n_layers=1, dropout=0.2))
+
+
+def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, "b")
+    new("mine", "--from", "b", *FILES)
+    recipe = load_recipe("./mine.toml")
+    chain = Chain(recipe, Machine(tmp_path / "runs"), "./mine.toml")
+    assert chain.bundles["train"].artifact.path == chain.bundles["prepare"].artifact.path
+    assert recipe.model == chain.bundles["train"].description.config
+    assert recipe.decoding == chain.bundles["train"].decoding
+    assert recipe.training.start_from == str(tmp_path / "b")
+    new("other", *FILES)
+    assert (
+        recipe.training.learning_rate_scale
+        < load_recipe("./other.toml").training.learning_rate_scale / 4
+    )
+    assert recipe.training.patience
+    write("a.en", ["a"])
+    write("a.fr", ["b"])
+    for options, says in (
+        (("--vocabulary", "bpe"), "has a vocabulary and a direction; leave out --vocabulary"),
+        (("--reverse",), "leave out --reverse"),
+        (("--src-lang", "de", "--tgt-lang", "en"), 'src_lang = "en", but the recipe has src_lang'),
+        (("--src", "a.en", "--tgt", "a.fr"), "of a.en and a.fr are en, fr, those of the bundle b"),
+    ):
+        with pytest.raises(UserError, match=says):
+            new("third", "--from", "b", *FILES, *options)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +280,7 @@ def test_languages_are_told_by_what_differs_in_the_names(
     src: str, tgt: str, langs: tuple[str, str] | None
 ) -> None:
     def told(*asked: str | None) -> tuple[str, ...]:
-        return tuple(map(str, command.training_text(Path(src), Path(tgt), {}, None, *asked)[1]))
+        return tuple(map(str, languages_of([Given(FilePair, (src, tgt))], asked, None)))
 
     if langs is None:
         with pytest.raises(UserError, match="add --src-lang and --tgt-lang"):
@@ -190,11 +291,13 @@ def test_languages_are_told_by_what_differs_in_the_names(
 
 
 MISTAKES: list[tuple[tuple[str, ...], str]] = [
-    (("mine",), "name one text: by --src and --tgt together"),
-    (("mine", "--src", "a.en"), "name one text: by --src and --tgt together"),
-    (("mine", *FILES, "--columns", "en,de"), "--columns is for"),
-    (("mine", *FILES, "--tsv", "a.tsv"), "--src and --tgt"),
-    (("mine", *FILES, "--src-lang", "de"), "both de"),
+    (("mine",), "name one text or more: by as many --src as --tgt"),
+    (("mine", *FILES, "--src", "a.en"), r"as many --src as --tgt \(seen: 2 and 1\), or by --tsv"),
+    (("mine", *FILES, "--tmx", "train.en.gz:a,b", *LANGS), "has no columns; leave out :a,b"),
+    (("mine", *FILES, "--src-lang", "fr"), "are en, de; add --src-lang and --tgt-lang"),
+    (("mine", *FILES, "--src", "a.en", "--tgt", "a.fr"), "are en, fr, those of train.en.gz and"),
+    (("mine", *FILES, "--src", "a.en", "--tgt", "a.fr", *LANGS), "those of --src-lang and"),
+    (("mine", *FILES, "--dev", "a.fr", "a.en"), "languages of a.fr and a.en are fr, en, those of"),
     (("mine", *FILES, "--src-lang", "../x"), "is not the code of a language; give"),
     (("a/b", *FILES), "'a/b' cannot name a recipe"),
     (("demo", *FILES), "a recipe demo comes with nmtkit"),

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli import results as command
-from nmtkit.cli.selftest import Check
 from nmtkit.errors import UserError
 from nmtkit.recipe_file import recipes_dir
 from nmtkit.reporting.show import Form
@@ -117,15 +116,6 @@ def test_a_damaged_file_is_one_sentence_and_the_others_are_shown(
     assert len(said.err.removesuffix("\n").split("\n")) == 1
     assert name in said.err
     assert [row["source"] for row in json.loads(said.out)].count("z_b_c.json") == 1
-
-
-def test_a_file_cannot_steer_a_terminal(sent: Path) -> None:
-    checks = [Check("\x1b[2J, \u202e", "held", "", {"tgt_tokens_per_second": 1.0})]
-    text = json.dumps([vars(check) for check in checks])
-    (sent / "a_\x1b_c.json").write_text(text, encoding="utf-8")
-    found = shown()
-    assert "<U+001B>" in found
-    assert "\x1b" not in found
 
 
 def test_a_report_has_no_form_of_a_table() -> None:

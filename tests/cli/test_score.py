@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from typer.testing import CliRunner
 
 from nmtkit import cli
 from nmtkit.cli.score import own_test_set, score_files, score_parts
 from nmtkit.errors import UserError
-from nmtkit.reporting.grid import Grid
+from nmtkit.reporting.grid import Grid, as_csv
 from nmtkit.sources.catalog import data_dir
 
 TEXTS = {
@@ -25,6 +26,8 @@ TEXTS = {
     "2.de": "Die Katze saß auf der Matte.|Der Hund kam.|Doch|Es regnet heute in Köln!",
     "a.zh": "有人提议将头衔改为议员。|整个政坛担心这会惹来嘲笑。|AM 的人数|是的",
     "1.zh": "有人提议应将头衔改为议员。|整个政坛担心会惹来嘲笑。|AM 的人数|是的",
+    "h.de": "Ja|Es \x1b[31mregnet|Nein|Es \x1b[31mregnet|Da",
+    "r.de": "Ja|Es schneit|Doch!|Es schneit|Ja",
     "2.zh": "有人建议应将头衔改为议员。|政坛担心这会惹来嘲笑。|AM 人数|是",
 }
 
@@ -119,13 +122,31 @@ def test_standard_input_is_a_system() -> None:
 
 def test_a_set_of_the_catalog_is_the_reference() -> None:
     reference = data_dir() / "demo" / "test.de"
-    found = score(str(reference), "--test-set", "demo-test", "--langpair", "en-de")
-    (scores,) = found.values()
+    named = ("--test-set", "demo-test", "--lang", "en-de")
+    (scores,) = score(str(reference), *named, "--worst", "1").values()
+    src = reference.with_suffix(".en").read_text(encoding="utf-8").split("\n")
+    assert [each["src"] for each in scores["worst"]["lines"]] == src[:1]
     assert scores["sacrebleu"]["score"] == pytest.approx(100)
     sha256 = hashlib.sha256(reference.read_bytes()).hexdigest()
     assert scores["test_set"] == {"name": "demo-test", "lines": 500, "sha256": sha256}
     with pytest.raises(UserError, match=r"a\.de has 4 lines, but demo-test has 500"):
-        score("a.de", "--test-set", "demo-test", "--langpair", "en-de")
+        score("a.de", *named)
+
+
+def test_worst_lines_have_the_lowest_chrf_of_a_sentence_and_of_ties_the_first() -> None:
+    texts = (TEXTS[name].split("|") for name in ("h.de", "r.de"))
+    expected = [CHRF().sentence_score(hyp, [ref]).score for hyp, ref in zip(*texts, strict=True)]
+    for n in (2, 99):
+        scores = score("h.de", "r.de", "--lang", "de", "--worst", str(n))
+        found = [(*each["scores"], each["line"]) for each in scores["h.de"]["worst"]["lines"]]
+        assert found == sorted(zip(expected, range(1, 6), strict=True))[:n]
+    *_, grid, signature = score_parts(scores)
+    assert isinstance(grid, Grid)
+    assert as_csv(grid).split("\n")[1:4] == [
+        *("3,reference,Doch!,", "3,translation,Nein,0.0", "2,reference,Es schneit,"),
+    ]
+    assert as_csv(grid).count("translation,Es <U+001B>[31mregnet,") == 2
+    assert "|eff:yes|nc:6|nw:0|" in str(signature)
 
 
 ALL = "a.de 1.de --lang de"
@@ -137,13 +158,12 @@ ALL = "a.de 1.de --lang de"
         ("demo --lang de", "--lang"),
         ("demo --metric ter", "--metric"),
         (f"{ALL} --set scoring.lowercase=true", "--set"),
-        (f"{ALL} --langpair en-de", "--langpair"),
-        ("a.de --test-set demo-test --langpair en-de --lang de", "--lang"),
+        ("a.de 1.de --lang en-de", "two languages"),
         ("a.de --test-set demo-test --ref 1.de", "--ref"),
-        ("a.de --test-set demo-test", "--langpair SRC-TGT"),
-        ("a.de --test-set demo-test --langpair de", "'de' is not SRC-TGT"),
-        ("a.de --test-set demo-tset --langpair en-de", "did you mean 'demo-test'"),
-        ("a.de --test-set demo-test --langpair en-fr", "demo-test has no en-fr"),
+        ("a.de --test-set demo-test", "--lang en-de"),
+        ("a.de --test-set demo-test --lang de", "'de' is not SRC-TGT"),
+        ("a.de --test-set demo-tset --lang en-de", "did you mean 'demo-test'"),
+        ("a.de --test-set demo-test --lang en-fr", "demo-test has no en-fr"),
         ("a.de b.de 1.de --lang de", "--ref FILE"),
         ("a.de 1.de", "--lang de"),
         ("a.de --lang de", "--ref FILE"),

@@ -52,15 +52,10 @@ class Timed:
 
 
 @pytest.mark.parametrize(
-    ("per_token", "n_tokens", "n_steps"),
-    [(1e-5, 8_000, 51), (1e-2, 500, 2), (1e-2, 8_000, 2)],
+    ("per_token", "n_tokens", "n_steps"), [(1e-5, 8_000, 51), (1e-2, 500, 2), (1e-2, 8_000, 2)]
 )
 def test_speed_is_that_of_updates_or_of_parts_of_them(
-    per_token: float,
-    n_tokens: int,
-    n_steps: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    per_token: float, n_tokens: int, n_steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = f"training.tgt_tokens_per_update={n_tokens}"
     trainer = trainer_for(tmp_path, most, most.replace("tgt", "src"))

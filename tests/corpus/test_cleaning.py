@@ -1,4 +1,4 @@
-"""Cleaning against the rules of clean-corpus-n.perl, written down as the script has them."""
+"""Cleaning against the rules of clean-corpus-n.perl, and pairs that were seen before."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmtkit.corpus.cleaning import Cleaning
+from nmtkit.corpus.cleaning import Cleaning, SeenPairs
 
 CLEANING = Cleaning(min_tokens=2, max_tokens=7, max_ratio=1.5)
 
@@ -50,3 +50,17 @@ def test_the_same_pairs_are_kept_as_by_the_script(src: list[str], tgt: list[str]
 def test_the_reason_is_told(src: str, tgt: str, reason: str | None) -> None:
     assert CLEANING.reason_to_drop(src, tgt) == reason
     assert CLEANING.reason_to_drop(tgt, src) == reason
+
+
+few_texts = st.text("ab 1", max_size=3)
+streams = st.lists(st.lists(st.tuples(few_texts, few_texts), max_size=7), max_size=9)
+
+
+@given(streams)
+def test_repeated_pairs_are_those_of_a_list_of_all(chunks: list[list[tuple[str, str]]]) -> None:
+    seen, before = SeenPairs(), list[tuple[str, str]]()
+    for chunk in chunks:
+        every = [*before, *chunk]
+        expected = {i for i, pair in enumerate(chunk) if pair in every[: len(before) + i]}
+        assert seen.repeated(chunk) == expected
+        before = every

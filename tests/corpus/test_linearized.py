@@ -1,7 +1,6 @@
 """Trees as tokens: nothing is lost on the way there and back, and any output becomes a tree."""
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,8 +11,6 @@ from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import compare_trees
 from nmtkit.sources.treebank import normalize
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"
-TREE = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))"
 WORDS = ["The", "cat", "sat", "."]
 TOKENS = "(S (NP DT NN )NP (VP VBD )VP . )S"
 

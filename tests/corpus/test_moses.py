@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from system.command import read_lines
 
 from nmtkit.corpus.moses import Tokenization, normalize_punctuation, replace_unicode_punctuation
 
@@ -21,11 +22,6 @@ def moses(lang: str, *, aggressive_hyphens: bool = False) -> Tokenization:
     )
 
 
-def lines(path: Path) -> list[str]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        return file.read().removesuffix("\n").split("\n")
-
-
 @pytest.mark.parametrize("lang", ["en", "de", "fr"])
 @pytest.mark.parametrize("script", ["tok", "tok-a", "norm", "unipunct", "detok"])
 def test_every_line_of_newstest2013_equals_the_perl_scripts(
@@ -33,9 +29,9 @@ def test_every_line_of_newstest2013_equals_the_perl_scripts(
 ) -> None:
     goldens = shared_data / "goldens" / "moses"
     if script == "detok":
-        source = lines(goldens / f"newstest2013.tok.{lang}")
+        source = read_lines(goldens / f"newstest2013.tok.{lang}")
     else:
-        source = lines(shared_data / "newstest" / f"newstest2013.{lang}")[:2000]
+        source = read_lines(shared_data / "newstest" / f"newstest2013.{lang}")[:2000]
     tools: dict[str, Callable[[str], str]] = {
         "tok": moses(lang).tokenize,
         "tok-a": moses(lang, aggressive_hyphens=True).tokenize,
@@ -43,7 +39,7 @@ def test_every_line_of_newstest2013_equals_the_perl_scripts(
         "unipunct": replace_unicode_punctuation,
         "detok": moses(lang).detokenize,
     }
-    assert [tools[script](line) for line in source] == lines(
+    assert [tools[script](line) for line in source] == read_lines(
         goldens / f"newstest2013.{script}.{lang}"
     )
 

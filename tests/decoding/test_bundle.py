@@ -61,23 +61,6 @@ def test_bundle_holds_what_translating_needs_and_no_data(bundle: Path) -> None:
     assert names == {WEIGHTS, *described, *subwords}
 
 
-def test_lines_keep_their_places_and_empty_ones_stay_empty(bundle: Path) -> None:
-    opened = translator(bundle)
-    translations = opened.translate(LINES)
-    assert len(translations) == len(LINES)
-    for line, translation in zip(LINES, translations, strict=True):
-        (alone,) = opened.translate([line])
-        assert translation.text == alone.text
-        assert translation.log_prob == pytest.approx(alone.log_prob, abs=1e-4)
-        assert "\n" not in translation.text
-        if not line.strip():
-            assert translation.text == ""
-            assert translation.n_tokens == 0
-        else:
-            assert translation.log_prob <= translation.score < 0
-    assert any(translation.text for translation in translations)
-
-
 def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) -> None:
     opened = translator(bundle)
     assert opened.max_subwords == CONFIG.max_positions == 16
@@ -96,15 +79,6 @@ def test_long_line_is_its_pieces_translated_one_by_one_and_joined(bundle: Path) 
 
 def test_bundle_that_claims_to_read_lines_of_any_length_is_not_believed() -> None:
     assert max_subwords(CONFIG.model_copy(update={"max_positions": 10**9})) == MAX_SUBWORDS < 2_000
-
-
-def test_folder_alone_suffices_wherever_it_lies(bundle: Path, tmp_path: Path) -> None:
-    before = translate(bundle)
-    elsewhere = tmp_path / "far" / "away"
-    elsewhere.parent.mkdir()
-    shutil.move(bundle, elsewhere)
-    (tmp_path / "link").symlink_to(elsewhere)
-    assert translate(tmp_path / "link") == before
 
 
 def test_folder_that_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:

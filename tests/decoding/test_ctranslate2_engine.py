@@ -15,14 +15,7 @@ from typing import TextIO
 import ctranslate2
 import pytest
 import torch
-from bundles import (
-    LINES,
-    N_ROWS,
-    copying_model,
-    publish_bundle,
-    random_model,
-    random_sources,
-)
+from bundles import LINES, N_ROWS, copying_model, publish_bundle, random_model, random_sources
 from models import tiny
 from system.command import done, environment, flip_byte, nmtkit
 

@@ -1,17 +1,18 @@
-"""Forced decoding and attention against the plain model, torch's layers and the definition."""
+"""Forced decoding and attention against the plain model."""
 
 from copy import deepcopy
 
 import pytest
 import torch
 from models import random_transformer, tiny
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmtkit.decoding import forced
 from nmtkit.decoding.forced import attended, force_ids
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
-from nmtkit.model.transformer import Transformer
+from nmtkit.model.attention import attention_weights
+from nmtkit.model.transformer import MultiHeadAttention, Transformer
 from nmtkit.symbols import BOS_ID, EOS_ID
 
 SOURCES = [[5, 6, EOS_ID], [9, 4, 7, 4, 11, EOS_ID], [EOS_ID], [8, EOS_ID], [4, 4, 4, EOS_ID]]
@@ -58,47 +59,23 @@ def test_links_lead_to_where_the_last_layer_looks_most() -> None:
 
 # Attention
 
-SRC, TGT_IN = [9, 8, 7, 11, 13, EOS_ID], [BOS_ID, 5, 6, 14]
+SRC, TGT = [9, 8, 7, 11, 13, EOS_ID], [5, 6, 14]
 
 
-def torchs(weight: Tensor, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
-    """The weights (H, Lq, Lk) of torch's own layer with our merged projections."""
-    layer = nn.MultiheadAttention(15, 3, bias=False, batch_first=True)
-    assert layer.in_proj_weight is not None
-    layer.in_proj_weight.data.copy_(weight)
-    hidden = None if mask is None else ~mask
-    _, weights = layer(
-        queries[None], keys[None], keys[None], attn_mask=hidden, average_attn_weights=False
-    )
-    return weights[0]  # type: ignore[no-any-return]
-
-
-@torch.no_grad()
-def expected(model: Transformer) -> dict[str, list[Tensor]]:
-    """The weights, layer by layer."""
-    found: dict[str, list[Tensor]] = {"encoder": [], "decoder": [], "cross": []}
-    src, tgt = PackedLayout.of_lengths([len(SRC)]), PackedLayout.of_lengths([len(TGT_IN)])
-    x = model.src_embedding(torch.tensor(SRC), src.positions, len(SRC))
-    for layer in model.encoder:
-        found["encoder"].append(torchs(layer.self_attention.qkv.weight, x, x, None))
-        x = layer(x, None)
-    y = model.tgt_embedding(torch.tensor(TGT_IN), tgt.positions, len(TGT_IN))
-    causal = torch.ones(len(TGT_IN), len(TGT_IN), dtype=torch.bool).tril()
-    for decoder in model.decoder:
-        found["decoder"].append(torchs(decoder.self_attention.qkv.weight, y, y, causal))
-        attend = decoder.residuals[0]
-        z = attend(y, lambda each, at=decoder: at.self_attention(each, causal))
-        cross = decoder.cross_attention
-        merged = torch.cat([cross.q.weight, cross.kv.weight])
-        found["cross"].append(torchs(merged, z, x, None))
-        y = decoder(y, causal, cross.keys_values(x), None)
-    return found
-
-
-def test_weights_are_those_of_torchs_layers_and_sum_to_one() -> None:
+def test_weights_are_those_that_the_plain_model_computes_and_sum_to_one() -> None:
     model = random_transformer(CONFIG, 20, seed=3).eval()
-    found = attended(accelerate(deepcopy(model)), SRC, TGT_IN[1:])
-    for kind, layers in expected(model).items():
-        actual = found[kind]
-        torch.testing.assert_close(actual, torch.stack(layers), atol=1e-6, rtol=0.0)
-        torch.testing.assert_close(actual.sum(-1), torch.ones(actual.shape[:-1]))
+    seen: list[Tensor] = []
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, _dropout: float) -> Tensor:
+        seen.append(attention_weights(q, k, mask))
+        return seen[-1] @ v
+
+    found = attended(accelerate(deepcopy(model)), SRC, TGT)
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            module.attention = watched
+    by_hand(model, SRC, TGT)
+    layers = {"encoder": seen[:2], "decoder": seen[2::2], "cross": seen[3::2]}
+    for kind, expected in layers.items():
+        torch.testing.assert_close(found[kind], torch.stack(expected), atol=1e-6, rtol=0.0)
+        torch.testing.assert_close(found[kind].sum(-1), torch.ones(found[kind].shape[:-1]))

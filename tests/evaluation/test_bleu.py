@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system.command import read_lines
 
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bleu import compound_split, count_scores, multi_bleu
@@ -96,11 +97,6 @@ def test_quotes_of_any_kind_are_alike_where_they_are_replaced(marks: str) -> Non
         assert all(mark in str(split["how"]) for mark in marks)
 
 
-def lines_of(path: Path) -> list[str]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        return file.read().removesuffix("\n").split("\n")
-
-
 def assert_equal_as_printed(scores: dict[str, Any], expected: dict[str, Any]) -> None:
     digits = len(str(expected["score"]).partition(".")[2])
     assert round(scores["score"], digits) == expected["score"]
@@ -120,7 +116,7 @@ def assert_equal_as_printed(scores: dict[str, Any], expected: dict[str, Any]) ->
 def test_scores_equal_the_original_tools(test_set: str, shared_data: Path) -> None:
     folder = shared_data / "goldens" / "bleu"
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))[test_set]
-    hyps, refs = lines_of(folder / expected["hyp"]), lines_of(folder / expected["ref"])
+    hyps, refs = read_lines(folder / expected["hyp"]), read_lines(folder / expected["ref"])
     scores = count_scores(hyps, refs, lang=Language.of(expected["lang"]))
     assert_equal_as_printed(scores["sacrebleu"], expected["sacrebleu"])
     assert_equal_as_printed(scores["tokenized_bleu"], expected["tokenized_bleu"])

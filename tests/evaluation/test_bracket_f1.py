@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from system.command import read_lines
 
 from nmtkit.evaluation import bracket_f1 as bracket_f1_module
 from nmtkit.evaluation.bracket_f1 import (
@@ -15,11 +16,6 @@ from nmtkit.evaluation.bracket_f1 import (
     bracket_f1,
     compare_trees,
 )
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-GOLDENS = SHARED / "goldens" / "parseval"
-needs_goldens = pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs the files of ../shared")
-
 
 MEASURES = (
     *("recall", "precision", "f1", "complete_match", "average_crossing", "no_crossing"),
@@ -55,34 +51,35 @@ def numbers_of(gold: list[str], test: list[str]) -> list[str]:
     return list(map(str, found))
 
 
-def lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").split("\n")[:-1]
-
-
 def parameters(path: Path) -> tuple[frozenset[str], dict[str, str]]:
     """Return the labels that a parameter file leaves out, and those that it takes for others."""
-    found = [line.split() for line in lines(path) if line[:1] not in ("", "#")]
+    found = [line.split() for line in read_lines(path) if line[:1] not in ("", "#")]
     deleted = frozenset(words[1] for words in found if words[0] == "DELETE_LABEL")
     return deleted, {same: label for key, label, same in (w for w in found if w[0] == "EQ_LABEL")}
 
 
-@needs_goldens
-def test_the_sample_of_evalb_gives_what_evalb_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    deleted, same_labels = parameters(GOLDENS / "sample.prm")
+@pytest.fixture
+def goldens(shared_data: Path) -> Path:
+    return shared_data / "goldens" / "parseval"
+
+
+def test_the_sample_of_evalb_gives_what_evalb_prints(
+    goldens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted, same_labels = parameters(goldens / "sample.prm")
     monkeypatch.setattr(bracket_f1_module, "DELETED", deleted)
     monkeypatch.setattr(bracket_f1_module, "SAME_LABELS", same_labels)
     gold, test = (
-        [line.replace("This", "this") for line in lines(GOLDENS / f"sample.{suffix}")]
+        [line.replace("This", "this") for line in read_lines(goldens / f"sample.{suffix}")]
         for suffix in ("gld", "tst")
     )  # the sample takes the two words for one
-    expected = (GOLDENS / "sample.evalb-output.txt").read_text(encoding="utf-8")
+    expected = (goldens / "sample.evalb-output.txt").read_text(encoding="utf-8")
     of_all = expected.partition("-- len<=40 --")[0]
     assert numbers_of(gold, test) == re.findall(r"\d+(?:\.\d+)?", of_all)
 
 
-@needs_goldens
-def test_the_parameters_are_those_of_collins() -> None:
-    assert parameters(GOLDENS / "COLLINS.prm") == (DELETED, SAME_LABELS)
+def test_the_parameters_are_those_of_collins(goldens: Path) -> None:
+    assert parameters(goldens / "COLLINS.prm") == (DELETED, SAME_LABELS)
 
 
 GOLD = "(TOP (S (NP (DT The) (NN cat)) (VP (VBD sat) (PRT (RP up))) (. .)))"

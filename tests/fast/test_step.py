@@ -2,12 +2,12 @@
 
 import random
 from copy import deepcopy
+from itertools import chain
 from typing import Any
 
 import pytest
 import torch
-from models import random_transformer, step_of, tiny
-from torch import Tensor
+from models import next_log_probs, random_transformer, step_of, tiny
 
 from nmtkit.fast.accelerate import accelerate
 from nmtkit.fast.packing import PackedLayout
@@ -23,18 +23,6 @@ STEPS = 7  # past max_positions
 def random_model(**changes: Any) -> Transformer:
     values = {"d_model": 10, "d_ff": 18, "d_v": 7, "dropout": 0.4, "max_positions": 5}
     return random_transformer(tiny(**{**values, **changes}), V, seed=3, spread=0.1).eval()
-
-
-def uncached(model: Transformer, source: Tensor, prefixes: list[list[int]]) -> Tensor:
-    """Log-probabilities (W, V) of what follows each prefix of one sentence."""
-    n = len(prefixes)
-    src_layout = PackedLayout.of_lengths([len(source)] * n)
-    tgt_layout = PackedLayout.of_lengths([len(prefix) for prefix in prefixes])
-    packed = torch.tensor([token for prefix in prefixes for token in prefix])
-    hidden = model(source.repeat(n), src_layout, packed, tgt_layout)
-    log_probs = model.logits(hidden[tgt_layout.cu_seqlens[1:] - 1]).log_softmax(-1)
-    log_probs[:, FORBIDDEN] = -torch.inf
-    return log_probs
 
 
 @torch.inference_mode()
@@ -54,9 +42,9 @@ def test_each_step_gives_what_the_whole_decoder_gives(
     )
     model = accelerate(deepcopy(plain))
     rng = random.Random(7)
-    sources = [torch.tensor(rng.choices(range(V), k=length)) for length in SRC_LENGTHS]
+    sources = [rng.choices(range(V), k=length) for length in SRC_LENGTHS]
     layout = PackedLayout.of_lengths(SRC_LENGTHS)
-    memory = model.encode(torch.cat(sources), layout)
+    memory = model.encode(torch.tensor(list(chain(*sources))), layout)
     decoder = IncrementalDecoder(model, memory, layout, torch.tensor(FORBIDDEN))
     prefixes: list[list[list[int]]] = [[[]] for _ in sources]
     for number in range(STEPS):
@@ -65,7 +53,9 @@ def test_each_step_gives_what_the_whole_decoder_gives(
         log_probs = step_of(decoder, newest)
         assert log_probs.dtype == torch.float32
         for ours, source, beams in zip(log_probs, sources, prefixes, strict=True):
-            torch.testing.assert_close(ours, uncached(plain, source, beams), atol=1e-5, rtol=1e-5)
+            expected = next_log_probs(plain, source, beams)
+            expected[:, FORBIDDEN] = -torch.inf
+            torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
 
         kept = list(range(len(sources)))
         if number in (2, 4):

@@ -195,41 +195,6 @@ def test_attention_with_d_k_other_than_d_v_is_equation_1_in_each_head(kind: str)
     torch.testing.assert_close(output, torch.cat(expected))
 
 
-def heads(n_heads: int, width: int) -> dict[str, int]:
-    return {"n_heads": n_heads, "d_k": width, "d_v": width}
-
-
-TABLE_3 = [  # row, what differs from base, millions of parameters in the paper
-    ("base", {}, 65),
-    ("A 1 head", heads(1, 512), 65),
-    ("A 4 heads", heads(4, 128), 65),
-    ("A 16 heads", heads(16, 32), 65),
-    ("A 32 heads", heads(32, 16), 65),
-    ("B d_k 16", {"d_k": 16}, 58),
-    ("B d_k 32", {"d_k": 32}, 60),
-    ("C 2 layers", {"n_layers": 2}, 36),
-    ("C 4 layers", {"n_layers": 4}, 50),
-    ("C 8 layers", {"n_layers": 8}, 80),
-    ("C d_model 256", {"d_model": 256, **heads(8, 32)}, 28),
-    ("C d_model 1024", {"d_model": 1024, **heads(8, 128)}, 168),
-    ("C d_ff 1024", {"d_ff": 1024}, 53),
-    ("C d_ff 4096", {"d_ff": 4096}, 90),
-    ("big", {"d_model": 1024, "d_ff": 4096, **heads(16, 64)}, 213),
-]
-NOT_AS_IN_THE_PAPER = {"big"}  # 218: its 213 follows from no vocabulary that is known
-
-
-@pytest.mark.parametrize(("row", "changes", "paper"), TABLE_3)
-def test_row_of_table_3_has_the_parameters_of_the_paper(
-    row: str, changes: dict[str, int], paper: int
-) -> None:
-    """With biases on attention, without which d_ff 1024 would have 52.48 million."""
-    with torch.device("meta"):  # shapes without memory
-        model = Transformer(tiny(attention_bias=True, **{**BASE, **changes}), n_rows=40_960)
-    count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    assert (round(count) == paper) == (row not in NOT_AS_IN_THE_PAPER)
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_attention_dropout_falls_on_all_attention_in_training(dropout: float) -> None:
     config = tiny(attention_dropout=dropout)

@@ -57,6 +57,8 @@ def test_page_tells_how_far_training_is_and_what_the_model_writes() -> None:
     lines = [line(step) for step in range(1, 601)]
     lines[199] |= {"dev_perplexity": 4.25, "dev_sacrebleu": 20.5}
     lines[399] |= {"dev_perplexity": 5.0, "dev_sacrebleu": 22.25}
+    judged = curves_of([line(1, dev_perplexity=4.0, dev_sacrebleu=2.0, dev_chrf=3.0)])
+    assert figures(parse(judged.render("running", NOW)))["Dev chrF2"] == ["3.00", "step 1"]
     page = parse(curves_of(lines, SAMPLES).render("running", NOW))
     assert [each.text for each in page.all("figcaption")] == [
         *("Loss", "Dev sacreBLEU", "Learning rate", "Gradient norm")

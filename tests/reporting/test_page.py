@@ -1,6 +1,5 @@
-"""The page: whole, readable by machines and people, harmless whatever the corpus holds."""
+"""The page: whole, readable by machines and people, harmless whatever it shows."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nmtkit.cli.inspect import document
 from nmtkit.reporting.document import page_of
 from nmtkit.reporting.page import replace_page
 from nmtkit.visible import visible
 from reporting.browser import browser
-from reporting.conftest import HOSTILE, hostile_facts
+from reporting.conftest import HOSTILE, document_of
 
 LONG = "x" * len(visible(HOSTILE))
 VOID = {"meta", "img", "input"}
@@ -76,7 +74,7 @@ def parse(html: str) -> Element:
 
 @pytest.fixture
 def root() -> Element:
-    return parse(page_of(document(hostile_facts())))
+    return parse(page_of(document_of(HOSTILE)))
 
 
 # Harmless and alone
@@ -92,7 +90,6 @@ def test_tables_have_headers_with_a_scope_and_text_its_direction(root: Element) 
     regions = [each for each in root.all("div") if each.attributes.get("role") == "region"]
     assert all(each.attributes["aria-label"] for each in regions)
     texts = [each for each in root.all("th") if each.text == visible(HOSTILE)]
-    assert len(texts) > 20
     assert {each.attributes.get("dir") for each in texts if "rowspan" not in each.attributes} == {
         "auto"
     }
@@ -114,10 +111,11 @@ def assert_alone(page: Element, *but: str) -> None:
 
 
 def test_no_text_whatever_it_holds_becomes_markup_or_stays_unseen() -> None:
-    hostile = page_of(document(hostile_facts()))
-    text = json.dumps(hostile_facts()).replace(json.dumps(HOSTILE)[1:-1], LONG)
-    pages = [hostile, page_of(document(json.loads(text)))]
-    assert len({str([(e.tag, [*e.attributes]) for e in parse(page).all()]) for page in pages}) == 1
+    plain, hostile = (page_of(document_of(text)) for text in (LONG, HOSTILE))
+    tags = [
+        [(each.tag, [*each.attributes]) for each in parse(page).all()] for page in (plain, hostile)
+    ]
+    assert tags[0] == tags[1]
     assert all(line.isprintable() for line in hostile.split("\n"))
 
 
@@ -125,10 +123,9 @@ def test_no_text_whatever_it_holds_becomes_markup_or_stays_unseen() -> None:
 
 
 def test_browser_renders_it_alone_and_without_a_complaint(tmp_path: Path) -> None:
-    load = "<script>console.error(1)</script><img src=http://127.0.0.1:9/a.png>"
+    load = "\" onload='1'<script>console.error(1)</script><img src=http://127.0.0.1:9/a.png>"
     html = tmp_path / "page.html"
-    facts = {**hostile_facts(), "recipe": load, "description": f'" onload="{load}'}
-    replace_page(html, page_of(document(facts)))
+    replace_page(html, page_of(document_of(load)))
     with browser(tmp_path / "profile") as page:
         page.open(html)
         assert page.value("document.querySelector('h1').textContent") == load

@@ -11,7 +11,16 @@ from nmtkit.reporting.document import Part, files_for_paper, markdown_of, page_o
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.report import Report, RunFacts, document, reproductions_grid, table_2, table_4
 from nmtkit.reporting.scores import TABLES
-from nmtkit.reporting.study import StudyRow, StudyTable, study_chart, study_grid, study_notes
+from nmtkit.reporting.study import (
+    Spread,
+    StudyRow,
+    StudyRun,
+    StudyTable,
+    score_of,
+    study_chart,
+    study_grid,
+    study_notes,
+)
 from reporting.conftest import HOSTILE
 from reporting.test_page import assert_alone, parse
 
@@ -69,17 +78,23 @@ def run_of(
     )
 
 
-def row_of(name: str, run: RunFacts | None = None, **given: Any) -> StudyRow:
-    values: dict[str, Any] = {"variant": name, "change": "", "run": "x", "state": "not run"}
-    if run:
-        values |= {"state": "finished", "scored": run.id, "steps": 9, "scores": run.scores}
-    return StudyRow(**{"name": name, "why": "", "n_parameters": 65_000_000, **values, **given})
+def run_in(name: str, facts: RunFacts | None = None, **given: Any) -> StudyRun:
+    values: dict[str, Any] = {"seed": 1, "run": "x", "state": "not run", "why": ""}
+    if facts:
+        values |= {"state": "finished", "scored": facts.id, "steps": 9, "scores": facts.scores}
+    return StudyRun(**{"name": name, **values, **given})
 
 
-def study_of(run: RunFacts, text: str = "") -> StudyTable:
-    hot = row_of("hot", change=text, state="diverged", why=f"not finite{text}")
-    rows = [row_of(f"base{text}", run), hot, row_of(f"later{text}", change=text)]
-    return StudyTable.of("a-study", f"What it is{text}", "sacrebleu", rows)
+def row_of(name: str, *runs: StudyRun, change: str = "", bleu: str = "sacrebleu") -> StudyRow:
+    score = Spread.of([score_of(run, bleu) for run in runs])
+    return StudyRow(name, change, 65_000_000, {}, None, score, [*runs])
+
+
+def study_of(facts: RunFacts, text: str = "") -> StudyTable:
+    hot = row_of("hot", run_in("hot", state="diverged", why=f"not finite{text}"), change=text)
+    base, later = f"base{text}", f"later{text}"
+    rows = [row_of(base, run_in(base, facts)), hot, row_of(later, run_in(later), change=text)]
+    return StudyTable("a-study", f"What it is{text}", "sacrebleu", rows)
 
 
 def full(text: str = "") -> Report:
@@ -103,47 +118,39 @@ def parts_of(part: Part) -> dict[str, Part]:
 
 def test_study_shows_the_figure_of_its_kind_or_that_there_is_none() -> None:
     runs = [run_of(1, compound_split_bleu=kind) for kind in (score(26.75), SPLIT)]
-    rows = [*(row_of(f"row-{n}", run) for n, run in enumerate(runs)), row_of("last")]
     for kind, cells in (
         ("compound_split_bleu.score_quotes_replaced", ["not available", "27.25", ""]),
         ("compound_split_bleu", ["26.75", "26.75 (+0.00)", ""]),
     ):
-        grid = study_grid(StudyTable.of("s", "d", kind, rows))
+        rows = [row_of("row", run_in("row", run), bleu=kind) for run in (*runs, None)]
+        grid = study_grid(StudyTable("s", "d", kind, rows))
         (column,) = (i for i, name in enumerate(grid.columns) if name.startswith("compound-split"))
         assert [row[column] for group in grid.groups for row in group] == cells
 
 
-def test_rows_that_differ_in_the_seed_alone_are_one_row_with_mean_deviation_and_number() -> None:
-    scores = {"base": 25.0, "base-2": 25.5, "base-3": 26.0, "other": 24.0, "other-2": 24.5}
-    rows = [
-        row_of(
-            name,
-            run_of(number, sacrebleu=score(value)),
-            variant=name.partition("-")[0],
-            change=f"d_k=7, seed={number}",
-            dev_perplexity=value / 5,
-        )
-        for number, (name, value) in enumerate(scores.items())
-    ]
-    unfinished = row_of("other-3", variant="other", state="stopped")
-    table = StudyTable.of("mine", "d", "sacrebleu", [*rows, unfinished])
+def test_several_seeds_are_one_row_with_mean_deviation_and_the_number_of_finished_runs() -> None:
+    scores = {"base": [25.0, 25.5, 26.0], "other": [24.0, 24.5, 0.0], "single": [23.0]}
+    rows = []
+    for name, values in scores.items():
+        facts = [run_of(1, sacrebleu=score(value)) if value else None for value in values]
+        rows.append(row_of(name, *(run_in(name, each) for each in facts)))
+    table = StudyTable("mine", "d", "sacrebleu", rows)
     grid = study_grid(table)
     found = [dict(zip(grid.columns, row, strict=True)) for (row,) in grid.groups]
     assert [row["sacreBLEU"] for row in found] == [
         "25.50 ± 0.50 (n=3)",
         "24.25 ± 0.35 (n=2, -1.25)",
+        "23.00 (-2.50)",
     ]
-    assert found[0]["dev perplexity, not verified"] == "5.10 ± 0.10 (n=3)"
-    assert [row["change"] for row in found] == ["d_k=7", "d_k=7"]
-    assert [row["state"] for row in found] == ["finished", "2 finished, 1 stopped"]
+    assert [row["state"] for row in found] == ["finished", "2 finished, 1 not run", "finished"]
     assert not any("published" in name for name in grid.columns)  # nothing is
-    assert "of n rows that differ in the seed alone" in study_notes(table)[0]
+    assert "n - 1" in study_notes(table)[0]
     chart = study_chart(table, "mine")
     assert chart is not None
     means, each = chart.series
-    assert [value for _, value in means.points] == [25.5, 24.25]
-    assert sorted(value for _, value in each.points) == sorted(scores.values())
-    assert list(means.labels) == ["base", "other"]
+    assert [value for _, value in means.points] == [25.5, 24.25, 23.0]
+    assert [value for _, value in each.points] == [25.0, 25.5, 26.0, 24.0, 24.5, 23.0]
+    assert list(means.labels) == [*scores]
 
 
 # Tables of the paper
@@ -277,11 +284,12 @@ def test_the_same_study_twice_and_one_named_as_a_part_keep_their_files_apart() -
 
 def test_every_key_of_the_json_is_documented() -> None:
     content = full().as_json()
-    assert content["format"] == 3
+    assert content["format"] == 4
     readme = (ROOT / "nmtkit" / "reporting" / "README.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`([a-z_0-9-]+)`", readme))
     keys = {*content, *content["runs"][0], *content["runs"][0]["stages"][0]}
-    keys |= {*content["runs"][0]["cost"], *content["studies"][0]["variants"][0]}
+    keys |= {*content["runs"][0]["cost"], *content["studies"][0]["rows"][0]}
+    keys |= {*content["studies"][0]["rows"][0]["runs"][0]}
     assert keys - documented == set()
     assert {each.name for each in fields(RunFacts)} == set(content["runs"][0])
     assert json.loads(json.dumps(content, allow_nan=False)) is not None

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -24,7 +25,8 @@ def test_every_text_names_its_own_language_in_both_directions() -> None:
             corpus = CATALOG.corpus(name, src, tgt)
             for (file, member), lang in zip(corpus.sides, (src, tgt), strict=True):
                 place = file.url if isinstance(file, RemoteFile) else file.name
-                assert f".{lang}" in f"{member or place}."[-8:], name
+                last = (member or place).rpartition("/")[2]
+                assert lang in map(Language.named, last.split(".")), name
 
 
 def test_a_treebank_is_both_sides_in_one_direction() -> None:
@@ -41,8 +43,33 @@ def test_every_file_has_its_own_url_and_one_hash() -> None:
     corpora = [CATALOG.corpus(*each) for each in PAIRS]
     sides = (side for corpus in corpora for side in corpus.sides)
     files = {file for file, _ in sides if isinstance(file, RemoteFile)}
-    assert all((file.sha256 is None) != (file.md5 is None) for file in files)
-    assert len({file.url for file in files}) == len({file.digest for file in files}) == len(files)
+    archives = [archive for file in files for archive in file.archives]
+    assert {file.url for file in files} == {file.url for file in CATALOG.files.values()}
+    assert all((each.sha256 is None) != (each.md5 is None) for each in archives)
+    assert len({each.digest for each in archives}) == len(archives)
+    assert all(each.url.startswith("https://") for each in archives)
+    urls = [url for each in archives for url in each.urls]
+    assert len(set(urls)) == len(urls)
+    for file in files:  # of an archive, its name tells which it is
+        names = [{Path(url).name for url in each.urls} for each in file.archives]
+        assert len(set.union(*names)) == sum(map(len, names))
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("url", "n_bytes"),
+    [
+        (url, archive.n_bytes)
+        for file in CATALOG.files.values()
+        for archive in file.archives
+        for url in archive.urls
+    ],
+)
+def test_every_url_answers_with_the_published_size(url: str, n_bytes: int | None) -> None:
+    headers = {"User-Agent": "nmtkit", "Range": "bytes=0-0"}
+    with urlopen(Request(url, headers=headers), timeout=30) as response:
+        told = response.headers["Content-Range"] or f"/{response.headers['Content-Length']}"
+    assert n_bytes is None or told.endswith(f"/{n_bytes}")
 
 
 def test_pairs_are_counted_for_each_pair_of_languages() -> None:

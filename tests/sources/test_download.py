@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +17,12 @@ from typing import NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packed import zipped
 
 from nmtkit.errors import UserError
 from nmtkit.sources import download
 from nmtkit.sources.catalog import RemoteFile
-from nmtkit.sources.download import MAX_ATTEMPTS, find, obtain, part_bytes
+from nmtkit.sources.download import MAX_ATTEMPTS, find, obtain, part_bytes, read_hash
 
 BODY = b"\x1f\x8b" + bytes(i * i % 251 for i in range(299_998))
 OTHER = b"\x1f\x8b" + bytes(i * i % 241 for i in range(299_998))
@@ -161,6 +164,10 @@ def redirect(handler: Handler) -> None:
     handler.head(302, Location="/elsewhere", Content_Length=0)
 
 
+def redirect_to(url: str) -> Behaviour:
+    return lambda handler: handler.head(302, Location=url, Content_Length=0)
+
+
 def redirect_to_a_file(handler: Handler) -> None:
     handler.head(302, Location=f"file://{__file__}", Content_Length=0)
 
@@ -175,15 +182,16 @@ class Site(NamedTuple):
     def serve(self, *behaviours: Behaviour) -> None:
         self.server.behaviours = list(behaviours)
 
+    def with_file(self, **file: object) -> "Site":
+        return self._replace(file=RemoteFile.model_validate(file))
+
     def knowing(self, kind: str) -> "Site":
         """The same, where this alone was published of the file."""
         published: dict[str, dict[str, object]] = {
             "sha256": {"n_bytes": len(BODY), "sha256": SHA256},
             "md5": {"md5": MD5},
         }
-        return self._replace(
-            file=RemoteFile.model_validate({"url": self.file.url, **published[kind]})
-        )
+        return self.with_file(urls=self.file.urls, **published[kind])
 
     def obtain(
         self, mirror: Path | None = None, progress: Callable[[int], None] | None = None
@@ -209,21 +217,27 @@ class Site(NamedTuple):
         return path
 
 
+@contextmanager
+def serving(*behaviours: Behaviour) -> Iterator[tuple[Server, str]]:
+    """Run a server, and give its address."""
+    with Server(("127.0.0.1", 0), Handler) as server:
+        server.requests, server.n_sent, server.behaviours = [], 0, list(behaviours)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server, f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    with Server(("127.0.0.1", 0), Handler) as server:
-        server.requests, server.n_sent = [], 0
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}/wmt/corpus.tgz"
-        file = RemoteFile(url=url, n_bytes=len(BODY), sha256=SHA256)
+    with serving() as (server, address):
+        file = RemoteFile(urls=(f"{address}/wmt/corpus.tgz",), n_bytes=len(BODY), sha256=SHA256)
         site = Site(server, file, tmp_path / "downloads", [], [])
         monkeypatch.setattr(download, "TIMEOUT_S", 0.5)
         monkeypatch.setattr(download, "sleep", site.slept.append)
         yield site
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -258,7 +272,7 @@ def test_a_cut_download_goes_on_where_it_was_cut(site: Site, kind: str) -> None:
 def test_other_bytes_are_refused_and_not_kept(site: Site, kind: str) -> None:
     site = site.knowing(kind)
     site.serve(altered)
-    with pytest.raises(UserError, match=rf"^{site.file.url} "):
+    with pytest.raises(UserError, match=rf"{site.file.url[:20]}.* \(sends other bytes"):
         site.obtain()
     assert site.kept == {}
     assert len(site.requests) == 1
@@ -276,8 +290,9 @@ def test_without_any_length_nothing_is_fetched(site: Site, behaviour: Behaviour)
 def test_a_dead_server_is_given_up_with_advice(site: Site) -> None:
     site.serve(status(503))
     host = f"127.0.0.1:{site.server.server_port}"
+    place = f"DIR/{host}/wmt/corpus.tgz"
     with pytest.raises(
-        UserError, match=rf"HTTP 503.* save it as DIR/{host}/wmt/corpus.tgz and give --mirror DIR"
+        UserError, match=rf"HTTP 503.* save {site.file.url} as {place} and give --mirror DIR"
     ):
         site.obtain()
     assert len(site.requests) == MAX_ATTEMPTS
@@ -316,6 +331,125 @@ def test_a_mirror_is_used_without_a_network(site: Site, tmp_path: Path, kind: st
     assert site.kept == {}
 
 
+# Several hosts
+
+
+def refused() -> str:
+    """The address of a host that refuses."""
+    with Server(("127.0.0.1", 0), Handler) as server:
+        return f"http://127.0.0.1:{server.server_port}"
+
+
+FAILURES = {
+    "refuses": None,
+    "stalls": stalls,
+    "cuts": cut(100_000),
+    "error page": html,
+    "other bytes": altered,
+    "gone": status(404),
+    "busy": status(503),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_host_that_fails_is_left_for_the_next(site: Site, failure: str, kind: str) -> None:
+    behaviour = FAILURES[failure]
+    if behaviour is None:
+        first = f"{refused()}/wmt/corpus.tgz"
+    else:
+        site.serve(behaviour)
+        first = site.file.url
+    with serving(honest) as (second, address):
+        urls = first, f"{address}/mirror/corpus.tgz"
+        site = site.with_file(urls=urls, **site.knowing(kind).file.model_dump(exclude={"urls"}))
+        done: list[int] = []
+        assert site.obtain(progress=done.append).read_bytes() == BODY
+        assert sum(done) == len(BODY)
+        resumed = f"bytes={100_000}-" if failure in ("stalls", "cuts") else None
+        assert [request.get("Range") for request in second.requests] == [resumed]
+    assert site.kept == {"corpus.tgz": len(BODY)}
+    (seen,) = site.said
+    assert seen.startswith(f"download {first}: ")
+    assert site.slept == []
+
+
+def test_a_redirection_is_followed_and_what_comes_is_verified(site: Site) -> None:
+    with serving(honest, altered) as (_, address):
+        site.serve(redirect_to(f"{address}/elsewhere"))
+        assert site.obtain().read_bytes() == BODY
+        site.obtain().unlink()
+        with pytest.raises(UserError, match="sends other bytes"):
+            site.obtain()
+    assert site.kept == {}
+
+
+def test_where_no_host_is_reached_the_mirror_is_named_at_once(site: Site) -> None:
+    first, second = refused(), refused()
+    site = site.with_file(urls=(f"{first}/a.tgz", f"{second}/a.tgz"), sha256=SHA256)
+    with pytest.raises(UserError, match=rf"{first} \(.*{second} \(.* give --mirror DIR"):
+        site.obtain()
+    assert site.slept == []
+
+
+def test_another_archive_never_goes_on_with_the_bytes_of_the_first(
+    site: Site, tmp_path: Path
+) -> None:
+    site.serve(cut(100_000))
+    with serving(altered_and_cut) as (second, address):
+        other = RemoteFile(
+            urls=(f"{address}/corpus.zip",), sha256=hashlib.sha256(OTHER).hexdigest()
+        )
+        site = site._replace(file=site.file.model_copy(update={"others": (other,)}))
+        with pytest.raises(UserError):
+            site.obtain()
+        assert second.requests[0].get("Range") is None
+        assert site.kept == {"corpus.tgz.part": 100_000, "corpus.zip.part": 90_000}
+        site.serve(status(503))
+        second.behaviours[:] = [altered]
+        done: list[int] = []
+        path = site.obtain(progress=done.append)
+        assert second.requests[-1]["Range"] == "bytes=90000-"
+    assert path.read_bytes() == OTHER
+    assert sum(done) == len(OTHER)
+    assert site.kept == {"corpus.zip": len(OTHER)}
+    assert site.obtain() == find(site.file, site.downloads) == path
+    told = read_hash(site.file, site.downloads, None)
+    assert told == {other.url: f"sha256 {other.sha256}"}
+    mirrored = tmp_path / "mirror" / address.removeprefix("http://") / "corpus.zip"
+    mirrored.parent.mkdir(parents=True)
+    mirrored.write_bytes(OTHER)  # any of the archives
+    assert site.obtain(mirror=tmp_path / "mirror") == mirrored
+
+
+def test_a_file_without_a_published_hash_keeps_that_of_its_first_use(
+    site: Site, tmp_path: Path
+) -> None:
+    site = site.with_file(urls=site.file.urls)
+    first, later = (zipped({"a.de": bytes([each]) * 9}, zipfile.ZIP_STORED) for each in (65, 66))
+    damaged = first.replace(b"A" * 9, b"A" * 8 + b"B")
+    for behaviour in (html, altered, lambda handler: honest(handler, damaged)):
+        site.serve(behaviour)
+        with pytest.raises(UserError, match=r"no whole zip archive|comes without its length"):
+            site.obtain()
+    site.serve(lambda handler: honest(handler, first))
+    path = site.obtain()
+    assert path.read_bytes() == first
+    assert (
+        f"sha256 {hashlib.sha256(first).hexdigest()}"
+        in read_hash(site.file, site.downloads, None).values()
+    )
+    path.unlink()
+    site.serve(lambda handler: honest(handler, later))
+    with pytest.raises(UserError, match="sends other bytes than expected: sha256"):
+        site.obtain()
+    site.mirrored(tmp_path / "mirror", later)
+    with pytest.raises(UserError, match="when it was first read"):
+        site.obtain(mirror=tmp_path / "mirror")
+    site.serve(lambda handler: honest(handler, first))
+    assert site.obtain().read_bytes() == first
+
+
 OBTAIN = """
 import sys
 from pathlib import Path
@@ -330,7 +464,9 @@ def process_of(site: Site) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8")
 
 
-def test_a_killed_download_is_gone_on_with(site: Site) -> None:
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_killed_download_is_gone_on_with(site: Site, is_gone: bool) -> None:
+    """From the same host, or from another one if it is gone."""
     may_end = threading.Event()
 
     def holds(handler: Handler) -> None:
@@ -338,7 +474,7 @@ def test_a_killed_download_is_gone_on_with(site: Site) -> None:
         handler.wfile.flush()
         may_end.wait(20)
 
-    site.serve(holds, honest)
+    site.serve(holds, status(404) if is_gone else honest)
     with process_of(site) as process:
         while part_bytes(site.file, site.downloads) < 100_000:
             assert process.poll() is None
@@ -346,8 +482,12 @@ def test_a_killed_download_is_gone_on_with(site: Site) -> None:
         process.kill()
     may_end.set()
     assert "corpus.tgz" not in site.kept
-    assert site.obtain().read_bytes() == BODY
-    assert site.requests[1]["Range"] == "bytes=100000-"
+    with serving(honest) as (second, address):
+        urls = (*site.file.urls, f"{address}/corpus.tgz")
+        site = site._replace(file=site.file.model_copy(update={"urls": urls}))
+        assert site.obtain().read_bytes() == BODY
+    assert (second if is_gone else site.server).requests[-1]["Range"] == "bytes=100000-"
+    assert len(second.requests) == is_gone
     assert site.kept == {"corpus.tgz": len(BODY)}
 
 

@@ -15,6 +15,7 @@ from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources.kinds import _source, read_plain
 from nmtkit.sources.parallel import find_corpus
+from nmtkit.sources.source import Source
 
 EN, DE, FR = (Language.of(lang) for lang in ("en", "de", "fr"))
 PAIRS = [(f'Sentence {i} & "more"', f"Satz {i} < mehr") for i in range(25)]
@@ -192,12 +193,12 @@ def test_plain_text_stays_plain_text(tmp_path: Path, text: str) -> None:
 
 def test_files_that_are_called_as_the_other_side_are_refused() -> None:
     swapped = _source({"src": "train.de", "tgt": "train.eng"})
-    assert not isinstance(swapped, str)
+    assert isinstance(swapped, Source)
     with pytest.raises(ValueError, match="exchange them"):
         swapped.check(EN, DE)
     swapped.check(DE, EN)
     portuguese = _source({"src": "a.pt-BR", "tgt": "a.pt-PT"})
-    assert not isinstance(portuguese, str)
+    assert isinstance(portuguese, Source)
     portuguese.check(Language.of("pt-BR"), Language.of("pt-PT"))
     with pytest.raises(ValueError, match="exchange them"):
         portuguese.check(Language.of("pt-PT"), Language.of("pt-BR"))

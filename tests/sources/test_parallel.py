@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packed import tarred
+from packed import tarred, zipped
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
@@ -128,6 +128,26 @@ def test_both_sides_may_be_in_one_download(tmp_path: Path) -> None:
     pairs = found("europarl-v7").pairs(fetch)
     assert fetched == ["training-parallel-europarl-v7.tgz"] * 2  # before the first pair is read
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
+    # Of another archive nobody published that it has the same lines.
+    other = written(tmp_path / "training-parallel-europarl-v7.zip", zipped(members))
+    with pytest.raises(UserError, match=r"has 2 pairs, not the published 1,920,209"):
+        list(found("europarl-v7").pairs(lambda _: other))
+
+
+def test_a_corpus_of_opus_has_both_directions(tmp_path: Path) -> None:
+    members = {"README": b"", "TED2020.de-en.de": b"eins\n", "TED2020.de-en.en": b"one\n"}
+    path = written(tmp_path / "de-en.txt.zip", zipped(members))
+    folder = "https://object.pouta.csc.fi/OPUS-TED2020/v1/moses"
+    for langs, pair in (((EN, DE), ("one", "eins")), ((DE, EN), ("eins", "one"))):
+        corpus = find_corpus("opus:TED2020/v1", *langs)
+        assert list(corpus.pairs(lambda _: path)) == [pair]
+        (file,) = corpus.downloads
+        urls = [archive.url for archive in file.archives]
+        assert urls == [f"{folder}/de-en.txt.zip", f"{folder}/en-de.txt.zip"]
+        assert corpus.name == "opus-TED2020-v1"
+    for name in ("opus:TED2020", "opus:../v1", "opus:a/b/c"):
+        with pytest.raises(UserError, match="as in opus:TED2020/v1"):
+            found(name)
 
 
 # How it breaks

@@ -17,7 +17,6 @@ from nmtkit.sources.text import TextFile
 from nmtkit.sources.treebank import Treebank, normalize, read_trees
 
 EN = Language.of("en")
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "treebank"
 BRACKETS = "(TOP (S (NP (NN Sales)) (VP (VBD rose)) (. .)))"
 
 

@@ -1,4 +1,4 @@
-"""What each stage depends on, and what is told of a chain's state."""
+"""What each stage depends on, and that nothing is made twice."""
 
 import itertools
 import shlex
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from nmtkit.cli.status import states
 from nmtkit.errors import UserError
 from nmtkit.evaluation.seed import DEFAULT_SEED, SEED
 from nmtkit.machine import Machine
@@ -29,6 +28,8 @@ CHANGES = [  # a value of the demo's recipe, and the first stage that must be ma
     ("training.seed=17", "train"),
     ("training.max_steps=17", "train"),
     ("training.patience=3", "train"),
+    ("training.patience_metric='chrf'", "train"),
+    ("corpus.train=[{ corpus = 'demo-train', weight = 2 }]", "train"),
     ("averaging.n_checkpoints=1", "average"),
     ("decoding.beam_size=17", "average"),
     ("test.sets=['demo-test', 'demo-dev']", "translate"),
@@ -156,35 +157,6 @@ def test_the_command_to_run_first_repeats_the_options_that_were_given(tmp_path: 
     ]  # fmt: skip
     chain = Chain(recipe, Machine(Path("runs")), "demo")
     assert chain.command_of("train") == "nmtkit train demo"
-
-
-def test_states_tell_how_far_each_stage_is(tmp_path: Path) -> None:
-    chain = chain_of(load_recipe("demo"), tmp_path)
-    assert [(state.stage, state.state) for state in states(chain)] == [
-        (stage, "missing") for stage in STAGES
-    ]
-    chain.make("prepare", build)
-    chain.store.place("train", chain.fingerprint("train")).with_suffix(".partial").mkdir(
-        parents=True
-    )
-    averaged = chain.make("average", build)
-    chain_of(load_recipe("demo", ["test.sets=['demo-dev']"]), tmp_path).make("translate", build)
-    (averaged.path / "made").unlink()
-    found = states(chain)
-    assert [state.state for state in found] == ["fresh", "partial", "damaged", "missing", "missing"]
-    assert [state.fingerprint for state in found] == [chain.fingerprint(name) for name in STAGES]
-    assert found[0].path == str(chain.need("prepare").path)
-    assert "made is missing" in found[2].why
-    assert found[4].why == "not made with these values yet"
-
-
-def test_state_is_unknown_where_a_users_file_is_gone(tmp_path: Path) -> None:
-    recipe = with_files(load_recipe("demo"), tmp_path / "files")
-    (tmp_path / "files" / "tgt").unlink()
-    found = states(chain_of(recipe, tmp_path))
-    assert {state.state for state in found} == {"unknown"}
-    assert "there is no file" in found[0].why
-    assert found[0].fingerprint is None
 
 
 def test_what_was_made_before_the_lock_is_not_made_again(

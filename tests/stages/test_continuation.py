@@ -63,7 +63,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def metrics(artifact: Artifact) -> list[dict[str, Any]]:
     lines = (artifact.path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    return [{**json.loads(line), "seconds": 0} for line in lines]
+    return [{**json.loads(line), "seconds": 0, "dev_seconds": 0} for line in lines]
 
 
 def assert_same(ours: Chain, theirs: Chain) -> None:
@@ -81,6 +81,10 @@ def assert_same(ours: Chain, theirs: Chain) -> None:
         ((5, 6), {"checkpoint_every_steps": 4, "dev_every_steps": 2}),  # between two checkpoints
         ((3, 4, 7), {"dev_every_steps": 3}),
         ((10, 20), {"dev_every_steps": 2, "patience": 1, "learning_rate_scale": 40.0}),
+        (
+            (5, 7, 12),
+            {"dev_every_steps": 2, "patience_metric": "sacrebleu"},
+        ),
     ],
 )
 def test_continued_training_is_the_same_as_one_that_was_never_shorter(
@@ -121,10 +125,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def stopped(
-    prepared: Chain,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    prepared: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Chain:
     """A chain of 8 steps, killed in its sixth, which may save after each."""
     work_of = Trainer.work_of

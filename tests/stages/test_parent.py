@@ -23,10 +23,7 @@ from nmtkit.training.checkpoint import checkpoints
 
 STANDS_STILL = {"learning_rate_scale": 1e-30}
 OTHER_DROPOUT = {"dropout": 0.5, "attention_dropout": 0.3}
-SUBWORDS = {
-    "bpe": None,
-    "sentencepiece": SentencePieceConfig(method="sentencepiece", n_tokens=263),
-}
+SUBWORDS = {"bpe": None, "sentencepiece": SentencePieceConfig(method="sentencepiece", n_tokens=263)}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The commands beside the chain: status, plan, recipes, a bundle in a shell, two files' scores."""
+"""The commands beside the chain: results as JSON, a bundle in a shell, a running training."""
 
 import gzip
 import json
@@ -68,9 +68,11 @@ def test_results_of_a_run_are_json_where_that_is_asked_for(finished: Finished) -
 def test_quiet_leaves_results_and_errors(complete: Path) -> None:
     """The stages that run again tell of their progress otherwise."""
     changed = ("--set", "decoding.beam_size=1")
+    (artifact(complete, "prepare") / "measurements.json").write_bytes(b"\xff")
     ended = done(nmtkit(complete, "--quiet", "run", RECIPE, *changed))
     assert ended.err == ""
     assert "what was made" in ended.out
+    assert re.search(r"measurements\.json is damaged, [0-9,]+ pairs", ended.out)
     ended = nmtkit(complete, "--quiet", "train", RECIPE, "--device", "cuda:99")
     assert ended.err == f"{sentence(ended)}\n"
     assert ended.out == ""
@@ -97,11 +99,7 @@ def test_nothing_slow_is_imported_that_is_not_needed(
         "finally: print(*sorted(sys.modules), file=sys.stderr)\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code],
-        check=True,
-        cwd=workplace,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], check=True, cwd=workplace, capture_output=True, text=True
     )
     modules = ended.stderr.split()
     assert "typer" in modules
@@ -229,20 +227,6 @@ def bundle(finished: Finished) -> str:
 
 def translate(finished: Finished, text: bytes, *args: str) -> Outcome:
     return nmtkit(finished.folder, "translate", "--bundle", bundle(finished), *args, stdin=text)
-
-
-# nmtkit score HYP REF
-
-
-def test_scores_of_two_files_are_those_of_the_run(finished: Finished) -> None:
-    hypotheses = os.fspath(finished.artifact("translate") / "test/hypotheses.txt")
-    ended = done(nmtkit(finished.folder, "score", hypotheses, "test.de", "--lang", "de", "--json"))
-    scores = json.loads(ended.out)[hypotheses]
-    of_run = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
-    for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
-        assert 0 <= scores[key]["score"] <= 100.0001
-        assert scores[key]["how"]
-        assert scores[key] == of_run[key]
 
 
 # nmtkit average

@@ -12,7 +12,8 @@ import pytest
 from reporting.test_page import assert_alone, parse
 from sacrebleu.metrics.chrf import CHRF
 
-from nmtkit.cli.compare import _verdict, marked
+from nmtkit.cli.compare import _verdict
+from nmtkit.cli.sentences import marked
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
@@ -167,12 +168,17 @@ def test_runs_are_compared_as_they_are_typed(complete: Path, finished: Finished)
     run = f"{RECIPE} --set {variant[0]}"
     found = json.loads(done(nmtkit(complete, "compare", RECIPE, run, "--json")).out)
     scores = json.loads((finished.artifact("score") / "scores.json").read_bytes())["test"]
+    worst = json.loads(done(nmtkit(complete, "score", RECIPE, "--worst", "2", "--json")).out)
+    lines = worst["test"].pop("worst")["lines"]
+    assert worst["test"] == scores
+    hyps = artifact(finished.folder, "translate") / "test" / "hypotheses.txt"
+    text = hyps.read_text(encoding="utf-8").split("\n")
+    assert [each["hyps"] for each in lines] == [[text[each["line"] - 1]] for each in lines]
     assert [system["name"] for system in found["systems"]] == [RECIPE, run]
     for key in ("sacrebleu", "tokenized_bleu", "compound_split_bleu"):
         assert found["systems"][0]["scores"][key] == scores[key]
     assert found["test_set"] == scores["test_set"]
-    hypotheses = artifact(finished.folder, "translate") / "test" / "hypotheses.txt"
-    found = json.loads(done(nmtkit(complete, "compare", RECIPE, str(hypotheses), "--json")).out)
+    found = json.loads(done(nmtkit(complete, "compare", RECIPE, str(hyps), "--json")).out)
     assert found["systems"][1]["identical"]
     assert found["differences"] == []
 

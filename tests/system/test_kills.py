@@ -95,7 +95,7 @@ class Steps:
 
     def __init__(self, folder: Path, url: str) -> None:
         def download(folder: Path) -> None:
-            file = RemoteFile(url=url, sha256=hashlib.sha256(PAYLOAD).hexdigest())
+            file = RemoteFile(urls=(url,), sha256=hashlib.sha256(PAYLOAD).hexdigest())
             obtain(file, folder / "runs" / "downloads")
 
         self._folder = folder

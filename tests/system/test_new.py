@@ -1,4 +1,4 @@
-"""From two files to a translation: `nmtkit new`, `run` and `translate`, in an empty folder."""
+"""From files to a translation and a fine-tuned model: `nmtkit new`, `run` and `translate`."""
 
 import json
 from pathlib import Path
@@ -11,18 +11,29 @@ QUICK = [
     "model.n_layers=1",
     "training.max_steps=10",
     "training.checkpoint_every_steps=2",
+    "training.dev_every_steps=2",
     "decoding.max_extra_tokens=2",
 ]
 
 
 def test_what_new_writes_runs_and_held_out_sentences_are_not_trained_on(tmp_path: Path) -> None:
     write_texts(tmp_path)
-    done(nmtkit(tmp_path, "new", "mine", "--src", "train.en", "--tgt", "train.de"))
+    told = done(nmtkit(tmp_path, "new", "mine", "--src", "train.en", "--tgt", "train.de")).out
+    assert "training here" in told
+    assert "nmtkit run ./mine.toml" in told
     options = ["./mine.toml", *(f"--set={value}" for value in QUICK)]
-    told = json.loads(done(nmtkit(tmp_path, "run", *options, "--workers=1", "--json")).out)
-    assert told["scores"]["test"]["test_set"]["lines"] == 20
+    shown = json.loads(done(nmtkit(tmp_path, "run", *options, "--workers=1", "--json")).out)
+    assert shown["scores"]["test"]["test_set"]["lines"] == 20
     [count] = json.loads((artifact(tmp_path, "prepare") / "counts.json").read_bytes())["train"]
     assert count["dropped"]["held_out"] == 2 * 20
     bundle = done(nmtkit(tmp_path, "average", *options)).out.removesuffix("\n")
     done(nmtkit(tmp_path, "translate", "--bundle", bundle, "-i", "mine/dev.en", "-o", "out"))
     assert len(read_lines(tmp_path / "out")) == 20
+    done(
+        nmtkit(tmp_path, "new", "tuned", "--from", bundle, "--src", "train.en", "--tgt", "train.de")
+    )
+    options = ["./tuned.toml", *(f"--set={value}" for value in QUICK[2:])]
+    (tmp_path / "elsewhere").mkdir()
+    shown = done(nmtkit(tmp_path / "elsewhere", "prepare", "../tuned.toml", "--workers=1"))
+    assert f"takes the vocabulary of {tmp_path}" in shown.err
+    assert "starts from the weights" in done(nmtkit(tmp_path, "run", *options, "--workers=1")).err

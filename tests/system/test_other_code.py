@@ -48,7 +48,7 @@ def test_status_names_the_rooms_that_the_results_depend_on(
         (["train", RECIPE], ""),
         (["runs"], "other code"),
         (["compare", RECIPE, "test.de", "--lang", "de"], f"{RECIPE}, other code"),
-        (["study", "study.toml", "--show"], "finished, other code"),
+        (["report", "study.toml"], "finished, other code"),
         (["inspect", RECIPE], ""),
         (["report", RECIPE, "-o", "report"], ""),
     ],

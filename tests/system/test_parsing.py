@@ -142,23 +142,3 @@ def test_the_recipe_of_the_paper_reads_a_copy_of_the_penn_treebank(
     made = done(nmtkit(tmp_path, *prepare)).out.strip()
     counts = json.loads((tmp_path / made / "counts.json").read_bytes())
     assert counts["train"][0]["kept"] == N_TREES["02"] + N_TREES["20"]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ('["02-21"]', '["05"]', "wsj has no section 05"),
-        ('linearization = "tags"', "", "a parser has"),
-        ('tgt_lang = "tree"', 'tgt_lang = "de"', "a parser has"),
-        ('tokenizer = "none"', 'tokenizer = "moses"', "the words of trees"),
-        ('metric = "bracket_f1"', "", "does not fit"),
-        ('{ treebank = "wsj", sections = ["02-21"] }', '{ src = "a", tgt = "b" }', "needs trees"),
-    ],
-)
-def test_a_recipe_that_does_not_fit_is_refused(
-    tmp_path: Path, before: str, after: str, says: str
-) -> None:
-    write_treebank(tmp_path)
-    assert before in PARSER
-    (tmp_path / RECIPE).write_text(PARSER.replace(before, after), encoding="utf-8", newline="\n")
-    assert says in sentence(nmtkit(tmp_path, "prepare", RECIPE))

@@ -63,7 +63,7 @@ def test_runs_and_studies_are_chosen_by_name(complete: Path) -> None:
     names = [str(complete / RECIPE), "table-3 --set training.max_steps=7"]
     report = gather(machine, names)
     assert [run.label for run in report.runs] == ["tiny"]
-    assert all("max_steps=7" in row.run for row in report.studies[0].rows)
+    assert all("max_steps=7" in row.run for row in report.studies[0].runs())
     report = gather(machine, [str(complete / "study.toml")])
     assert [(run.name, run.label) for run in report.runs] == [("tiny", "mine: base")]
     assert [study.name for study in report.studies] == ["mine"]

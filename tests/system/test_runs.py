@@ -6,16 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from packed import zipped
 
 from nmtkit.cli import gc
 from nmtkit.cli.runs import made
 from nmtkit.errors import UserError
-from nmtkit.files import sealed, write_json
+from nmtkit.files import sealed, sha256_of, write_json
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
 from nmtkit.stages import average, score, translate
 from nmtkit.stages.chain import STAGES, Chain
-from nmtkit.store import Store, differences
+from nmtkit.store import Store, differences, open_directory
 from system.command import RECIPE, artifact, contents, done, flip_byte, nmtkit, sentence
 from system.conftest import Finished
 from system.kills import BeforeOperation, attempt, command
@@ -162,6 +163,26 @@ def test_verify_finds_a_flipped_byte_of_a_download(shared_data: Path, tmp_path: 
     ended = nmtkit(tmp_path, "verify", *run)
     assert "1 difference" in sentence(ended)
     assert str(altered.relative_to(tmp_path)) in ended.out
+
+
+def test_verify_finds_other_bytes_of_a_corpus_without_a_published_hash(complete: Path) -> None:
+    path = complete / "mirror/object.pouta.csc.fi/OPUS-Tiny/v1/moses/de-en.txt.zip"
+    path.parent.mkdir(parents=True)
+    texts = {
+        f"Tiny.de-en.{lang}": (complete / f"train.{lang}").read_bytes() for lang in ("de", "en")
+    }
+    path.write_bytes(zipped(texts))
+    run = (RECIPE, "--set", 'corpus.train=["opus:Tiny/v1"]', "--mirror", "mirror")
+    prepared = open_directory(complete / done(nmtkit(complete, "prepare", *run)).out.strip())
+    url, sha256 = f"https://{path.relative_to(complete / 'mirror')}", sha256_of(path)
+    assert prepared.manifest.downloads == {url: f"sha256 {sha256}"}
+    path.write_bytes(zipped({**texts, "README": b""}))
+    ended = nmtkit(complete, "verify", *run)
+    assert f"instead of {sha256}" in ended.out
+    (record,) = complete.glob("runs/downloads/*/*.sha256")
+    record.unlink()
+    ended = nmtkit(complete, "verify", *run)
+    assert f"was read with sha256 {sha256}" in ended.out
 
 
 def test_verify_misses_what_an_artifact_was_made_from(complete: Path) -> None:

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nmtkit.cli.run import run_stages
-from nmtkit.cli.study import _claim, chains_of, run_rows, table
+from nmtkit.cli.study import Chains, _claim, chains_of, run_rows, table
 from nmtkit.errors import UserError
 from nmtkit.machine import Machine
 from nmtkit.recipe_file import load_recipe
-from nmtkit.reporting.study import StudyRow, study_notes
+from nmtkit.reporting.study import StudyRun, study_notes
 from nmtkit.stages import train
 from nmtkit.stages.chain import Chain
 from nmtkit.store import Store
@@ -80,7 +81,7 @@ def study(folder: Path, *args: str) -> Outcome:
     return nmtkit(folder, "study", STUDY, "--workers=1", *args)
 
 
-def loaded(folder: Path, *overrides: str) -> tuple[Study, dict[str, Chain]]:
+def loaded(folder: Path, *overrides: str) -> tuple[Study, Chains]:
     found = load_study(str(folder / STUDY))
     return found, chains_of(found, Machine(folder / "runs", workers=1), overrides)
 
@@ -90,12 +91,12 @@ def run(folder: Path, rows: str | None = None, *overrides: str) -> list[str]:
     return run_rows(found.chosen(rows), chains)
 
 
-def rows_of(folder: Path, *overrides: str) -> dict[str, StudyRow]:
-    return {row.name: row for row in table(*loaded(folder, *overrides)).rows}
+def runs_of(folder: Path, *overrides: str) -> dict[str, StudyRun]:
+    return {each.name: each for each in table(*loaded(folder, *overrides)).runs()}
 
 
 def states(folder: Path, *overrides: str) -> dict[str, str]:
-    return {name: row.state for name, row in rows_of(folder, *overrides).items()}
+    return {name: each.state for name, each in runs_of(folder, *overrides).items()}
 
 
 @pytest.mark.slow
@@ -103,8 +104,8 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
     ended = done(study(place))
     assert set(states(place).values()) == {"finished"}
     assert len(list(Store(place / "runs").all("prepare"))) == 1
-    told = json.loads(done(study(place, "--show", "--json")).out)
-    for row, own in zip(told["rows"], OWN, strict=True):
+    (told,) = json.loads(done(nmtkit(place, "report", STUDY, "--json")).out)["studies"]
+    for [row], own in zip((each["runs"] for each in told["rows"]), OWN, strict=True):
         overrides = [*COMMON, *own]
         assert row["run"] == " ".join([RECIPE, *(f"--set={each}" for each in overrides)])
         recipe = load_recipe(str(place / RECIPE), overrides)
@@ -117,16 +118,7 @@ def test_rows_are_ordinary_runs_on_one_prepared_corpus(place: Path) -> None:
         assert f"{last['dev_perplexity']:.2f}" in ended.out
         assert f"{scores['test']['compound_split_bleu']['score']:.2f}" in ended.out
     assert "19.0 (-1.5)" in ended.out
-    assert "compound-split BLEU of test: " in ended.out
-
-
-def test_overrides_of_the_command_come_before_those_of_a_row(place: Path) -> None:
-    wider = rows_of(place, "model.n_heads=4", "training.max_steps=7")
-    rows = rows_of(place)
-    assert "max_steps=7" in wider["A-h1"].run
-    assert wider["A-h1"].run.index("n_heads=4") < wider["A-h1"].run.index("n_heads=1")
-    assert wider["A-h1"].n_parameters == rows["A-h1"].n_parameters
-    assert wider["base"].n_parameters > rows["base"].n_parameters
+    assert "compound-split BLEU: get_ende_bleu.sh" in ended.out
 
 
 @pytest.mark.usefixtures("in_process")
@@ -136,7 +128,7 @@ def test_row_that_diverges_is_reported_and_the_others_run(
     (place / STUDY).write_text(f"{TOML}{DIVERGES}", encoding="utf-8", newline="\n")
     assert run(place, "hot,A-*") == []
     assert states(place) == {"base": "not run", "A-h1": "finished", "hot": "diverged"}
-    hot = rows_of(place)["hot"]
+    hot = runs_of(place)["hot"]
     assert hot.why.startswith("weights after step 4: not finite; `nmtkit train ")
     assert any(
         note.startswith("hot: diverged, weights") for note in study_notes(table(*loaded(place)))
@@ -145,7 +137,7 @@ def test_row_that_diverges_is_reported_and_the_others_run(
     assert run(place, "hot") == []
     assert "nmtkit run" not in capfd.readouterr().err  # it is not tried again, but by
     assert f"--set={HOT}" in shlex.split(hot.why.split("`")[1])
-    chain = loaded(place)[1]["hot"]
+    chain = loaded(place)[1]["hot"]["hot"]
     with pytest.raises(UserError, match="not finite"):
         train.run(chain)
     assert states(place)["hot"] == "diverged"
@@ -162,7 +154,7 @@ def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
     (place / STUDY).write_text(text, encoding="utf-8", newline="\n")
     assert run(place, "A-h1,base") == ["A-h1"]
     assert states(place)["base"] == "finished"
-    row = rows_of(place)["A-h1"]
+    row = runs_of(place)["A-h1"]
     assert (row.state, "gone.en" in row.why) == ("not run", True)
 
 
@@ -170,7 +162,7 @@ def test_row_that_fails_otherwise_ends_the_study_with_an_error_after_the_others(
 def test_row_that_another_process_runs_is_left_to_it_and_none_is_redone(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    base = loaded(place)[1]["base"]
+    base = loaded(place)[1]["base"]["base"]
     with base.store.lock("study", _claim(base), note={}):
         assert run(place) == []
         assert states(place) == {"base": "being made", "A-h1": "finished"}
@@ -189,6 +181,29 @@ def assert_kept(folder: Path, before: dict[str, Any]) -> None:
     assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
 
 
+@pytest.mark.usefixtures("in_process")
+def test_seeds_of_a_row_are_runs_whose_mean_and_deviation_are_of_the_finished_ones(
+    place: Path,
+) -> None:
+    (place / STUDY).write_text(f"seeds = [1, 2, 3]\n{TOML}", encoding="utf-8", newline="\n")
+    assert run(place, "base") == []
+    names = [f"base seed={seed}" for seed in (1, 2, 3)]
+    found = runs_of(place)
+    assert len(list(Store(place / "runs").all("prepare"))) == 1
+    for n, lost in ((3, []), (2, names[1:2]), (1, names[:2])):
+        for name in lost:
+            shutil.rmtree(place / "runs" / "score" / str(found[name].scored), ignore_errors=True)
+        kept = [found[name].dev_perplexity or 0 for name in names if name not in lost]
+        deviation = f" ± {np.std(kept, ddof=1):.2f}" if n > 1 else ""
+        shown = done(nmtkit(place, "report", STUDY, "--table", "csv")).out
+        assert f",{np.mean(kept):.2f}{deviation} (n={n})," in shown
+        row = table(*loaded(place)).rows[0]
+        assert row.state == (f"{n} finished, {3 - n} stopped" if lost else "finished")
+    assert run(place, "base") == []
+    assert runs_of(place) == found
+    assert len(list(Store(place / "runs").all("train"))) == 3
+
+
 @pytest.mark.slow
 def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
     """The process of the row ends with that of the study."""
@@ -204,7 +219,7 @@ def test_stopped_it_resumes_and_redoes_no_finished_row(place: Path) -> None:
     process.send_signal(signal.SIGTERM)
     ended = outcome(process)
     assert ended.code == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM; finished rows are kept" in sentence(ended)
+    assert "stopped by SIGTERM; finished runs are kept" in sentence(ended)
     assert run(place, None, longer) == []
     assert set(states(place, longer).values()) == {"finished"}
     assert_kept(place, before)
@@ -229,6 +244,10 @@ def test_several_processes_share_the_rows_and_the_corpus(place: Path) -> None:
         (RECIPE, "gone.toml", "gone.toml'; `nmtkit recipes` lists"),
         ("bleu = 19.0", "blue = 19.0", "Unknown key (did you mean 'bleu'?)"),
         ('"compound_split_bleu"', '"bleu"', "bleu = "),
+        ("set =", "seeds = [2, 1, 2]\nset =", "seed 2 is named 2 times in seeds; name it once"),
+        ("set =", "seeds = []\nset =", "seeds = []: "),
+        ("set =", "seeds = [1, -2]\nset =", "seeds[1] = -2: "),
+        ("set =", "seeds = [true]\nset =", "seeds[0] = true: "),
     ],
 )
 def test_what_is_wrong_with_a_study_is_told(workplace: Path, old: str, new: str, said: str) -> None:

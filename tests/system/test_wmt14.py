@@ -74,7 +74,7 @@ def mirror(folder: Path) -> None:
     text = (DEMO.parent / "catalog.toml").read_text(encoding="utf-8")
     for path, body in archives().items():
         entry = re.compile(
-            rf'(url = "http://([^/]+){re.escape(path)}"\nn_bytes = )[\d_]+(\nsha256 = )"[0-9a-f]+"'
+            rf'("http://([^/]+){re.escape(path)}",\n\]\nn_bytes = )[\d_]+(\nsha256 = )"[0-9a-f]+"'
         )
         sha256 = hashlib.sha256(body).hexdigest()
         text, n_entries = entry.subn(rf'\g<1>{len(body)}\g<3>"{sha256}"', text)

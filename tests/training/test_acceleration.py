@@ -148,20 +148,11 @@ def test_constant_shapes_change_gradients_by_rounding_alone() -> None:
 # Attention by offsets, compiled layers
 
 
-def test_torchs_kernel_takes_what_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU its arguments can be checked, and what shape comes out."""
-    monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
-    layouts = [PackedLayout.of_lengths(lengths) for lengths in ([3, 2, 4], [1, 6, 3])]
-    on_meta = [layout.to(torch.device("meta")) for layout in layouts]
-    q, k, v = (torch.empty(2, n, 8, dtype=torch.bfloat16, device="meta") for n in (9, 10, 10))
-    to_source = PackedMask(on_meta[0], on_meta[1], window_of(causal=False))
-    assert fast_attention(q, k, v, to_source).shape == (2, 9, 8)
-    earlier = PackedMask(on_meta[0], on_meta[0], window_of(causal=True))
-    assert fast_attention(q, q, q, earlier).shape == q.shape
-
-
 def test_a_gradient_never_asks_the_device_for_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A graph could not be captured then. The meta device has no values and mixes with no other."""
+    """A graph could not be captured then. The meta device has no values and mixes with no other.
+
+    On it, torch's own kernel checks what it is given.
+    """
     meta = torch.device("meta")
     monkeypatch.setattr(fast, "has_flash_attention", lambda *_: True)
     monkeypatch.setitem(CHUNK_TOKENS, "meta", 50)
@@ -207,18 +198,16 @@ def rehearsed(device: torch.device, how: Acceleration) -> tuple[Backward, Batch]
 
 def assert_dropout_follows_the_seed(device: torch.device, how: Acceleration) -> None:
     backward, batch = rehearsed(device, how)
-
-    def loss(seed: int) -> float:
+    losses = []
+    for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        return float(backward.add(batch, 0.0)[0])
-
-    assert loss(1) == loss(1)
-    assert loss(1) != loss(2)
+        losses.append(float(backward.add(batch, 0.0)[0]))
+    assert losses[0] == losses[1] != losses[2]
 
 
 def test_dropout_in_a_graph_follows_the_seed(recorded_graphs: list[RecordedGraph]) -> None:
     assert_dropout_follows_the_seed(CPU, CAPTURED)
-    assert [graph.n_replays for graph in recorded_graphs] == [1 + 4]  # one is compared
+    assert [graph.n_replays for graph in recorded_graphs] == [1 + 3]  # one is compared
 
 
 def test_a_graph_changes_no_gradient(recorded_graphs: list[RecordedGraph]) -> None:
@@ -266,7 +255,8 @@ def test_graphs_that_differ_from_what_they_were_captured_from_are_refused(
         rehearsed(CPU, CAPTURED)
 
 
-def assert_an_evaluation_moves_nothing(device: torch.device) -> None:
+@pytest.mark.parametrize("device", [CPU, pytest.param(CUDA, marks=pytest.mark.gpu)])
+def test_an_evaluation_moves_nothing_that_a_graph_reads(device: torch.device) -> None:
     """A graph reads and writes where the parameters, their gradients and the buffers were."""
     model = layers_of(1, device=device)
     GradientSums(model, Group(0, 1, device)).clear()
@@ -286,10 +276,6 @@ def assert_an_evaluation_moves_nothing(device: torch.device) -> None:
     decoding = DecodingConfig(beam_size=2, length_penalty=0.6, max_extra_tokens=3)
     TorchEngine([model], 23).translate(longer, decoding, 1, lambda _: None)
     assert places() == before
-
-
-def test_an_evaluation_moves_nothing_that_a_graph_reads() -> None:
-    assert_an_evaluation_moves_nothing(CPU)
 
 
 # bfloat16
@@ -385,16 +371,6 @@ def test_a_technique_that_fails_is_left_out_before_the_first_step(
     assert_same_steps(ours, trainer_of(left))
 
 
-@pytest.mark.usefixtures("recorded_graphs")
-def test_graphs_that_differ_are_left_out_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine, said = RecordedGraph.replay, list[str]()
-    monkeypatch.setattr(RecordedGraph, "replay", lambda graph: (genuine(graph), genuine(graph)))
-    ours = trainer_of(CAPTURED)
-    ours.rehearse(3, say=said.append)
-    assert (ours.acceleration, len(said)) == (Acceleration(static=True), 1)
-    assert_same_steps(ours, trainer_of(Acceleration(static=True)))
-
-
 class Scripted(Group):
     """A group of which another process answers `any` as the script says."""
 
@@ -457,11 +433,6 @@ def test_each_technique_changes_gradients_by_rounding_alone(techniques: tuple[bo
     torch.testing.assert_close(actual[0], expected[0], rtol=2e-3, atol=0.0)
     for mine, theirs in zip(actual[1], expected[1], strict=True):
         assert torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0) > 0.99
-
-
-@pytest.mark.gpu
-def test_an_evaluation_on_a_gpu_moves_nothing_that_a_graph_reads() -> None:
-    assert_an_evaluation_moves_nothing(CUDA)
 
 
 @pytest.mark.gpu

@@ -1,6 +1,9 @@
 """Updates as a function of (seed, epoch, lengths), and packing."""
 
 import itertools
+import math
+from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -59,6 +62,50 @@ def first_epochs(
     return list(itertools.takewhile(lambda update: update.epoch < n, source))
 
 
+@st.composite
+def weighted_pairs(draw: st.DrawFn) -> Pairs:
+    """A corpus of corpora, cut anywhere, each with a weight that is often a whole number."""
+    pairs = pairs_of(draw(some_lengths))
+    cuts = sorted(draw(st.lists(st.integers(0, len(pairs.src_lengths)), max_size=3)))
+    sizes = np.diff([0, *cuts, len(pairs.src_lengths)]).tolist()
+    weights = st.sampled_from((0.3, 0.5, 1.0, 1.5, 2.0, 3.7)) | st.floats(0.3, 5)
+    return replace(pairs, corpora=tuple((size, draw(weights)) for size in sizes))
+
+
+@given(weighted_pairs(), st.integers(0, 3), st.booleans())
+def test_epochs_draw_each_pair_as_often_as_its_corpus_weighs(
+    pairs: Pairs, seed: int, like_lengths: bool
+) -> None:
+    usable = pairs.are_within(MAX_LENGTH)
+    chosen = first_epochs(pairs, 5, seed=seed, src=20, tgt=20, like_lengths=like_lengths)
+    counts = [0] * len(usable)
+    for epoch in range(5):
+        for i in itertools.chain(*(each.pairs for each in chosen if each.epoch == epoch)):
+            counts[i] += 1
+        first = 0
+        for n_pairs, weight in pairs.corpora:
+            part = range(first, first + n_pairs)
+            drawn = [counts[i] for i in part if usable[i]]
+            exact = (epoch + 1) * Decimal(str(weight))
+            assert sum(drawn) == math.floor(exact * len(drawn))
+            assert {*drawn} <= {math.floor(exact), math.ceil(exact)}
+            assert all(counts[i] == 0 for i in part if not usable[i])
+            first += n_pairs
+
+
+def test_half_of_a_corpus_is_a_random_half_and_weights_of_one_change_nothing() -> None:
+    pairs = pairs_of([(3, 3)] * 100)
+    half = replace(pairs, corpora=((100, 0.5),))
+    halves = [half.drawn(9, seed=seed, epoch=0).tolist() for seed in (1, 2)]
+    assert halves[0] != halves[1]
+    assert all(30 < np.mean(each) < 70 for each in halves)
+    plain, ones = (
+        as_lists(first_epochs(each, 3, seed=1, src=20, tgt=20))
+        for each in (pairs, replace(pairs, corpora=((40, 1.0), (60, 1.0))))
+    )
+    assert plain == ones
+
+
 def as_lists(chosen: list[Update]) -> list[tuple[int, int, list[int]]]:
     return [(update.epoch, update.index, update.pairs.tolist()) for update in chosen]
 
@@ -90,11 +137,10 @@ def test_updates_of_like_length_do_not_overlap(lengths: Lengths, src: int, tgt: 
         assert one[-1] <= other[0]
 
 
-@given(some_lengths, st.integers(0, 2), st.booleans(), st.data())
+@given(weighted_pairs(), st.integers(0, 2), st.booleans(), st.data())
 def test_resumed_updates_are_those_that_would_have_followed(
-    lengths: Lengths, seed: int, like_lengths: bool, data: st.DataObject
+    pairs: Pairs, seed: int, like_lengths: bool, data: st.DataObject
 ) -> None:
-    pairs = pairs_of(lengths)
     undisturbed = as_lists(
         first_epochs(pairs, 4, seed=seed, src=20, tgt=17, like_lengths=like_lengths)
     )

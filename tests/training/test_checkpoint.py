@@ -25,6 +25,7 @@ from nmtkit.training.checkpoint import (
     OPTIMIZER,
     PROGRESS,
     Best,
+    Evaluation,
     Origin,
     Progress,
     Snapshot,
@@ -62,12 +63,12 @@ def trained(width: int = 5, seed: int = 1) -> tuple[Tied, torch.optim.Adam]:
     return model, optimizer
 
 
-def progress_at(step: int, best: Best | None = None) -> Progress:
-    return Progress(step=step, epoch=1, index=step + 3, tgt_tokens=50 * step, best=best)
+def progress_at(step: int, **judged: Any) -> Progress:
+    return Progress(step=step, epoch=1, index=step + 3, tgt_tokens=50 * step, **judged)
 
 
-def save(directory: Path, step: int, best: Best | None = None) -> Path:
-    return Snapshot.of(*trained(), progress_at(step, best)).publish(directory)
+def save(directory: Path, step: int, **judged: Any) -> Path:
+    return Snapshot.of(*trained(), progress_at(step, **judged)).publish(directory)
 
 
 def keeping(keep: int, *, of: int, every: int = 1, **changes: Any) -> TrainingConfig:
@@ -102,15 +103,19 @@ def test_loading_gives_back_every_bit_of_weights_and_moments(tmp_path: Path) -> 
     assert other.second.weight is other.first.weight
 
 
-@pytest.mark.parametrize("patience", [None, 3])
-def test_scheduled_checkpoints_are_those_that_may_be_averaged(patience: int | None) -> None:
+@pytest.mark.parametrize(("patience", "metric"), [(None, None), (3, None), (None, "chrf")])
+def test_scheduled_checkpoints_are_those_that_may_be_averaged(
+    patience: int | None, metric: str | None
+) -> None:
     """And all that a longer training needs of a shorter one's steps are the shorter one's too."""
     found: dict[int, set[int]] = {}
     for n_steps in range(1, 30):
-        config = keeping(3, of=n_steps, every=4, patience=patience)
+        judging = {"patience": patience, "patience_metric": metric, "dev_every_steps": 8}
+        config = keeping(3, of=n_steps, every=4, **judging)
         due = [step for step in range(1, n_steps + 1) if step % 4 == 0 or step == n_steps]
         found[n_steps] = {step for step in range(1, n_steps + 1) if config.is_scheduled(step)}
-        assert found[n_steps] == {*(due if patience else due[-3:])}
+        judged = {step for step in due if metric and step % 8 == 0}
+        assert found[n_steps] == {*(due if patience else due[-3:]), *judged}
         for shorter in range(1, n_steps):
             assert {step for step in found[n_steps] if step <= shorter} <= found[shorter]
 
@@ -191,23 +196,35 @@ def test_moments_are_kept_in_the_last_two_checkpoints(tmp_path: Path) -> None:
             load_checkpoint(path, *trained())
 
 
-@pytest.mark.parametrize("patience", [None, 9])
+@pytest.mark.parametrize(("patience", "metric"), [(None, None), (9, None), (9, "chrf")])
 def test_room_suffices_for_the_most_checkpoints_there_ever_are(
-    tmp_path: Path, patience: int | None
+    tmp_path: Path, patience: int | None, metric: str | None
 ) -> None:
-    """The model has 42 weights, and each step is saved; with patience, the fourth is the best."""
-    for keep, n_steps, every in ((1, 3, 1), (2, 3, 9), (4, 7, 1), (2, 16, 2), (9, 3, 1)):
-        config = keeping(keep, of=n_steps, every=every, patience=patience)
+    """The model has 42 weights, and each step is saved.
+
+    With patience, the fourth is the best; with a metric, the first ones are kept too.
+    """
+    sizes = ((1, 3, 1), (2, 3, 9), (4, 7, 1), (2, 9, 1), (2, 16, 2), (9, 3, 1))
+    for keep, n_steps, every in sizes:
+        config = keeping(keep, of=n_steps, every=every, patience=patience, patience_metric=metric)
+        ranked = [Evaluation(step=step, score=9.0) for step in range(1, keep + 1)]
         folder, most = tmp_path / f"{keep} {n_steps}", 0
         for step in range(1, n_steps + 1):
-            best = Best(step=4, perplexity=2.0) if patience and step >= 4 else None
-            save(folder, step, best)
+            best = Best(step=4, score=2.0) if patience and step >= 4 else None
+            save(folder, step, best=best, ranked=ranked if metric else None)
             files = folder.rglob("*.safetensors")
             tensors = [tensor for file in files for tensor in load_tensors(file).values()]
             most = max(most, sum(tensor.nbytes for tensor in tensors))
             forget_old(folder, config)
         planned = checkpoints_bytes(config, n_parameters=42)
         assert most <= planned <= 2 * most
+
+
+def test_progress_of_a_former_version_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path, 3, best=Best(step=2, score=4.5, n_worse=1))
+    told = (path / PROGRESS).read_text(encoding="utf-8")
+    (path / PROGRESS).write_text(told.replace("score", "perplexity"), encoding="utf-8")
+    assert read_progress(path).best == Best(step=2, score=4.5, n_worse=1)
 
 
 def test_checkpoint_tells_what_it_is_of_also_if_shared(tmp_path: Path) -> None:

@@ -510,7 +510,7 @@ def test_best_evaluation_has_a_checkpoint_also_if_its_step_was_skipped(tmp_path:
         patch.setattr(loop, "perplexity", lambda *_, **__: next(perplexities))
         config = config_of(max_steps=20, dev_every_steps=2, patience=2, keep_checkpoints=9)
         progress = run(tmp_path, model, config, max_tokens=120)
-    assert progress.best == Best(step=2, perplexity=2.0, n_worse=2)
+    assert progress.best == Best(step=2, score=2.0, n_worse=2)
     assert [step_of(path) for path in to_average(tmp_path, config, 9)] == [2]
 
 
@@ -620,20 +620,29 @@ PATIENT = {
 }
 
 
-def drawn_perplexity(model: Transformer, *_: object, **__: object) -> float:
+def drawn_score(model: Transformer, *_: object, **__: object) -> float:
     """A number that is drawn from the weights: it rises and falls, and is the same when resumed."""
     weights = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters())
     return 2.0 + zlib.crc32(weights) / 2**32
 
 
-def early_end(perplexities: dict[int, float]) -> tuple[int, int] | None:
+def drawn_scores(model: Transformer) -> dict[str, Any]:
+    return {"dev_sacrebleu": 12.5, "dev_chrf": drawn_score(model)}
+
+
+def ranks(scores: dict[int, float], metric: str | None) -> list[int]:
+    """The steps of evaluations, best first."""
+    return sorted(scores, key=lambda step: -scores[step] if metric else scores[step])
+
+
+def early_end(scores: dict[int, float], metric: str | None) -> tuple[int, int] | None:
     """The best step and the last one, by looking at each evaluation and all before it.
 
     None if every evaluation soon has a better one.
     """
-    for step in perplexities:
-        until = [each for each in perplexities if each <= step]
-        best = min(until, key=lambda each: perplexities[each])
+    for step in scores:
+        until = {each: scores[each] for each in scores if each <= step}
+        best = ranks(until, metric)[0]
         if (step - best) // EVERY == PATIENCE:
             return best, step
     return None
@@ -648,38 +657,45 @@ class Early:
     config: TrainingConfig
     best: int
     last: int
+    scores: dict[int, float]  # also of later steps
 
 
-@pytest.fixture(scope="module")
-def early(tmp_path_factory: pytest.TempPathFactory) -> Early:
-    directory = tmp_path_factory.mktemp("early")
+@pytest.fixture(scope="module", params=[None, "chrf"])
+def early(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Early:
+    directory, metric = tmp_path_factory.mktemp("early"), request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "perplexity", drawn_perplexity)
+        patch.setattr(loop, "perplexity", drawn_score)
         for seed in itertools.count(1):  # until the best evaluation is neither the first nor last
             without = tmp_path_factory.mktemp("without")
-            run(without, model_of(dropout=0.2), config_of(**PATIENT, seed=seed))
+            config = config_of(**PATIENT, seed=seed)
+            run(without, model_of(dropout=0.2), config, evaluate=drawn_scores)
             evaluated = losses(without)[EVERY - 1 :: EVERY]
-            ends = early_end({line["step"]: line["dev_perplexity"] for line in evaluated})
+            scores = {line["step"]: line[f"dev_{metric or 'perplexity'}"] for line in evaluated}
+            ends = early_end(scores, metric)
             if ends and ends[0] > EVERY:
                 break
         assert ends
-        config = config_of(**PATIENT, seed=seed, patience=PATIENCE)
-        run(directory, model_of(dropout=0.2), config)
-    return Early(directory, without, config, *ends)
+        judged = {"patience": PATIENCE, "patience_metric": metric}
+        config = config_of(**PATIENT, seed=seed, **judged)
+        run(directory, model_of(dropout=0.2), config, evaluate=drawn_scores)
+    return Early(directory, without, config, *ends, scores)
 
 
-def test_training_ends_where_dev_perplexity_has_not_improved_for_long(early: Early) -> None:
+def test_training_ends_where_dev_has_not_improved_for_long(early: Early) -> None:
     assert losses(early.directory) == losses(early.without)[: early.last]
     newest = read_progress(checkpoints(early.directory)[-1])
     assert newest.step == early.last
-    perplexity = losses(early.directory)[early.best - 1]["dev_perplexity"]
-    assert newest.best == Best(step=early.best, perplexity=perplexity, n_worse=PATIENCE)
+    assert newest.best == Best(step=early.best, score=early.scores[early.best], n_worse=PATIENCE)
 
 
 def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> None:
-    kept = [early.best - 1, early.best, early.last - 1, early.last]
-    assert steps_in(early.directory) == kept
-    config = config_of(**PATIENT, patience=PATIENCE)
+    kept, config = [early.best - 1, early.best, early.last - 1, early.last], early.config
+    metric = config.patience_metric
+    until = {step: early.scores[step] for step in early.scores if step <= early.last}
+    best = sorted(ranks(until, metric)[:KEPT]) if metric else []
+    assert steps_in(early.directory) == sorted({*kept, *best})
+    chosen = to_average(early.directory, config, KEPT, "best")
+    assert [step_of(path) for path in chosen] == best
     for n_checkpoints, steps in ((KEPT, kept[:2]), (1, kept[1:2])):
         averaged = to_average(early.directory, config, n_checkpoints)
         assert [step_of(path) for path in averaged] == steps
@@ -693,11 +709,13 @@ def test_checkpoints_up_to_the_best_one_are_kept_and_averaged(early: Early) -> N
 def test_early_stopping_is_the_same_wherever_a_run_was_stopped(
     early: Early, after_best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "perplexity", drawn_perplexity)
-    config = early.config
-    stopped = run(tmp_path, model_of(dropout=0.2), config, stop_after=early.best + after_best)
+    monkeypatch.setattr(loop, "perplexity", drawn_score)
+    config, stop_after = early.config, early.best + after_best
+    model = model_of(dropout=0.2)
+    stopped = run(tmp_path, model, config, stop_after=stop_after, evaluate=drawn_scores)
     assert not is_over(config, stopped)
-    progress = run(tmp_path, model_of(dropout=0.2, seed=77), config)
+    model = model_of(dropout=0.2, seed=77)
+    progress = run(tmp_path, model, config, evaluate=drawn_scores)
     assert is_over(config, progress)
     assert losses(tmp_path) == losses(early.directory)
     assert contents(tmp_path) == contents(early.directory)

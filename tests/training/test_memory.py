@@ -19,12 +19,7 @@ from nmtkit.recipe_file import load_recipe
 from nmtkit.training.acceleration import Acceleration
 from nmtkit.training.batches import Pairs, pack
 from nmtkit.training.loss import smoothed_cross_entropy
-from nmtkit.training.memory import (
-    CPU_MAX_TOKENS,
-    PARAMETER_BYTES,
-    token_bytes,
-    tokens_that_fit,
-)
+from nmtkit.training.memory import CPU_MAX_TOKENS, PARAMETER_BYTES, token_bytes, tokens_that_fit
 
 CUDA = torch.device("cuda")
 GIB = 2**30

@@ -1,0 +1,82 @@
+"""Test sets by sacreBLEU's names, read by its own code, so that they are the same lines.
+
+Its downloader trusts what is in its cache and unpacks archives whole. Here, it only gets the files
+that it reads, of downloads that nmtkit verified.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from copy import copy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nmtkit.errors import UserError
+from nmtkit.languages import TREE, Language
+from nmtkit.sources.archives import PackedError, read_blocks
+from nmtkit.sources.catalog import RemoteFile
+from nmtkit.sources.source import Row, Source
+from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.variants import Variants
+
+
+class SacrebleuSet(Source):
+    """A test set in one direction, with the references that sacreBLEU scores against."""
+
+    key = "sacrebleu"
+    path_keys = ()
+    title = "a test set of sacreBLEU"
+
+    sacrebleu: str  # such as "wmt14/full"
+    pair: str  # such as "en-de", as sacreBLEU writes it
+
+    def downloads(self) -> list[RemoteFile]:
+        dataset = _datasets()[self.sacrebleu]
+        both = zip(dataset.data, dataset.md5, strict=True)
+        return [RemoteFile(urls=(url,), md5=md5) for url, md5 in both]
+
+    def identity(self, hashes: Sequence[str]) -> list[str]:
+        return [self.key, self.sacrebleu, self.pair, *hashes]
+
+    def rows(self, texts: Sequence[TextFile], _: Variants) -> Iterator[Row]:
+        dataset = copy(_datasets()[self.sacrebleu])
+        described = dataset.langpairs[self.pair]
+        names = [described["path"]] if isinstance(described, dict) else described
+        with TemporaryDirectory() as folder:
+            dataset._outdir = dataset._rawdir = folder
+            dataset.maybe_download = lambda: None
+            for name in names:
+                file = name.rpartition(":")[2]  # of a table, after the number of a column
+                place = Path(folder, file)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(_read(file, dataset, texts))
+            paths = [dataset.get_source_file(self.pair), *dataset.get_reference_files(self.pair)]
+            lines = [list(read_lines(TextFile(Path(path)))) for path in paths]
+        yield from zip(*lines, strict=True)
+
+
+def find_set(name: str, src: Language, tgt: Language) -> SacrebleuSet | None:
+    """Return sacreBLEU's test set of that name, if there is one."""
+    if name not in _datasets():
+        return None
+    pairs = list(_datasets()[name].langpairs)
+    for pair in pairs if tgt != TREE else ():
+        if Language.pair_of(pair) == (src, tgt):
+            return SacrebleuSet(sacrebleu=name, pair=pair)
+    raise UserError(f"sacreBLEU's {name} has no {src}-{tgt}; it has {', '.join(pairs)}")
+
+
+def _datasets() -> dict[str, Any]:
+    from sacrebleu.dataset import DATASETS  # slow to import
+
+    return DATASETS
+
+
+def _read(name: str, dataset: Any, texts: Sequence[TextFile]) -> bytes:
+    """Return the bytes of a file that sacreBLEU reads: a download itself, or a member of one."""
+    for url, text in zip(dataset.data, texts, strict=True):
+        if name == dataset._get_tarball_filename(url):
+            return text.path.read_bytes()
+        with suppress(PackedError):
+            return b"".join(read_blocks(text.path, name))
+    raise UserError(f"no download of {dataset.name} has {name}, which sacreBLEU reads")

@@ -1,0 +1,110 @@
+"""Test sets by sacreBLEU's names: the lines that sacreBLEU itself reads, of verified downloads."""
+
+import gzip
+import hashlib
+import json
+from copy import copy
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from packed import tarred
+from sacrebleu.dataset import DATASETS
+from typer.testing import CliRunner
+
+from nmtkit import cli
+from nmtkit.errors import UserError
+from nmtkit.languages import Language
+from nmtkit.machine import Machine
+from nmtkit.sources.parallel import find_corpus
+from nmtkit.stages.chain import fetch
+
+SRC = ["A &amp; B", "two  spaces ", "Is it \u2028 one line?"]
+REF_A, REF_B = ["a &amp; b", " zwei", "eine"], ["a und b", "zwei", ""]
+
+
+def plain(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def segments(lines: list[str]) -> str:
+    return "".join(f'<seg id="{i}">{line}</seg>\n' for i, line in enumerate(lines, start=1))
+
+
+def sgml(lines: list[str]) -> bytes:
+    return f'<doc docid="d" origlang="en" genre="news">\n{segments(lines)}</doc>\n'.encode()
+
+
+XML = f"""<dataset><doc origlang="en" id="d"><src lang="en">{segments(SRC)}</src>
+<ref lang="de" translator="A">{segments(REF_A)}</ref>
+<ref lang="de" translator="B">{segments(REF_B)}</ref></doc></dataset>""".encode()
+TSV = "".join(f"1\t0\t{src}\t{ref}\n" for src, ref in zip(SRC, REF_A, strict=True)).encode()
+# Of each, the members of its archives, or the content of what is none.
+CONTENTS: dict[str, tuple[dict[str, bytes] | bytes, ...]] = {
+    "wmt22": ({"wmt22-news-systems-1.1/xml/wmttest2022.en-de.all.xml": XML},),
+    "wmt20/tworefs": (
+        {
+            "sgm/newstest2020-ende-src.en.sgm": sgml(SRC),
+            "sgm/newstest2020-ende-ref.de.sgm": sgml(REF_A),
+            "sgm/newstestB2020-ende-ref.de.sgm": sgml(REF_B),
+        },
+    ),
+    "wmt19/google/ar": ({"sgm/newstest2019-ende-src.en.sgm": sgml(SRC)}, plain(REF_B)),
+    "multi30k/2018": (
+        {"test_2018_flickr.en": plain(SRC)},
+        *(gzip.compress(plain(lines)) for lines in (REF_B, REF_A, SRC)),
+    ),
+    "mtnt2019": ({"MTNT2019/en-fr.final.tsv": TSV},),
+}
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mirror of small archives, with their hashes in place of the published ones."""
+    for name, contents in CONTENTS.items():
+        bodies = [each if isinstance(each, bytes) else tarred(each, "gz") for each in contents]
+        for url, body in zip(DATASETS[name].data or (), bodies, strict=True):
+            place = tmp_path / "mirror" / urlsplit(url).netloc / urlsplit(url).path.strip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(body)
+        md5 = [hashlib.md5(body).hexdigest() for body in bodies]
+        monkeypatch.setattr(DATASETS[name], "md5", md5)
+    return tmp_path / "mirror"
+
+
+def theirs(name: str, pair: str, mirror: Path, folder: Path) -> list[tuple[str, ...]]:
+    """What sacreBLEU downloads, unpacks and reads."""
+    dataset: Any = copy(DATASETS[name])
+    urls = map(urlsplit, dataset.data)
+    dataset.data = [(mirror / f"{url.netloc}{url.path}").as_uri() for url in urls]
+    dataset._outdir, dataset._rawdir = str(folder), str(folder / "raw")
+    paths = [dataset.get_source_file(pair), *dataset.get_reference_files(pair)]
+    texts = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
+    return list(zip(*texts, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:Python 3.14 will")
+@pytest.mark.parametrize("name", CONTENTS)
+def test_the_lines_are_those_that_sacrebleu_reads(name: str, mirror: Path, tmp_path: Path) -> None:
+    pair = "en-fr" if name == "mtnt2019" else "en-de"
+    machine = Machine(tmp_path / "runs", mirror)
+    rows = list(find_corpus(name, *Language.pair_of(pair)).rows(lambda file: fetch(file, machine)))
+    assert rows == theirs(name, pair, mirror, tmp_path / "theirs")
+    assert {len(row) for row in rows} == {3 if name == "wmt20/tworefs" else 2}
+    with pytest.raises(UserError, match=rf"{name} has no de-is; it has .*{pair}"):
+        find_corpus(name, *Language.pair_of("de-is"))
+
+
+def test_a_set_is_scored_by_its_name_and_never_unverified(mirror: Path, tmp_path: Path) -> None:
+    hyps = tmp_path / "hyps.de"
+    hyps.write_bytes(plain(REF_A))
+    asked = ["score", str(hyps), "--test-set", "wmt22", "--lang", "en-de", "--json"]
+    asked += ["--runs-dir", str(tmp_path / "runs"), "--mirror", str(mirror)]
+    ended = CliRunner().invoke(cli.app, asked, catch_exceptions=False)
+    (scores,) = json.loads(ended.stdout).values()
+    assert (scores["test_set"]["name"], scores["test_set"]["lines"]) == ("wmt22", 3)
+    (archive,) = mirror.rglob("v1.1.tar.gz")
+    archive.write_bytes(archive.read_bytes()[:-1] + b"!")
+    with pytest.raises(UserError, match=r"v1\.1\.tar\.gz has md5"):
+        CliRunner().invoke(cli.app, asked, catch_exceptions=False)
