@@ -183,7 +183,7 @@ def parts_of(plan: Facts) -> list[Grid | str]:
             *(each[key] for key in ("recipe", "where", "known_from")),
             f"{median(each['speeds']):,.0f}",
             " to ".join(dict.fromkeys(map(duration, each["seconds"]))),
-            " to ".join(dict.fromkeys(map("{:,.2f}".format, each["rent"] or []))),
+            " to ".join(dict.fromkeys(map("{:,.2f}".format, each.get("rent") or []))),
         )
         for each in plan["training"]
     ]
