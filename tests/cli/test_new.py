@@ -30,6 +30,7 @@ from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 
+SHOW_COST = command.show_cost
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
 
@@ -141,6 +142,16 @@ def test_sets_that_are_given_are_not_held_out() -> None:
     assert not Path("mine").exists()
     new("other", *FILES, "--dev", "d.en", "d.de")
     assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
+
+
+def test_a_recipe_is_written_where_no_trial_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise UserError("cuda has too little memory")
+
+    monkeypatch.setattr(command, "show_cost", SHOW_COST)
+    monkeypatch.setattr(command, "work_out", fail)
+    assert "not known: cuda has too little memory" in new("mine", *FILES)
+    assert load_recipe("./mine.toml").name == "mine"
 
 
 @pytest.mark.parametrize("named", [True, False])
