@@ -265,6 +265,9 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
         < load_recipe("./other.toml").training.learning_rate_scale / 4
     )
     assert recipe.training.patience
+    shutil.copy("train.en.gz", "train.en-Shaw.gz")
+    files = ("--src", "train.en-Shaw.gz", "--tgt", "train.de.gz", "--src-lang", "en-Shaw")
+    new("variant", "--from", "b", *files)
     write("a.en", ["a"])
     write("a.fr", ["b"])
     for options, says in (
