@@ -32,8 +32,7 @@ class Language:
         if language := _parsed(tag):
             return language
         raise UserError(
-            f"{shown(tag)} is not the code of a language; give one such as de, nds (ISO 639), "
-            "pt-BR or sr-Latn"
+            f"{shown(tag)} is not the code of a language; give one such as de, nds, pt-BR, sr-Latn"
         )
 
     @classmethod

@@ -12,7 +12,7 @@ from nmtkit import progress
 from nmtkit.cli.options import Html, Lang, References, Src, chain_of, command
 from nmtkit.cli.options import TestSet as TestSetName
 from nmtkit.cli.runs import split_overrides
-from nmtkit.cli.score import check_length, named_test_set, own_test_set, score_lines
+from nmtkit.cli.score import check_length, named_test_set, own_test_set
 from nmtkit.cli.sentences import TestSet, lines_grid, telling_lines
 from nmtkit.errors import UserError
 from nmtkit.evaluation.bracket_f1 import BracketF1
@@ -31,7 +31,7 @@ from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import name_of, read_plain
 from nmtkit.stages.chain import Chain
 from nmtkit.stages.code import other_code
-from nmtkit.stages.score import describe
+from nmtkit.stages.score import describe, score_lines
 
 N_DIFFERENCES = 25  # lines in the JSON and on the page
 UNTESTED = ("tokenized_bleu", "compound_split_bleu")  # by the paired tests
@@ -165,7 +165,7 @@ def _compare(systems: Sequence[_System], common: TestSet) -> dict[str, Any]:
             "name": system.name,
             "identical": system.hyps == hyps[0],  # line by line
             "scores": score_lines(
-                f"compare: {system.name}", system.hyps, common, lowercase=lowercase
+                f"compare: {system.name}", system.hyps, references, common.lang, lowercase=lowercase
             ),
             "tests": {},
             "other_code": system.other_code,

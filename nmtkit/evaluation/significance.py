@@ -67,13 +67,12 @@ def _bootstrap(
     ]
     for number, (of_system, score) in enumerate(zip(samples, scores, strict=True)):
         mean, half_width = estimate_ci(of_system)
-        result: Facts = {
-            "confidence_interval": [float(mean - half_width), float(mean + half_width)]
-        }
+        ends = [float(mean - half_width), float(mean + half_width)]
+        result: Facts = {"confidence_interval": ends}
         if number > 0:
             differences = np.abs(of_system - samples[0])
-            p = p_value(differences - differences.mean(), abs(score - scores[0]))
-            result["p_value"] = p
+            centred = differences - differences.mean()
+            result["p_value"] = p_value(centred, abs(score - scores[0]))
         yield result
 
 

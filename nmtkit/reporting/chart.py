@@ -7,7 +7,6 @@ from functools import cached_property
 from itertools import chain, count
 from typing import Literal
 
-from markupsafe import Markup
 from rich.cells import cell_len
 
 from nmtkit.reporting.page import TEMPLATES
@@ -53,12 +52,11 @@ class Chart:
     width: float = 420.0  # in pixels, as drawn on a large screen
     plot: float = 160.0  # the height of the plot; axes and legend come on top
 
-    def __html__(self) -> Markup:
-        """Return it as SVG for a page whose style includes chart.css."""
-        return Markup(self.svg())  # noqa: S704 - which escapes
-
     def svg(self, *, is_file: bool = False) -> str:
-        """Return the drawing, or a file of it; screen readers hear the ends of each series."""
+        """Return the drawing, for a page with chart.css or as a file with a style of its own.
+
+        Screen readers hear the ends of each series.
+        """
         return TEMPLATES.get_template("chart.svg.j2").render(
             chart=self,
             is_file=is_file,

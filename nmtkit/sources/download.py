@@ -2,7 +2,7 @@
 
 import hashlib
 import http.client
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
@@ -85,12 +85,16 @@ def archive_of(file: RemoteFile, path: Path) -> RemoteFile:
     return names.get(path.name, file)
 
 
-def read_hash(file: RemoteFile, downloads_dir: Path, mirror: Path | None) -> dict[str, str]:
-    """Return the address of the archive that was obtained, and the hash that was verified."""
-    if (path := find(file, downloads_dir, mirror)) is None:
-        return {}
-    archive = _with_hash(archive_of(file, path), downloads_dir)
-    return {archive.url: f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"}
+def read_hashes(
+    files: Iterable[RemoteFile], downloads_dir: Path, mirror: Path | None
+) -> dict[str, str]:
+    """Return the addresses of the archives that were obtained, and their verified hashes."""
+    hashes = {}
+    for file in files:
+        if path := find(file, downloads_dir, mirror):
+            archive = _with_hash(archive_of(file, path), downloads_dir)
+            hashes[archive.url] = f"{'sha256' if archive.sha256 else 'md5'} {archive.digest}"
+    return hashes
 
 
 def part_bytes(file: RemoteFile, downloads_dir: Path) -> int:
@@ -254,8 +258,6 @@ class _Source:
         start, _, n_bytes = told.rpartition("/")
         announced = int(n_bytes) if n_bytes.isdecimal() else self.file.n_bytes
         is_known = self.file.n_bytes in (None, announced)
-        if announced == 0:
-            raise _TransientError("an empty response")
         if is_known and (not resumed or start.startswith(f"bytes {_size(self.part)}-")):
             return announced
         if resumed:

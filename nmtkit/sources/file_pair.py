@@ -103,10 +103,7 @@ class OpusZip(Source):
 
 
 def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
-    """Return the archive of a corpus, such as TED2020/v1; OPUS has one of both directions.
-
-    Nobody publishes hashes of these archives.
-    """
+    """Return the archive of TED2020/v1 and the like, of which OPUS has one of both directions."""
     folder = f"https://object.pouta.csc.fi/OPUS-{name}/moses"
     first, second = sorted((str(src), str(tgt)))
     reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
@@ -145,11 +142,9 @@ def read_rows(name: str, *texts: TextFile) -> Iterator[Row]:
                 n_rows + (line is not None) + sum(1 for _ in rest)
                 for line, rest in zip(row, lines, strict=True)
             ]
-            lengths = ", ".join(
-                f"{text} has {n:,} lines" for text, n in zip(texts, counts, strict=True)
-            )
+            lengths = (f"{text} has {n:,} lines" for text, n in zip(texts, counts, strict=True))
             raise UserError(
-                f"the sides of {name} differ in length: {lengths}; give files whose lines belong "
-                "together"
+                f"the sides of {name} differ in length: {', '.join(lengths)}; give files whose "
+                "lines belong together"
             )
         yield row

@@ -164,13 +164,15 @@ def test_two_columns_need_no_names_and_more_do(text: list[tuple[str, str]]) -> N
     assert isinstance(train, Tsv)
     assert (train.columns, train.header) == (("en", "de"), False)
     write("b.tsv", ["1\t2\t3"])
-    for columns, says in (
-        ("", r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
-        (":en", r"b\.tsv has 3 columns, .* and en are named"),
-        (":en,de,\udcff", r"\\udcff.* cannot stand in a recipe, which"),
+    write("c.tsv", ["de\ten", "1\t2"])
+    for args, says in (
+        (("b.tsv", *LANGS), r"b\.tsv has 3 columns, in line 1 '1', '2', '3', .* b\.tsv:id,en,de"),
+        (("b.tsv:en", *LANGS), r"b\.tsv has 3 columns, .* and en are named"),
+        (("b.tsv:en,de,\udcff", *LANGS), r"\\udcff.* cannot stand in a recipe, which"),
+        (("a.tsv", "--tsv", "c.tsv"), r"of a\.tsv are not told; add"),  # and c.tsv has no order
     ):
         with pytest.raises(UserError, match=says):
-            new("other", "--tsv", f"b.tsv{columns}", *LANGS)
+            new("other", "--tsv", *args)
 
 
 MIXED = (
@@ -189,6 +191,7 @@ def mixed(text: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
         for lang, column in zip(("en", "de"), zip(*part, strict=True), strict=True):
             write(f"{name}.{lang}", [*column])
     c[0] = (c[0][0], 'er "so"\tund')
+    write("c", ["is not c:1.tsv, whose name has a colon"])
     with Path("c:1.tsv").open("w", encoding="utf-8", newline="") as file:
         rows_of_c = [("id", "url", "text_de", "text_en"), *(("1", "x", de, en) for en, de in c)]
         csv.writer(file, delimiter="\t").writerows(rows_of_c)

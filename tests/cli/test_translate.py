@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from itertools import combinations, product
+from itertools import accumulate, combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from models import tiny
 
 import nmtkit
-from nmtkit.cli import advice
-from nmtkit.cli.text import Output, _made_from, translate
+from nmtkit.cli.text import Output, _made_from, in_growing_parts, translate
 from nmtkit.decoding.engine import Hypothesis
 from nmtkit.decoding.formats import Format
 from nmtkit.decoding.lines import Translation, _best_combinations
@@ -93,7 +92,6 @@ def test_stopped_translation_of_a_file_is_resumed_with_the_same_parts(
     stops.append(n_done + 1)
     with pytest.raises(KeyboardInterrupt):
         written()
-    assert bool(advice("")) == bool(n_done)
     assert not (tmp_path / "target").exists()
     assert written() == expected
     assert sorted(parts, key=len) == undisturbed[n_done:]
@@ -196,3 +194,10 @@ def test_combinations_of_pieces_are_the_best_of_all(pieces: list[list[float]], n
     found = [sum(each.score for each in best) for best in _best_combinations(hypotheses, n)]
     totals = sorted((sum(combination) for combination in product(*pieces)), reverse=True)
     assert found == pytest.approx(totals[:n])
+
+
+@given(st.integers(0, 200), st.integers(1, 40))
+def test_parts_after_a_stop_are_those_of_a_run_without_one(n: int, most: int) -> None:
+    whole = list(in_growing_parts([range(n)], most))
+    for k, n_done in enumerate(accumulate(map(len, whole), initial=0)):
+        assert list(in_growing_parts([range(n_done, n)], most, n_done)) == whole[k:]

@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawing(chart: Chart) -> ElementTree.Element:
-    return ElementTree.fromstring(str(chart.__html__()))
+    return ElementTree.fromstring(chart.svg())
 
 
 def corners(chart: Chart, number: int = 0) -> list[list[float]]:
