@@ -123,7 +123,7 @@ def new(
     typer.echo(f"Wrote {path}, which translates from {langs[0]} to {langs[1]}.")
     show_cost(path)
     typer.echo(
-        f"This is by a short trial; `nmtkit plan ./{path}` knows better. Next:\n"
+        f"After this short trial, `nmtkit plan ./{path}` knows better. Next:\n"
         f"  nmtkit run ./{path}    train, translate the test set and score it"
     )
 
@@ -146,9 +146,12 @@ def show_cost(path: Path) -> None:
     from nmtkit.training.distributed import join
 
     machine = Machine(RUNS, accelerate="none")
-    with join(machine.torch_device()) as group:
-        planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
-    show(Form(), planned, parts_of(planned)[-2:])
+    try:
+        with join(machine.torch_device()) as group:
+            planned = work_out(chain_of(f"./{path}", [], machine), group, TRIAL_SECONDS)
+        show(Form(), planned, parts_of(planned)[-2:])
+    except UserError as error:  # of a GPU that is too old, or busy; the recipe is written
+        typer.echo(f"What it takes here is not known: {error}.")
 
 
 @dataclass
