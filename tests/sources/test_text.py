@@ -1,22 +1,26 @@
-"""Every way in which a text is stored, and every way in which it is broken."""
+"""Every way in which a text is stored or arrives, and every way in which it is broken."""
 
-import bz2
 import gzip
-import lzma
+import html
+import os
+import re
 import time
-from collections.abc import Callable
 from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from packed import tarred, zipped
 
+from nmtkit.cli.text import in_growing_parts
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources import archives
 from nmtkit.sources import text as sources
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text import TextFile, arriving_lines, read_lines, read_segments
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
 
@@ -48,24 +52,6 @@ def test_lines_do_not_depend_on_where_blocks_end(
     monkeypatch.setattr(archives, "BLOCK_BYTES", block_bytes)
     path = written(tmp_path / "a", b"\xef\xbb\xbf" + TEXT.encode() + b"\r\n\0\n\nend")
     assert list(read_lines(TextFile(path))) == [*LINES, "", "\0", "", "end"]
-
-
-@pytest.mark.parametrize(
-    ("suffix", "packed"),
-    [
-        (".gz", gzip.compress),
-        (".GZ", gzip.compress),
-        (".bz2", bz2.compress),
-        (".xz", lzma.compress),
-        (".zst", zstandard.compress),
-    ],
-)
-def test_compressed_text_is_unpacked(
-    tmp_path: Path, suffix: str, packed: Callable[[bytes], bytes]
-) -> None:
-    # Two streams end to end are one file, as `cat a.gz b.gz` makes it.
-    content = packed(TEXT[:8].encode()) + packed(TEXT[8:].encode())
-    assert list(read_lines(TextFile(written(tmp_path / f"a.de{suffix}", content)))) == LINES
 
 
 @pytest.mark.parametrize(
@@ -138,3 +124,67 @@ def test_a_line_of_more_than_16_mebibytes_is_refused(tmp_path: Path, n_bytes: in
         return
     with pytest.raises(UserError, match=r"a\.gz, line 2: longer than 16,777,216 bytes"):
         list(lines)
+
+
+# Lines of a pipe: none is kept waiting, lost or split
+
+
+def test_lines_come_as_soon_as_they_have_arrived() -> None:
+    reader, writer = os.pipe()
+    lines = arriving_lines(reader)
+    os.write(writer, b"\xef\xbb\xbffirst\nsecond\r\n\nhal")
+    assert next(lines) == ["first", "second", ""]
+    os.write(writer, b"f\n")
+    assert next(lines) == ["half"]
+    os.write(writer, "\u2028 last".encode())
+    os.close(writer)
+    assert list(lines) == [["\u2028 last"]]
+    os.close(reader)
+
+
+def test_lines_before_a_bad_one_are_not_lost() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"a\nb\nc \xe9\nd\n")
+    os.close(writer)
+    lines = arriving_lines(reader)
+    assert next(lines) == ["a", "b"]
+    with pytest.raises(UserError, match="standard input, line 3: byte 3 is not valid UTF-8"):
+        next(lines)
+    os.close(reader)
+
+
+@given(st.integers(0, 200), st.integers(1, 40))
+def test_parts_after_a_stop_are_those_of_a_run_without_one(n: int, most: int) -> None:
+    whole = list(in_growing_parts([range(n)], most))
+    for k, n_done in enumerate(accumulate(map(len, whole), initial=0)):
+        assert list(in_growing_parts([range(n_done, n)], most, n_done)) == whole[k:]
+
+
+# Segments of SGML: those of one expression over the whole text, in bounded memory
+
+
+def segments(content: str) -> list[str]:
+    return list(read_segments(iter(content.split("\n")), "a.sgm"))
+
+
+@pytest.mark.parametrize("content", ["<seg>a</seg>\n<seg>b\n", "<doc>\n<seg\n"])
+def test_sgml_that_ends_in_a_segment_is_refused(content: str) -> None:
+    with pytest.raises(UserError, match=r"a\.sgm is cut short: its last segment has no end"):
+        segments(content)
+
+
+TAGS = ["<seg", "<seg>", '<SEG id="1">', "</seg>", "</Seg>", "<", ">", "&lt;", "&#10;", " ", "\n"]
+
+
+@given(st.lists(st.sampled_from(TAGS)).map("".join))
+def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) -> None:
+    found = re.findall(r"(?is)<seg[^<>]*>(.*?)</seg>", f"{content}</seg>")
+    expected = [html.unescape(" ".join(segment.split())).replace("\n", " ") for segment in found]
+    assert segments(f"{content}</seg>") == expected
+
+
+@pytest.mark.parametrize("line", ["word\n", "\n"])
+def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr(sources, "MAX_SEGMENT_CHARACTERS", 100)
+    with pytest.raises(UserError, match="a segment longer than 100 characters"):
+        segments("<seg>\n" + line * 100)
