@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from packed import tarred, zipped
 
@@ -177,6 +177,7 @@ TAGS = ["<seg", "<seg>", '<SEG id="1">', "</seg>", "</Seg>", "<", ">", "&lt;", "
 
 
 @given(st.lists(st.sampled_from(TAGS)).map("".join))
+@example("<seg>a&#10;b\nc</seg>")
 def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) -> None:
     found = re.findall(r"(?is)<seg[^<>]*>(.*?)</seg>", f"{content}</seg>")
     expected = [html.unescape(" ".join(segment.split())).replace("\n", " ") for segment in found]
