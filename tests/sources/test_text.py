@@ -33,25 +33,24 @@ def written(path: Path, content: str | bytes) -> Path:
     return path
 
 
+@pytest.mark.parametrize("block_bytes", [1, 3, 64, 2**18])
 @pytest.mark.parametrize(
     ("content", "lines"),
     [
         (TEXT, LINES),
-        ("one\ntwo", ["one", "two"]),
+        (f"\ufeff{TEXT}\r\n\0\n\nend", [*LINES, "", "\0", "", "end"]),
         ("\ufeffone\r\n\ufefftwo\r\r\n", ["one", "\ufefftwo\r"]),
     ],
 )
-def test_lines_end_at_line_feeds_alone(tmp_path: Path, content: str, lines: list[str]) -> None:
-    assert list(read_lines(TextFile(written(tmp_path / "a.de", content)))) == lines
-
-
-@pytest.mark.parametrize("block_bytes", [1, 3, 64])
-def test_lines_do_not_depend_on_where_blocks_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_bytes: int
+def test_lines_end_at_line_feeds_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str,
+    lines: list[str],
+    block_bytes: int,
 ) -> None:
     monkeypatch.setattr(archives, "BLOCK_BYTES", block_bytes)
-    path = written(tmp_path / "a", b"\xef\xbb\xbf" + TEXT.encode() + b"\r\n\0\n\nend")
-    assert list(read_lines(TextFile(path))) == [*LINES, "", "\0", "", "end"]
+    assert list(read_lines(TextFile(written(tmp_path / "a.de", content)))) == lines
 
 
 @pytest.mark.parametrize(
