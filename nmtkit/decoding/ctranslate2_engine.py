@@ -190,9 +190,7 @@ def device_of(name: str) -> tuple[str, int]:
     devices["auto"] = devices.get("cuda", devices["cpu"])
     devices |= {f"cuda:{index}": ("cuda", index) for index in range(n_cuda)}
     if name not in devices:
-        raise UserError(
-            f"--device {name} is not available to CTranslate2 here; use --device cpu or auto"
-        )
+        raise UserError(f"--device {name} is not available to CTranslate2; use --device cpu")
     return devices[name]
 
 

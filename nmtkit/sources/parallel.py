@@ -116,8 +116,7 @@ def _counted(rows: Iterator[Row], text: TextFile, n_pairs: int) -> Iterator[Row]
         yield row
     if n_rows != n_pairs:
         raise UserError(
-            f"{text} has {n_rows:,} pairs, not the published {n_pairs:,}; remove the archive, so "
-            "that another one is downloaded"
+            f"{text} has {n_rows:,} pairs, not the published {n_pairs:,}; remove it to get another"
         )
 
 
