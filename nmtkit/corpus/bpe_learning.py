@@ -101,9 +101,8 @@ class _Words:
         self._symbols: IntArray = ids[characters]
         narrow = np.min_scalar_type(int(counts.max(initial=0)))
         self._weights: IntArray = np.repeat(counts.astype(narrow), sizes)
-        self._lengths: IntArray = np.ones(
-            len(characters), np.min_scalar_type(int(sizes.max(initial=1)))
-        )
+        narrow = np.min_scalar_type(int(sizes.max(initial=1)))
+        self._lengths: IntArray = np.ones(len(characters), narrow)
 
     def close_up(self) -> None:
         """Compact the words, so that each symbol takes one position."""

@@ -10,7 +10,7 @@ outside the vocabulary is encoded as bytes, so nothing is unknown.
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import sentencepiece
 
@@ -29,6 +29,8 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
     # Sorted: the same counts give the same bytes in any order. A word of untokenized text can have
     # a tab; it is encoded as bytes.
     words = sorted(word_counts.items(), key=lambda item: (-item[1], item[0]))
+    symbols: dict[str, Any] = {f"{name}_id": id_ for name, id_ in SYMBOLS.items()}
+    symbols |= {f"{name}_piece": SPECIALS[id_] for name, id_ in SYMBOLS.items()}
     for exactly in (True, False):
         lines = (f"{word}\t{count}" for word, count in words if "\t" not in word)
         model = io.BytesIO()
@@ -45,8 +47,7 @@ def learn_sentencepieces(word_counts: Mapping[str, int], n_tokens: int) -> bytes
                 max_sentence_length=2**20,  # bytes; longer words would be skipped silently
                 num_threads=1,  # the number is written into the model
                 minloglevel=2,
-                **{f"{name}_id": id_ for name, id_ in SYMBOLS.items()},
-                **{f"{name}_piece": SPECIALS[id_] for name, id_ in SYMBOLS.items()},
+                **symbols,
             )
             return model.getvalue()
         except RuntimeError as error:
