@@ -165,7 +165,7 @@ averaging.n_checkpoints=9 -> n_checkpoints = 9 is more than training.keep_checkp
 test.sets=[{ src = "temporary" }] -> a set cannot be called temporary; give it another "name"
 test.sets=[{ src = "manifest.json" }] -> a set cannot be called manifest.json; give it another
 test.sets=[{ src = "a/test.en" }, { src = "b/test.en" }] -> sets has 2 called test.en; give one a
-n_layers=3 -> --set 'n_layers=3': 'n_layers' is in a section; say model.n_layers
+n_layers=3 -> --set takes section.key=value, not 'n_layers=3'
 model.n_layers.x=3 -> --set 'model.n_layers.x=3': 'n_layers' is a value, not a section
 model.n_layers -> --set takes section.key=value, not 'model.n_layers'
 model.=3 -> --set takes section.key=value, not 'model.=3'

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from nmtkit.cli import keep_finished_work
 from nmtkit.decoding.formats import Format
 from nmtkit.errors import UserError
 from nmtkit.machine import RUNS, EngineName, Machine
@@ -221,7 +220,6 @@ def command(
         @functools.wraps(function)
         def run(**given: Any) -> None:
             taken = {name: given.pop(name) for name in (*of_recipe, *of_machine, *last)}
-            keep_finished_work(kept=bool(remake))
             if of_machine:
                 on = Machine(**{name: taken[name] for name in of_machine})
                 on.check()

@@ -137,8 +137,7 @@ def _split(bpe: apply_bpe.BPE, word: str) -> list[str]:
         pieces: list[str] = bpe.segment_tokens([word])
     except RecursionError:
         raise UserError(
-            f"the BPE codes take {shown(word)} apart in more steps than any that were learned; "
-            "give other codes"
+            f"the BPE codes take {shown(word)} apart in too many steps; give codes that are learned"
         ) from None
     bpe.cache.clear()  # it has no limit
     return pieces

@@ -73,9 +73,7 @@ def open_bundle(folder: Path) -> Bundle:
     artifact = open_directory(folder)
     for name in (WEIGHTS, MODEL, DECODING):
         if name not in artifact.manifest.files:
-            raise UserError(
-                f"{folder} is not a bundle: it has no {name}; give a folder that `average` made"
-            )
+            raise UserError(f"{folder} is not a bundle: it has no {name}; give one from `average`")
     verify(artifact, *(artifact.manifest.files.keys() - {WEIGHTS}))
     description = Description.load(folder)
     decoding = read_record(folder / DECODING, DecodingConfig)

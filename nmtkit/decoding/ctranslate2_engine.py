@@ -191,8 +191,7 @@ def device_of(name: str) -> tuple[str, int]:
     devices |= {f"cuda:{index}": ("cuda", index) for index in range(n_cuda)}
     if name not in devices:
         raise UserError(
-            f"--device {name} is not available to CTranslate2 on this machine; use --device cpu, "
-            "or leave the option out"
+            f"--device {name} is not available to CTranslate2 here; use --device cpu or auto"
         )
     return devices[name]
 

@@ -123,9 +123,8 @@ class _Watched:
     def of_layers(self) -> Tensor:
         """Return the weights (N, H, Lq, Lk) of a row that is one sentence."""
         seen = visible(self._mask.queries, self._mask.keys, self._mask.window)
-        return torch.stack(
-            [attention_weights(q.float(), k.float(), seen).cpu() for q, k in self._layers]
-        )
+        layers = ((q.float(), k.float()) for q, k in self._layers)
+        return torch.stack([attention_weights(q, k, seen).cpu() for q, k in layers])
 
     def of_sentences(self) -> Iterator[Tensor]:
         """Yield the mean (Lq, Lk) of the last layer's heads, as fairseq's --print-alignment."""

@@ -33,12 +33,9 @@ class TorchEngine(Engine):
         self._device = models[0].output_matrix.device
         self.device = self._device.type
         # Deviation: the paper's published code (tensor2tensor at 3d9c62f2) forbids none.
-        self._forbidden = [
-            torch.tensor([PAD_ID, BOS_ID, UNK_ID, *range(n_tokens, len(model.output_matrix))]).to(
-                self._device
-            )
-            for model in models
-        ]
+        unused = (range(n_tokens, len(model.output_matrix)) for model in models)
+        never = ([PAD_ID, BOS_ID, UNK_ID, *ids] for ids in unused)
+        self._forbidden = [torch.tensor(ids, device=self._device) for ids in never]
 
     @classmethod
     def load(

@@ -69,9 +69,8 @@ def count_scores(
         # Without aggressive hyphens (-a).
         how = Tokenization(lang.code, normalize_punctuation, lowercase, "moses", False)
         scores["tokenized_bleu"] = _tokenized_bleu(texts, how)
-        scores["compound_split_bleu"] = _compound_split_bleu(
-            texts, replace(how, normalize_punctuation=False)
-        )
+        how = replace(how, normalize_punctuation=False)
+        scores["compound_split_bleu"] = _compound_split_bleu(texts, how)
     return scores
 
 

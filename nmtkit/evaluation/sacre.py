@@ -112,7 +112,6 @@ def check_counts(hyps: Lines, *references: Lines) -> None:
     for refs in references:
         if len(hyps) != len(refs) or not hyps:
             raise UserError(
-                f"a score needs one reference per hypothesis and at least one, but there are "
-                f"{len(hyps)} hypotheses and {len(refs)} references; give two files of the same "
-                "test set"
+                f"a score needs hypotheses, and a reference for each, but there are {len(hyps)} "
+                f"hypotheses and {len(refs)} references; give two files of the same test set"
             )

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import zstandard
 
@@ -122,28 +122,13 @@ def _verified(blocks: Blocks, sha256: str) -> Blocks:
         raise PackedError("was changed while it was in use; run the same command again")
 
 
-class _Greedy:
-    """A decompressor of zlib or zstandard, which returns all its output at once."""
-
-    needs_input, eof, unused_data = True, False, b""
-
-    def __init__(self, inner: "zlib._Decompress | zstandard.ZstdDecompressionObj") -> None:
-        self._inner = inner
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:  # noqa: ARG002 - see PIECE_BYTES
-        unpacked = self._inner.decompress(data)
-        self.eof, self.unused_data = self._inner.eof, self._inner.unused_data
-        return unpacked
-
-
-_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor | _Greedy
-_DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
-    ".gz": lambda: _Greedy(zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)),
+_Bounded = bz2.BZ2Decompressor | lzma.LZMADecompressor  # others return all their output at once
+_Decompressor: TypeAlias = "_Bounded | zlib._Decompress | zstandard.ZstdDecompressionObj"
+_DECOMPRESSORS: dict[str, Callable[[], "_Decompressor"]] = {
+    ".gz": lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS),
     ".bz2": bz2.BZ2Decompressor,
     ".xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_WINDOW_BYTES),
-    ".zst": lambda: _Greedy(
-        zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
-    ),
+    ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj(),
 }
 _DECOMPRESSION_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
@@ -163,13 +148,14 @@ def _unpacked(packed: Blocks, suffix: str) -> Blocks:
     for piece in iter(partial(_file(packed).read, PIECE_BYTES), b""):
         n_in += len(piece)
         fed = piece
-        while fed or (decompressor and not decompressor.needs_input):
+        while fed or (isinstance(decompressor, _Bounded) and not decompressor.needs_input):
             if decompressor is None:
                 if not (fed := fed.lstrip(b"\0")):  # padding
                     break
                 decompressor = make()
             try:
-                unpacked = decompressor.decompress(fed, BLOCK_BYTES)
+                bound = (BLOCK_BYTES,) if isinstance(decompressor, _Bounded) else ()
+                unpacked = decompressor.decompress(fed, *bound)
             except _DECOMPRESSION_ERRORS as error:
                 raise PackedError(f"is damaged, or is not a {suffix} file ({error})") from None
             n_out += len(unpacked)

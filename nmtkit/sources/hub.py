@@ -18,6 +18,8 @@ from nmtkit.sources.variants import Variants, listed
 ROWS_PER_BATCH = 1_000
 REPOSITORY = r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$"
 
+Columns = tuple[str, str]
+
 
 class HubSource(OfColumns):
     """A data set of the Hugging Face Hub, at a given commit.
@@ -136,17 +138,14 @@ def _builder(datasets: Any, repository: str, revision: str, subset: str) -> Any:
     cached = Cache(dataset_name=name, repo_id=repository, config_name=subset, hash=revision)
     if Path(cached.cache_dir).is_dir():
         return cached
-    builder = datasets.load_dataset_builder(
-        f"hf://datasets/{repository}", subset, revision=revision
-    )
+    place = f"hf://datasets/{repository}"
+    builder = datasets.load_dataset_builder(place, subset, revision=revision)
     if builder.hash != revision:
         raise ConnectionError(f"what the cache has is revision {builder.hash}")
     return builder
 
 
-def _texts(
-    rows: Any, columns: tuple[str, str] | None, variants: Variants, where: str
-) -> Iterator[Row]:
+def _texts(rows: Any, columns: Columns | None, variants: Variants, where: str) -> Iterator[Row]:
     number = 0
     for batch in rows.with_format("arrow").iter(ROWS_PER_BATCH):
         table = batch.flatten()
@@ -163,15 +162,12 @@ def _texts(
                 yield src.replace("\n", " "), tgt.replace("\n", " ")
 
 
-def _columns(
-    schema: Any, columns: tuple[str, str] | None, variants: Variants, where: str
-) -> tuple[str, str]:
+def _columns(schema: Any, columns: Columns | None, variants: Variants, where: str) -> Columns:
     known = [field.name for field in schema if str(field.type) in ("string", "large_string")]
     if columns is not None:
-        if lacking := [column for column in columns if column not in known]:
-            raise UserError(
-                f"{where} has no texts in a column {lacking[0]}; it has {listed(known)}"
-            )
+        for column in columns:
+            if column not in known:
+                raise UserError(f"{where} has no texts in column {column}; it has {listed(known)}")
         return columns
     # What is in `translation` comes first, and other nested columns last.
     known.sort(key=lambda name: (not name.startswith("translation."), name.count(".")))
@@ -182,7 +178,6 @@ def _columns(
         src, tgt = variants.choose_names(list(of_language), where)
     except UserError as error:
         raise UserError(
-            f"{error}; name the columns of source and translation in the recipe, as in columns = "
-            '["source", "target"]'
+            f'{error}; name the columns in the recipe, as in columns = ["source", "target"]'
         ) from None
     return of_language[src], of_language[tgt]

@@ -56,9 +56,7 @@ def _source(value: object) -> str | Named | Source:
     if isinstance(value, str | Named | Source):
         return value
     if not isinstance(value, dict):
-        raise ValueError(
-            "Input should be a valid string, or a table such as { src = .., tgt = .. }"
-        )
+        raise ValueError("Input should be a string, or a table such as { src = .., tgt = .. }")
     if "corpus" in value:
         return Named.model_validate(value)
     kind = next((kind for kind in KINDS if kind.key in value), FilePair)
@@ -88,8 +86,7 @@ def check_form(text: TextFile, source: Source | None = None, first: bytes | None
     kind = next((kind for kind in KINDS if kind.recognizes(_decoded(head))), None)
     if form not in dict(_BINARY.values()) and kind is not None and not isinstance(source, kind):
         raise UserError(
-            f"{text} looks like {kind.title}; name it as {kind.key} in a recipe, or extract the "
-            "lines of each language"
+            f"{text} looks like {kind.title}; name it as {kind.key} in a recipe, or extract text"
         )
     is_fine = {PLAIN, expected, "SGML" if text.is_sgml else PLAIN}
     if form not in is_fine and not (expected == "XML" and form == "UTF-16"):

@@ -109,10 +109,7 @@ def own_path(path: str) -> Path:
     variable, _, rest = path.partition("/")
     folder = os.path.expandvars(variable)
     if not folder or folder.startswith("$"):
-        raise UserError(
-            f"the recipe reads {path}, and the environment has no {variable[1:]}; set it to the "
-            "folder"
-        )
+        raise UserError(f"the environment has no {variable[1:]}, the folder of {path}; set it")
     return Path(folder, rest)
 
 

@@ -72,8 +72,7 @@ def whole_lines(blocks: Iterable[bytes], source: object) -> Iterator[bytes]:
         first_end = rest.find(b"\n")
         if (first_end if first_end >= 0 else len(rest)) > MAX_LINE_BYTES:
             raise UserError(
-                f"{source}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes; split it, "
-                "or leave it out"
+                f"{source}, line {n_lines + 1:,}: longer than {MAX_LINE_BYTES:,} bytes; split it"
             )
         lines, ended, rest = rest.rpartition(b"\n")
         if ended:

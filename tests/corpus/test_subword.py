@@ -134,10 +134,10 @@ def test_rare_characters_make_few_rows_that_no_text_uses() -> None:
 def test_merges_that_no_text_teaches_are_refused() -> None:
     word = "".join(chr(0x4E00 + n) for n in range(1_500))
     merges = [(word[:n], word[n]) for n in range(1, len(word))]
-    with pytest.raises(UserError, match="more steps than any that were learned"):
+    with pytest.raises(UserError, match="too many steps"):
         BpeSubword(merges, {"b": 1}).encode(word + "b")
     merges = [("<", "/w>"), ("a", "</w>")]  # "" is again "<" and ""
-    with pytest.raises(UserError, match="more steps than any that were learned"):
+    with pytest.raises(UserError, match="too many steps"):
         BpeSubword(merges, {"b": 1}).encode("ca")
 
 

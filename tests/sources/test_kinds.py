@@ -128,7 +128,7 @@ def test_datasets_are_read_from_a_folder_or_from_parquet(tmp_path: Path) -> None
     for table, reason in (
         ({"dataset": str(tmp_path / "many")}, "it has source, target; name the columns"),
         ({"dataset": str(tmp_path / "splits")}, "no split train; it has dev"),
-        ({**one, "columns": ["source", "n"]}, "no texts in a column n"),
+        ({**one, "columns": ["source", "n"]}, "no texts in column n"),
         ({"dataset": str(tmp_path / "none")}, "no file"),
     ):
         with pytest.raises(UserError, match=reason):

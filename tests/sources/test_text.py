@@ -2,7 +2,10 @@
 
 import bz2
 import gzip
+import html
 import lzma
+import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,13 +13,15 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from packed import tarred, zipped
 
 from nmtkit.errors import UserError
 from nmtkit.languages import Language
 from nmtkit.sources import archives
 from nmtkit.sources import text as sources
-from nmtkit.sources.text import TextFile, read_lines
+from nmtkit.sources.text import TextFile, arriving_lines, read_lines, read_segments
 from nmtkit.sources.variants import Variants
 from nmtkit.sources.xml import Tmx
 
@@ -138,3 +143,53 @@ def test_a_line_of_more_than_16_mebibytes_is_refused(tmp_path: Path, n_bytes: in
         return
     with pytest.raises(UserError, match=r"a\.gz, line 2: longer than 16,777,216 bytes"):
         list(lines)
+
+
+# A pipe
+
+
+def test_lines_come_as_soon_as_they_have_arrived() -> None:
+    reader, writer = os.pipe()
+    lines = arriving_lines(reader)
+    os.write(writer, b"\xef\xbb\xbffirst\nsecond\r\n\nhal")
+    assert next(lines) == ["first", "second", ""]
+    os.write(writer, b"f\n")
+    assert next(lines) == ["half"]
+    os.write(writer, "\u2028 last".encode())
+    os.close(writer)
+    assert list(lines) == [["\u2028 last"]]
+    os.close(reader)
+
+
+# Segments of SGML
+
+
+def segments(content: str) -> list[str]:
+    return list(read_segments(iter(content.split("\n")), "a.sgm"))
+
+
+def test_a_segment_is_one_line() -> None:
+    assert segments("<seg>a&#10;b\nc</seg><SEG id=2>d</SEG>\n") == ["a b c", "d"]
+
+
+@pytest.mark.parametrize("content", ["<seg>a</seg>\n<seg>b\n", "<doc>\n<seg\n"])
+def test_sgml_that_ends_in_a_segment_is_refused(content: str) -> None:
+    with pytest.raises(UserError, match=r"a\.sgm is cut short: its last segment has no end"):
+        segments(content)
+
+
+TAGS = ["<seg", "<seg>", '<SEG id="1">', "</seg>", "</Seg>", "<", ">", "a &lt; b", " ", "\n"]
+
+
+@given(st.lists(st.sampled_from(TAGS)).map("".join))
+def test_segments_are_those_of_one_expression_over_the_whole_text(content: str) -> None:
+    found = re.findall(r"(?is)<seg[^<>]*>(.*?)</seg>", f"{content}</seg>")
+    expected = [html.unescape(" ".join(segment.split())) for segment in found]
+    assert segments(f"{content}</seg>") == expected
+
+
+@pytest.mark.parametrize("line", ["word\n", "\n"])
+def test_a_segment_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.setattr(sources, "MAX_SEGMENT_CHARACTERS", 100)
+    with pytest.raises(UserError, match="a segment longer than 100 characters"):
+        segments("<seg>\n" + line * 100)
