@@ -29,7 +29,7 @@ class Language:
     @classmethod
     def of(cls, tag: str) -> "Language":
         """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale."""
-        if language := _parsed(tag):
+        if language := parsed(tag):
             return language
         raise UserError(
             f"{shown(tag)} is not the code of a language; give one such as de, nds, pt-BR, sr-Latn"
@@ -54,7 +54,7 @@ class Language:
     def pair_of(cls, text: str) -> tuple["Language", "Language"]:
         """Return the two languages of "en-de" or "zh-TW-en"."""
         ends = (end.span() for end in re.finditer("-", text))
-        sides = ((_parsed(text[:start]), _parsed(text[end:])) for start, end in ends)
+        sides = ((parsed(text[:start]), parsed(text[end:])) for start, end in ends)
         pairs = [(src, tgt) for src, tgt in sides if src and tgt]
         if len(pairs) != 1:
             raise UserError(f"{shown(text)} is not SRC-TGT; give two languages, such as en-de")
@@ -89,7 +89,8 @@ TREE = Language("tree", "tree", "")
 
 
 @lru_cache(maxsize=2**12)
-def _parsed(tag: str) -> Language | None:
+def parsed(tag: str) -> Language | None:
+    """Return the language of a tag, as `Language.of` does, or None."""
     import langcodes  # slow, and a translation does not need it
 
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", tag):
@@ -114,11 +115,11 @@ def _named(text: str) -> Language | None:
 
     if text == TREE.tag:
         return TREE
-    if language := _parsed(text):
+    if language := parsed(text):
         return language
     if not _NAME.fullmatch(text) or (len(text) < 4 and text.isascii()):  # "id" and "ref" are none
         return None
     try:
-        return _parsed(langcodes.find(text).to_tag())
+        return parsed(langcodes.find(text).to_tag())
     except LookupError:
         return None

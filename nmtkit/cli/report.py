@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from nmtkit import progress
 from nmtkit.cli.options import Output, chain_of, command, tell
 from nmtkit.cli.results import show_results
-from nmtkit.cli.runs import recorded, split_overrides, with_sources
+from nmtkit.cli.runs import recorded, with_sources
 from nmtkit.cli.study import chains_of, table
 from nmtkit.errors import UserError
 from nmtkit.evaluation.translations import read_scores
@@ -22,6 +22,7 @@ from nmtkit.machine import Machine
 from nmtkit.model.cost import TYPICAL_LENGTH, update_flops
 from nmtkit.model.description import Description
 from nmtkit.model.weights import count_parameters
+from nmtkit.provenance import split_overrides
 from nmtkit.recipe_file import bundled_recipes, find_file, load_recipe, read_toml
 from nmtkit.reporting.code import marked
 from nmtkit.reporting.cost import TrainingCost, training_cost

@@ -57,7 +57,7 @@ def beam_search(
     # Computed on the host in float64, so a score depends on neither batch nor device.
     table = [gnmt_length_penalty(n, decoding.length_penalty) for n in range(longest + 2)]
     penalties = torch.tensor(table, dtype=torch.float32, device=max_lengths.device)
-    trellis = _Trellis(len(max_lengths), len(penalties), beam_size, max_lengths.device)
+    trellis = _Trellis(max_lengths, len(penalties), beam_size)
     state = _start(max_lengths, n_best)
     length = 0  # of all hypotheses in progress
     while len(state.sentences):
@@ -123,11 +123,9 @@ class _State(NamedTuple):
 class _Trellis:
     """The beams of every step, with links back, for all sentences of the caller's batch."""
 
-    def __init__(
-        self, n_sentences: int, n_steps: int, beam_size: int, device: torch.device
-    ) -> None:
-        shape = 2, n_sentences, n_steps, beam_size
-        self._tokens, self._parents = torch.zeros(shape, dtype=torch.int64, device=device)
+    def __init__(self, max_lengths: Tensor, n_steps: int, beam_size: int) -> None:
+        shape = 2, len(max_lengths), n_steps, beam_size
+        self._tokens, self._parents = max_lengths.new_zeros(shape)  # int64
 
     def add(self, step: int, sentences: Tensor, live: _Beams) -> None:
         n_beams = live.tokens.shape[1]

@@ -21,13 +21,16 @@ Format = Literal["text", "moses", "json", "fairseq", "pharaoh"]
 DETAILED: tuple[Format, ...] = ("json", "fairseq", "pharaoh")
 OF_THE_BEST: tuple[Format, ...] = ("text", "pharaoh")
 
+Translations = Sequence["Translation"]  # of a line
+Details = Sequence["Detail"]  # of each of them
+
 
 def lines_of(
     how: Format,
     number: int,
     source: str,
-    translations: "Sequence[Translation]",
-    details: "Sequence[Detail]",
+    translations: Translations,
+    details: Details,
     *,
     is_reference: bool = False,
 ) -> list[str]:
@@ -46,7 +49,7 @@ def lines_of(
             return [_pharaoh(alignment.word_links if alignment else [])]
 
 
-def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
+def as_moses(number: int, translations: Translations) -> list[str]:
     """Write an n-best list: number from 0, text, log-probability and score of each translation.
 
     A bar in the text, which could be taken for the end of a column, is escaped as Moses does.
@@ -58,7 +61,7 @@ def as_moses(number: int, translations: "Sequence[Translation]") -> list[str]:
     ]
 
 
-def as_json(source: str, translations: "Sequence[Translation]", details: "Sequence[Detail]") -> str:
+def as_json(source: str, translations: Translations, details: Details) -> str:
     """Write an object: the source line, and its translations with the details of each."""
     described = []
     for translation, detail in zip(translations, details, strict=True):
@@ -79,11 +82,7 @@ def as_json(source: str, translations: "Sequence[Translation]", details: "Sequen
 
 
 def as_fairseq(
-    number: int,
-    translations: "Sequence[Translation]",
-    details: "Sequence[Detail]",
-    *,
-    is_reference: bool = False,
+    number: int, translations: Translations, details: Details, *, is_reference: bool = False
 ) -> list[str]:
     """Write the lines of fairseq-generate: S, H, D and P, and A if there is an alignment.
 

@@ -22,6 +22,8 @@ N_SAMPLES = {"bs": 1000, "ar": 10000}  # sacreBLEU's defaults
 # What sacreBLEU calls each metric in its results, with our names.
 METRICS = {"BLEU": "sacrebleu", "chrF2": "chrf", "bracket F1": "bracket_f1"}
 
+Counts = Sequence[NDArray[Any]]  # of each system (n_lines, n_statistics)
+
 
 def paired_test(
     test: str, systems: Sequence[Lines], *references: Lines, metrics: Sequence[Metric]
@@ -54,9 +56,7 @@ def translation_metrics(lang: Language, *, lowercase: bool = False) -> list[Metr
     return [bleu_metric(lang, lowercase=lowercase), Chrf(lowercase=lowercase)]
 
 
-def _bootstrap(
-    metric: Metric, counts: Sequence[NDArray[Any]], scores: Sequence[float]
-) -> Iterator[Facts]:
+def _bootstrap(metric: Metric, counts: Counts, scores: Sequence[float]) -> Iterator[Facts]:
     """Draw lines with replacement: the differences, centred, are those of chance."""
     n_lines = len(counts[0])
     drawn = _generator().choice(n_lines, size=(N_SAMPLES["bs"], n_lines), replace=True)
@@ -76,9 +76,7 @@ def _bootstrap(
         yield result
 
 
-def _randomization(
-    metric: Metric, counts: Sequence[NDArray[Any]], scores: Sequence[float]
-) -> Iterator[Facts]:
+def _randomization(metric: Metric, counts: Counts, scores: Sequence[float]) -> Iterator[Facts]:
     """Swap the two systems in half of the lines: the differences are those of chance."""
     swapped = _generator().integers(2, size=(N_SAMPLES["ar"], len(counts[0])), dtype=bool)
     yield {}

@@ -16,6 +16,9 @@ from nmtkit.store import Artifact, verify
 SOURCE, HYPOTHESES, RATINGS = "source.txt", "hypotheses.txt", "ratings.json"
 SCORES = "scores.json"
 
+Lines = Sequence[str]
+Ratings = Sequence[Mapping[str, Any]]  # of each line of the hypotheses
+
 
 @dataclass(frozen=True)
 class TranslatedSet:
@@ -55,12 +58,7 @@ def _reference_files(n_references: int) -> list[str]:
 
 
 def write_set(
-    folder: Path,
-    name: str,
-    src: Sequence[str],
-    hyps: Sequence[str],
-    references: Sequence[Sequence[str]],
-    ratings: Sequence[Mapping[str, Any]],
+    folder: Path, name: str, src: Lines, hyps: Lines, references: Sequence[Lines], ratings: Ratings
 ) -> None:
     place = folder / name
     place.mkdir(exist_ok=True)

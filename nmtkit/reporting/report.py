@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from nmtkit.reporting.chart import N_COLOURS, Axis, Chart, Point, Series
+from nmtkit.reporting.chart import Axis, Chart, Point, Series
 from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.cost import BY_TIME, COUNTED, TrainingCost
 from nmtkit.reporting.document import Part
@@ -147,9 +147,9 @@ def _charts(runs: Sequence[RunFacts], prefix: str = "") -> list[Chart]:
                 how = "-".join(run.languages), *text, str(run.dev[-1].get(f"{key}_how"))
                 alike.setdefault(how, {}).setdefault(points, []).append(run.label)
         parts = [
-            (langs, [*lines.items()][begin : begin + N_COLOURS])
+            (langs, [*lines.items()][begin : begin + Chart.n_colours])
             for (langs, *_), lines in alike.items()
-            for begin in range(0, len(lines), N_COLOURS)
+            for begin in range(0, len(lines), Chart.n_colours)
         ]
         for number, (langs, part) in enumerate(parts, 1):
             file = f"{prefix}{key.replace('_', '-')}" + (f"-{number}" if number > 1 else "")

@@ -160,7 +160,8 @@ def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say
     """Fetch one of the archives, verify it, and only then move it to its place."""
     name = _host_and_path(file.url)[-1]
     archives = {_part(each, downloads_dir): each for each in file.archives}
-    furthest = {part: _size(part) for part in archives}  # bytes
+    began = {part: _size(part) for part in archives}  # bytes
+    furthest = dict(began)
     sources = [
         _Source(url, _with_hash(each, downloads_dir), part, progress)
         for part, each in archives.items()
@@ -195,7 +196,8 @@ def _download(file: RemoteFile, downloads_dir: Path, progress: Advance, say: Say
                 for other in archives:
                     other.unlink(missing_ok=True)
                 return part.with_suffix("")
-        if all(isinstance(error, _NoConnectionError) for error in said.values()):
+        cut_off = (isinstance(said[each.url], _NoConnectionError) for each in sources)
+        if furthest == began and all(cut_off):
             break
     told = (f"{'://'.join(urlsplit(url)[:2])} ({error})" for url, error in said.items())
     raise UserError(

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from nmtkit.errors import UserError
-from nmtkit.languages import Language
+from nmtkit.languages import Language, parsed
 from nmtkit.sources.archives import list_zip
 from nmtkit.sources.catalog import RemoteFile
 from nmtkit.sources.source import Pair, Row, Source
@@ -66,9 +66,11 @@ class FilePair(Source):
         for separators in (".", "._", "._-"):
             parts = [re.split(f"[{separators}]", Path(path).name) for path in (src, tgt)]
             differing = [both for both in zip(*parts, strict=False) if both[0] != both[1]]
-            is_one = len(parts[0]) == len(parts[1]) and len(differing) == 1
-            if is_one and all(map(_is_language, differing[0])):
-                return list(map(Language.of, differing[0]))
+            if len(parts[0]) == len(parts[1]) and len(differing) == 1:
+                codes = (part for part in differing[0] if part.lower() not in _NOT_LANGUAGES)
+                found = [language for code in codes if (language := parsed(code))]
+                if len(found) == 2:
+                    return found
         return []
 
 
@@ -108,13 +110,6 @@ def opus_file(name: str, src: Language, tgt: Language) -> RemoteFile:
     first, second = sorted((str(src), str(tgt)))
     reverse = RemoteFile(urls=(f"{folder}/{second}-{first}.txt.zip",))
     return RemoteFile(urls=(f"{folder}/{first}-{second}.txt.zip",), others=(reverse,))
-
-
-def _is_language(part: str) -> bool:
-    try:
-        return bool(Language.of(part)) and part.lower() not in _NOT_LANGUAGES
-    except UserError:
-        return False
 
 
 def _of_both(src: str, tgt: str) -> str:

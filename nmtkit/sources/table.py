@@ -78,21 +78,22 @@ class _Table(Source):
                     "all columns of the file in `columns`"
                 )
             if n_before == 0:
-                self._check_header(cells, text, variants.langs)
+                self._check_header(cells, text, variants)
             if n_before or not self.header:
                 yield tuple(cells[side] for side in sides)
 
-    def _check_header(
-        self, cells: Sequence[str], text: TextFile, langs: tuple[Language, Language]
-    ) -> None:
+    def _check_header(self, cells: Sequence[str], text: TextFile, variants: Variants) -> None:
         """Refuse to train on the names of columns, or to swap what they name."""
         named = [Language.hinted(cell) for cell in cells]
         expected = [Language.hinted(column) for column in self.columns]
         differ = any(
-            here and there and there.code in {x.code for x in langs} and here.contradicts(there)
+            here
+            and there
+            and there.code in {x.code for x in variants.langs}
+            and here.contradicts(there)
             for here, there in zip(named, expected, strict=True)
         )
-        is_header = _names(cells, *langs)
+        is_header = _names(cells, *variants.langs)
         if (is_header and not self.header) or (differ and (self.header or is_header)):
             first = ", ".join(shortened(cell) for cell in cells)
             raise UserError(

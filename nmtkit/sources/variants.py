@@ -158,14 +158,12 @@ def told(names: Sequence[str]) -> list[Language]:
     return found if len(found) > 1 else []
 
 
-def sides_of(
-    names: Sequence[str], asked: Sequence[str], src: Language, tgt: Language
-) -> Sequence[str]:
+def sides_of(names: Sequence[str], asked: Sequence[str], *langs: Language) -> Sequence[str]:
     """Return which of the names are the two sides: those asked for, or as far as they tell."""
     if asked:
-        return asked[::-1] if are_exchanged(told(asked), src, tgt) else asked
+        return asked[::-1] if are_exchanged(told(asked), *langs) else asked
     words = [(name, name.strip().lower(), Language.hinted(name)) for name in names]
-    sides = zip(SIDES, (src, tgt), strict=True)
+    sides = zip(SIDES, langs, strict=True)
     return [name for side, lang in sides for name, word, of in words if word in side or of == lang]
 
 

@@ -30,6 +30,7 @@ from nmtkit.sources.table import Tsv
 from nmtkit.stages import prepare
 from nmtkit.stages.chain import Chain
 
+SHOW_COST = command.show_cost
 WORDS = ["ein", "zwo", "drei", "vier", "fünf", "sechs", "acht"]
 
 
@@ -143,6 +144,16 @@ def test_sets_that_are_given_are_not_held_out() -> None:
     assert sorted(path.name for path in Path("other").iterdir()) == ["test.de", "test.en"]
 
 
+def test_a_recipe_is_written_where_no_trial_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise UserError("cuda has too little memory")
+
+    monkeypatch.setattr(command, "show_cost", SHOW_COST)
+    monkeypatch.setattr(command, "work_out", fail)
+    assert "not known: cuda has too little memory" in new("mine", *FILES)
+    assert load_recipe("./mine.toml").name == "mine"
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_of_a_tsv_the_columns_are_named_or_found_in_its_first_line(
     text: list[tuple[str, str]], named: bool
@@ -254,6 +265,9 @@ def test_a_bundle_is_fine_tuned_with_its_own_values(bundle: Path, tmp_path: Path
         < load_recipe("./other.toml").training.learning_rate_scale / 4
     )
     assert recipe.training.patience
+    shutil.copy("train.en.gz", "train.en-Shaw.gz")
+    files = ("--src", "train.en-Shaw.gz", "--tgt", "train.de.gz", "--src-lang", "en-Shaw")
+    new("variant", "--from", "b", *files)
     write("a.en", ["a"])
     write("a.fr", ["b"])
     for options, says in (
