@@ -23,9 +23,8 @@ from nmtkit.machine import Machine
 from nmtkit.provenance import split_overrides
 from nmtkit.reporting.code import OtherCode, code_notes
 from nmtkit.reporting.code import marked as with_code
-from nmtkit.reporting.document import Part, page_of
+from nmtkit.reporting.document import Part, page_of, replace_page
 from nmtkit.reporting.grid import Grid, Row
-from nmtkit.reporting.page import replace_page
 from nmtkit.reporting.scores import SCORE_NAMES, hows, kind_of, shown
 from nmtkit.reporting.show import Form, show
 from nmtkit.sources.kinds import name_of, read_plain

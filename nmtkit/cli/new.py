@@ -25,7 +25,7 @@ from nmtkit.files import whole_file
 from nmtkit.machine import RUNS, Machine
 from nmtkit.recipe import PAPERS_DECODING
 from nmtkit.recipe_file import bundled_recipes, load_recipe, parse_recipe
-from nmtkit.reporting import page
+from nmtkit.reporting import document
 from nmtkit.reporting.show import Form, show
 from nmtkit.schema import SET_NAME
 from nmtkit.sources.catalog import RemoteFile
@@ -48,7 +48,7 @@ N_CHECKPOINTS = 20  # of a training, the last of which are averaged
 TRIAL_SECONDS = 2.0  # of training, to tell what all of it takes
 
 # Of plain text, in this folder.
-TEMPLATES = page.TEMPLATES.overlay(
+TEMPLATES = document.TEMPLATES.overlay(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=False, finalize=None
 )
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from rich.cells import cell_len
 
-from nmtkit.reporting.page import TEMPLATES
+from nmtkit.reporting.document import TEMPLATES
 from nmtkit.visible import visible
 
 CHARACTER = 7.6  # about the width of one
