@@ -188,11 +188,9 @@ def _scale(
 def _powers(low: float, high: float, most: int) -> list[float]:
     """Return the powers of ten from `low` to `high`, with 2 and 5 between them if they are few."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1, 2, 5), (1,)):
-        found = [digit * 10.0**power for power in exponents for digit in digits]
-        within = [value for value in found if low <= value <= high]
-        if len(within) <= most:
-            break
+    digits = (1, 2, 5) if high < 50 * low else (1,)
+    found = [digit * 10.0**power for power in exponents for digit in digits]
+    within = [value for value in found if low <= value <= high]
     return within[:: 1 + len(within) // (most + 1)] or [low, high]
 
 
