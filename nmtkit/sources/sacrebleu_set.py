@@ -24,7 +24,6 @@ class SacrebleuSet(Source):
     """A test set in one direction, with the references that sacreBLEU scores against."""
 
     key = "sacrebleu"
-    path_keys = ()
     title = "a test set of sacreBLEU"
 
     sacrebleu: str  # such as "wmt14/full"
