@@ -31,9 +31,7 @@ class Language:
         """Return the language of a tag: BCP 47, ISO 639 with two or three letters, or a locale."""
         if language := parsed(tag):
             return language
-        raise UserError(
-            f"{shown(tag)} is not the code of a language; give one such as de, nds, pt-BR, sr-Latn"
-        )
+        raise UserError(f"{shown(tag)} is not the code of a language; give one such as pt-BR")
 
     @classmethod
     def named(cls, text: str) -> "Language | None":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROCESSES_PER_CORE = 4
 STAT = Path("/proc/stat")  # of Linux: how busy each core was
-LOOK_S = 0.25  # at it
+LOOK_S = 0.25  # how long to look at it
 TURING = (7, 5)  # the oldest that torch's wheels for CUDA 13 have code for; 12.6 has older ones
 # What torch says where there is no driver, or no GPU that this process may use.
 NO_GPU = ("no NVIDIA driver", "No CUDA GPUs", "forked subprocess")
@@ -149,14 +149,15 @@ class Machine:
         return self.processes
 
     def crowd_note(self, command: str) -> str | None:
-        """Return that other programs keep a quarter of the cores busy or more, and the remedy.
+        """Return that other programs keep cores busy that training needs, and the remedy.
 
         Threads wait for one another in each operation: one that gets no core holds up all.
         """
         import torch
 
         n_cores, n_threads = _n_cores(), torch.get_num_threads()
-        if self.torch_device().type != "cpu" or (busy := _busy_cores()) < n_cores / 4:
+        busy = 0.0 if self.torch_device().type == "cuda" else _busy_cores()
+        if busy < n_cores / 4 or n_threads <= n_cores - busy:
             return None
         note = f"other programs keep {busy:.1f} of {n_cores} cores busy, and slow training down"
         if (fewer := max(1, round(n_cores - busy))) < n_threads:

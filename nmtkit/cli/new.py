@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,43 +72,8 @@ class Size:
     overrides: Sequence[str] = ()  # of that recipe
 
 
-SIZES = (
-    Size(
-        *(200_000, "multi30k-en-de", 80, 2_000, 2_000),
-        "As the recipe multi30k-en-de, with fewer subwords and smaller updates for less text.",
-        [
-            *("training.src_tokens_per_update=2048", "training.warmup_steps=500"),
-            "training.learning_rate_scale=0.8",
-        ],
-    ),
-    Size(
-        *(1_000_000, "multi30k-en-de", 80, 10_000, 6_000),
-        "Model, updates and passes through the text are those of the recipe multi30k-en-de.",
-    ),
-    Size(
-        *(20_000_000, "wmt14-en-de-base", 30, 16_000, 10_000),
-        "Between the recipes multi30k-en-de and wmt14-en-de-base: half as wide as the latter.",
-        [
-            *("model.attention_bias=false", "model.vocabulary_multiple=8"),
-            *("model.d_model=256", "model.d_ff=1024", "model.n_heads=4", "model.dropout=0.2"),
-            "training.src_tokens_per_update=8192",
-        ],
-    ),
-    Size(
-        *(float("inf"), "wmt14-en-de-base", 17, 32_000, 20_000),
-        "Model and updates are those of the paper's base model (wmt14-en-de-base), for a GPU.",
-        ["model.attention_bias=false", "model.vocabulary_multiple=8"],
-    ),
-)
-
-
-FINE_TUNING = Size(
-    *(float("inf"), "multi30k-en-de", 10, 0, 400),
-    "A bundle is trained further: fewer passes, a low learning rate, early stopping.",
-    [
-        *("training.src_tokens_per_update=2048", "training.warmup_steps=100"),
-        "training.learning_rate_scale=0.03",
-    ],
+SIZES: dict[str, Any] = tomllib.loads(
+    Path(__file__).with_name("sizes.toml").read_text(encoding="utf-8")
 )
 
 
@@ -306,8 +272,8 @@ def _toml_of(
     sets: Mapping[str, Source],
     survey: Survey,
 ) -> str:
-    fitting = next(size for size in SIZES if survey.n_words <= size.max_words)
-    size = FINE_TUNING if bundle else fitting
+    fitting = next(each for each in SIZES["texts"] if survey.n_words <= each["max_words"])
+    size = Size(**(SIZES["fine_tuning"] if bundle else fitting))
     like = load_recipe(size.like, size.overrides)
     n_tgt_tokens = TOKENS_PER_WORD * survey.n_words + survey.n_pairs  # and as many end symbols
     updates_per_epoch = n_tgt_tokens / like.training.src_tokens_per_update

@@ -156,7 +156,9 @@ def _others(chain: Chain, here: Facts) -> list[Facts]:
                 elsewhere.append(_estimate(chain, where, f"{how}: {recipe}, {source}", [speed]))
         if languages == (other.recipe.corpus.src_lang, other.recipe.corpus.tgt_lang):
             speeds = [speed * ratio for speed in here["speeds"]]
-            found = _estimate(other, here["where"], "estimated by FLOPs: fits here", speeds)
+            found = _estimate(
+                other, here["where"], "estimated by FLOPs: shorter and fits here", speeds
+            )
             if found["seconds"][1] < SHORT < LONG < here["seconds"][0]:
                 shorter.append(found)
     return [*elsewhere, *sorted(shorter, key=lambda each: max(each["seconds"]))[-1:]]

@@ -22,7 +22,6 @@ from nmtkit.recipe_file import load_recipe
 from nmtkit.reporting.grid import Grid
 from nmtkit.reporting.show import Form, show
 from nmtkit.stages.chain import Chain
-from nmtkit.visible import visible
 
 CONSTRAINTS = "constraints.txt"
 LEAST_FREE = 10e9  # bytes; a Multi30k run takes less, WMT14 more: `nmtkit plan` says how much
@@ -55,18 +54,12 @@ def selftest(
 ) -> None:
     if gpu:
         from nmtkit.cli.selftest_gpu import gpu_checks
-    is_for_terminal = form == Form()
     found = []
     for each in gpu_checks(machine) if gpu else checks(machine):
+        progress.say(f"selftest: {each.what}: {each.state}")
         found.append(each)
-        line = f"{each.state:<8} {each.what:<16} {each.seen}"
-        if is_for_terminal:
-            typer.echo(visible(line))
-        else:
-            progress.say(line)
-    if not is_for_terminal:
-        rows = [(each.state, each.what, each.seen) for each in found]
-        show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
+    rows = [(each.state, each.what, each.seen) for each in found]
+    show(form, found, [Grid.of("", ("state", "what", "seen"), rows, 3)])
     if failed := [each.what for each in found if each.state == "failed"]:
         raise UserError(f"{', '.join(failed)} failed, as said above")
 

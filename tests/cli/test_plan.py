@@ -127,7 +127,7 @@ def test_files_of_the_network_are_listed_once_and_not_counted_where_they_are(
     assert with_mirror["download_bytes"] == planned["download_bytes"] - remote.n_bytes
 
 
-BASE, SHORTER = "measured: wmt14-en-de-base", "estimated by FLOPs: fits here"
+BASE, SHORTER = "measured: wmt14-en-de-base", "estimated by FLOPs: shorter and fits here"
 
 
 @pytest.mark.parametrize(
