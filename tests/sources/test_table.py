@@ -43,7 +43,7 @@ def test_a_header_of_other_words_is_told_by_the_names_that_are_given(
     path = written(tmp_path / "a.csv", [("ID", "Original", "Ziel"), ("1", "yes", "ja")])
     source = Csv.of_file(path, EN, DE, columns)
     assert source.model_dump()["header"] == (columns[0] != "")
-    assert read(source)[-1] == ("yes", "ja")
+    assert rows_of(source)[-1] == ("yes", "ja")
 
 
 def test_tabs_may_be_quoted_where_that_is_asked_for(tmp_path: Path) -> None:
