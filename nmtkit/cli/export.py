@@ -1,7 +1,6 @@
 """nmtkit export: a bundle's model in the format of another tool, and how text goes into it."""
 
 import shutil
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,11 +10,10 @@ import typer
 from nmtkit.cli.options import FORMAT, command, saying, tell
 from nmtkit.errors import UserError
 from nmtkit.files import whole_folder
+from nmtkit.tables import read_tables
 
 ExportFormat = Literal["ctranslate2", "huggingface"]
-README: dict[str, str] = tomllib.loads(
-    Path(__file__).with_name("export.toml").read_text(encoding="utf-8")
-)
+README: dict[str, str] = read_tables(__file__, "export.toml")
 
 
 @command("nmtkit export BUNDLE exported --format ctranslate2")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,6 +34,7 @@ from nmtkit.sources.parallel import find_corpus
 from nmtkit.sources.source import Pair, Source
 from nmtkit.stages.chain import fetch
 from nmtkit.stages.parent import open_parent
+from nmtkit.tables import read_tables
 
 MIN_PAIRS = 100  # with fewer, a test set would be a handful of lines
 SHARE_HELD_OUT = 20  # one pair in so many, for each of dev and test,
@@ -73,9 +73,7 @@ class Size:
     overrides: Sequence[str] = ()  # of that recipe
 
 
-SIZES: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_name("sizes.toml").read_text(encoding="utf-8")
-)
+SIZES: dict[str, Any] = read_tables(__file__, "sizes.toml")
 
 
 def _option(metavar: str, text: str) -> Any:

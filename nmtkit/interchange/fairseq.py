@@ -18,7 +18,7 @@ from nmtkit.corpus.bpe_learning import Pair
 from nmtkit.corpus.subword import MAX_DIGITS, MAX_FILE_BYTES, VERSION_LINE, read_codes
 from nmtkit.errors import UserError, shown
 from nmtkit.files import DamagedError, first_problem, read_utf8
-from nmtkit.interchange.names import NORMS, parts_of
+from nmtkit.interchange.names import TABLES, parts_of
 from nmtkit.interchange.restricted_load import Inert, limited_memory, load
 from nmtkit.model.description import Description
 from nmtkit.model.weights import shapes
@@ -128,7 +128,7 @@ def _renamed(path: Path, model: Mapping[str, Any]) -> Iterator[tuple[str, Tensor
             raise UserError(f"{path}: {shown(key)} is not a tensor of floating-point numbers")
         match key.split("."):
             case [("encoder" | "decoder") as side, "layers", layer, "layer_norms", number, kind]:
-                norm = dict(zip("012", NORMS[side], strict=False)).get(number, number)
+                norm = dict(zip("012", TABLES["norms"][side], strict=False)).get(number, number)
                 yield f"{side}.layers.{layer}.{norm}.{kind}", weight
             case [*place, ("in_proj_weight" | "in_proj_bias") as merged]:
                 for part, third in zip("qkv", weight.tensor_split(3), strict=True):
