@@ -84,11 +84,9 @@ class _Table(Source):
         """Refuse to train on the names of columns, or to swap what they name."""
         named = [Language.hinted(cell) for cell in cells]
         expected = [Language.hinted(column) for column in self.columns]
+        ours = {lang.code for lang in variants.langs}
         differ = any(
-            here
-            and there
-            and there.code in {x.code for x in variants.langs}
-            and here.contradicts(there)
+            here and there and there.code in ours and here.contradicts(there)
             for here, there in zip(named, expected, strict=True)
         )
         is_header = _names(cells, *variants.langs)
